@@ -72,6 +72,7 @@ _ROOMS = {
     "model.schemes": "Mirror Raid5 Raid6 ErasureCode Tiers nested_mirror nested_parity parse_scheme",
     "analyse.physics.capacity": "nested_parity_grid tier_fit capacity_table "
     "system_capacity usable_shares capacity_sentence with_stated pareto per_usable_tib effective_capacity",
+    "analyse.physics.cost": "cost",
     "analyse.physics.ceilings": "dialled against_dial ceilings system_ceilings stripe_bytes best_share ceiling "
     "drive_rates datasheet_rates against_ceiling against_datasheet pattern_cost",
     "analyse.physics.audit": "given name_rows tally audit rounding unlike_working_sets",

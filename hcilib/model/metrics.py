@@ -141,6 +141,28 @@ METRICS = {
 }
 
 
+WORTH = {"iops": "IOPS", "gb_per_s": "GB/s", "usable_tib": "Usable TiB", "filled_tib": "TiB at the fill level"}
+"""What a system gives for its cost -> how that is called."""
+COSTS = {"price": "price", "yearly_price": "yearly price", "rack_unit": "rack unit", "watt": "watt"}
+"""What it is divided by -> how that is called."""
+
+
+def _share(worth: str, cost: str) -> Metric:
+    """What one unit of a cost gives; of a currency 1,000 units, which few GB/s and TiB take."""
+    if worth == "iops" or not cost.endswith("price"):
+        return Metric(f"{worth}_per_{cost}", f"{WORTH[worth]} per {COSTS[cost]}", "", "higher")
+    return Metric(f"{worth}_per_{cost}", f"{WORTH[worth]} per 1,000 of {COSTS[cost]}", "", "higher", 1e-3)
+
+
+SHARES = {share.name: share for share in (_share(worth, cost) for worth in WORTH for cost in COSTS)}
+"""Columns of `hci.cost`. What is per price is in the currency of its row."""
+
+
+def per_price(name: str) -> bool:
+    """Return whether a column is in a currency, so that only rows of one currency compare."""
+    return name in SHARES and name.endswith("price")
+
+
 def metric(name: str) -> Metric:
     """The metric of that name; a KeyError lists the known ones.
 
@@ -162,7 +184,7 @@ def factors(columns) -> list[str]:
 
 def own_columns(columns) -> list[str]:
     """Return the columns that no reader of results gives: an analyst added them."""
-    known = {*COLUMNS, *METRICS, *VALIDITY}
+    known = {*COLUMNS, *METRICS, *VALIDITY, *SHARES, "gb_per_s"}
     return [c for c in columns if c not in known]
 
 
@@ -197,8 +219,8 @@ def natural(text: str) -> str:
 
 
 def metric_of(name: str) -> Metric:
-    """The metric, or a bare one for a column of the user's own."""
-    return METRICS.get(name, Metric(name, name, "", "", 1, "{:,.6g}"))
+    """The metric, a share of a cost, or a bare one for a column of the user's own."""
+    return METRICS.get(name) or SHARES.get(name) or Metric(name, name, "", "", 1, "{:,.6g}")
 
 
 def percent(ratio: float) -> str:

@@ -20,7 +20,16 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from hcilib.model.caveats import LEFT_OUT, NONE, PERCENTILES, THIN_TAIL, Caveat, Caveats, caveats, column, warnings_of
-from hcilib.model.metrics import FACTORS, MAY_BE_UNTOLD, METRICS, factors, natural, own_columns, pattern_order
+from hcilib.model.metrics import (
+    FACTORS,
+    MAY_BE_UNTOLD,
+    METRICS,
+    factors,
+    natural,
+    own_columns,
+    pattern_order,
+    per_price,
+)
 
 UNSTABLE = 0.1
 """A cell whose runs spread by more than this (standard deviation of their logs) is called unstable. Of the variance and
@@ -74,7 +83,8 @@ def describe(results: pd.DataFrame, metric: str, keys: Sequence[str]) -> pd.Data
     campaign's block) and partners (a number shared with the run of another system that stood beside it, -1 for none);
     notes; `source`; then every factor not in `keys`, which is constant in the cell.
 
-    Raises ValueError for a missing column, text among the numbers, rows that vary in a factor, and a run given twice.
+    Raises ValueError for a missing column, text among the numbers, rows that vary in a factor, prices in several
+    currencies, and a run given twice.
     """
     keys = list(keys)
     require_columns(results, [metric, *keys])
@@ -82,6 +92,7 @@ def describe(results: pd.DataFrame, metric: str, keys: Sequence[str]) -> pd.Data
         raise ValueError(
             "these are rows of one file, a host and direction each, no runs: read_results makes runs of the same file"
         )
+    refuse_currencies(results, [metric])
     values = _numbers(results, metric)
     valid = valid_rows(results)
     usable = valid & np.isfinite(values) & (values >= 0)
@@ -200,6 +211,20 @@ LATENCY = ("latency_ns", "latency_ns_lo", "latency_ns_hi")
 def as_list(names: str | Iterable[str]) -> list[str]:
     """Return one name or several as a list."""
     return [names] if isinstance(names, str) else list(names)
+
+
+def refuse_currencies(results: pd.DataFrame, names: Iterable[str]) -> None:
+    """Raise ValueError where one of these columns is per price and currencies differ."""
+    priced = [name for name in names if per_price(name)]
+    if not priced or "currency" not in results:
+        return
+    currencies = sorted(results.loc[results[priced[0]].notna(), "currency"].dropna().unique())
+    if len(currencies) > 1:
+        raise ValueError(
+            f"{priced[0]} is in {' and '.join(currencies)}: different currencies are not compared. "
+            f"Take the rows of one, such as results.query(\"currency == '{currencies[0]}'\"), or give "
+            "all prices in one currency"
+        )
 
 
 def numbers_of(results: pd.DataFrame, name: str) -> pd.Series:

@@ -20,7 +20,7 @@ from hcilib.analyse.compare.cells import (
 from hcilib.analyse.compare.compare import rank
 from hcilib.analyse.compare.contrast import CONFIDENCE, against, below, contrast, judge, notes_of_pairs, own_interval
 from hcilib.model.caveats import NONE, Caveat, caveats, column, together
-from hcilib.model.metrics import FACTORS, METRICS, better_sign, metric_of, noun, pattern_order, pattern_words, where
+from hcilib.model.metrics import FACTORS, better_sign, metric_of, noun, pattern_order, pattern_words, where
 
 ALPHA = 0.05
 """Of the one-sided tests along a curve, divided by their number."""
@@ -385,7 +385,7 @@ def winners(results: pd.DataFrame, metric: str = "iops", margin: float = 0.05) -
     table = peaks[["system", "pattern", "best", "n", metric]].rename(columns={"best": "iodepth"})
     told = ranks[["system", "pattern", "rank", "best", "tied_with", "verdict"]]
     table = table.merge(told, on=["system", "pattern"], how="left")
-    best = "min" if METRICS[metric].better == "lower" else "max"
+    best = "max" if better_sign(metric) > 0 else "min"
     top = table.groupby("pattern", observed=True)[metric].transform(best)
     first = table["rank"].eq(1)
     conditions = [table[metric].isna(), table["best"].eq(True), first & table["verdict"].eq("point"), first]

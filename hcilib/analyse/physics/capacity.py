@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from hcilib.analyse.compare.cells import refuse_currencies
 from hcilib.model.metrics import parse_bytes
 from hcilib.model.schemes import Scheme, Tiers, nested_parity, parse_scheme
 
@@ -50,7 +51,10 @@ def capacity_table(
 
 
 def system_capacity(
-    systems: Mapping[str, Any], schemes: Mapping[str, Scheme | str] | None = None, raw_bytes: float | str | None = None
+    systems: Mapping[str, Any],
+    schemes: Mapping[str, Scheme | str] | None = None,
+    raw_bytes: float | str | None = None,
+    fill_pct: float = 100.0,
 ) -> pd.DataFrame:
     """What systems make of the drives that their files say they have, each of its own, and schemes set beside them.
 
@@ -61,11 +65,13 @@ def system_capacity(
     schemes : name -> scheme or formula: instead of a system's own, or a further row, on the largest system's raw
         capacity
     raw_bytes : of all drives of all nodes, one for every row (text such as "32 TB" too), instead of what the files say
+    fill_pct : how full the usable capacity may get, in percent
 
     Returns
     -------
-    DataFrame : as `capacity_table`, with raw_tb, and where systems have different drives also drives, such as
-    2 x 5 x 3.2 TB. A scheme set beside the systems is on the largest one's drives
+    DataFrame : as `capacity_table`, with raw_tb, fill_pct, filled_tib (usable TiB at that fill level),
+    and where systems have different drives also drives, such as 2 x 5 x 3.2 TB. A scheme set beside
+    the systems is on the largest one's drives
 
     Examples
     --------
@@ -75,6 +81,8 @@ def system_capacity(
     0            ceph-pve  2 x 5 x 3.2 TB       16.0
     1  s2d-two-way-mirror  2 x 6 x 0.2 TB        1.2
     """
+    if not 0 < fill_pct <= 100:
+        raise ValueError(f"fill_pct is {fill_pct:g}: expected a percentage above 0, at most 100")
     formulas = {name: system.scheme for name, system in systems.items()} | dict(schemes or {})
     if unsaid := [name for name, formula in formulas.items() if formula is None]:
         raise ValueError(f"system {', '.join(unsaid)}: its file has no scheme: give it there, or in schemes")
@@ -87,7 +95,9 @@ def system_capacity(
         of = {name: systems[name] for name in known}
         said = {name: f"{s.nodes} x {s.drives_per_node} x {s.drive.bytes / TB:.3g} TB" for name, s in of.items()}
         table["drives"] = table["system"].map(said).fillna(f"{most / TB:.4g} TB in all")
-    return table.assign(raw_tb=table["system"].map(own) / TB)
+    filled = table["usable_tib"] * fill_pct / 100
+    raw_tb = table["system"].map(own) / TB
+    return table.assign(raw_tb=raw_tb, fill_pct=float(fill_pct), filled_tib=filled)
 
 
 def usable_shares(
@@ -276,8 +286,9 @@ def pareto(table: pd.DataFrame, x: str, y: str, by: str | None = None) -> pd.Dat
     """The table with a column `front`: no other row is at least as good in x and y and better in one (more is better).
 
     With `by` (``pattern``) rows compete only with those of the same value. A row where x or y is missing has front <NA>
-    and pushes nobody off the front.
+    and pushes nobody off the front. Prices in several currencies are refused (ValueError).
     """
+    refuse_currencies(table, [x, y])
     a, b = table[x].to_numpy(float), table[y].to_numpy(float)
     group = table[by].astype(str).to_numpy(object) if by else np.zeros(len(table))
     as_good = (a >= a[:, None]) & (b >= b[:, None]) & (group == group[:, None])

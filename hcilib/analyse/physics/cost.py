@@ -1,0 +1,111 @@
+"""Speed and capacity per price, rack unit and watt, as system files declare them (METHODS 14)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from hcilib.analyse.compare.cells import require_columns
+from hcilib.analyse.physics.capacity import TIB
+from hcilib.model.metrics import COSTS, WORTH
+from hcilib.model.schemes import parse_scheme
+from hcilib.model.workload import NAME, UNIT
+
+GB = 10**9
+"""Throughput is sold in GB/s."""
+DIVISORS = dict(zip(COSTS, ("price", "yearly_price", "rack_units", "watts"), strict=True))
+"""What a share is called after -> the column that it is divided by."""
+
+
+def cost(results: pd.DataFrame, systems: Mapping[str, Any]) -> pd.DataFrame:
+    """Return what each row gives per price, per yearly price, per rack unit and per watt.
+
+    Parameters
+    ----------
+    results : one row per system and load, or per system: as `peak` (the best load of each curve),
+        `summarize`, `read_results` or `system_capacity` return it. Of its columns iops (with
+        iops_lo and iops_hi), usable_tib and filled_tib are divided. Without usable_tib it is that
+        of the system's own file
+    systems : name -> system, as `load_systems` or `systems_of` gives: its price, currency, years,
+        rack_units and watts. They are declared, not measured
+
+    Returns
+    -------
+    DataFrame : the rows, with gb_per_s (10^9 bytes a second: IOPS x block size), usable_tib, price,
+        currency, years, yearly_price (price / years), rack_units, watts, and of iops, gb_per_s,
+        usable_tib and filled_tib (TiB at the fill level of `system_capacity`) a column each that
+        ends on _per_price, _per_yearly_price, _per_rack_unit and _per_watt. A price has no
+        interval: _lo and _hi are those of the measurement, divided. NaN where nothing is declared
+
+    Raises
+    ------
+    ValueError : results without a column system
+
+    Notes
+    -----
+    Source: price-performance of SPC-1 (total price over IOPS), turned round so that more is better.
+
+    Examples
+    --------
+    >>> system = hci.load_system("params/systems/ceph-pve.yaml")
+    >>> system = system.model_copy(update={"rack_units": 4})
+    >>> rows = "system == 'ceph-pve' and pattern == '1m-read' and vms > 1"
+    >>> costs = hci.cost(hci.peak(hci.published().query(rows)), {"ceph-pve": system})
+    >>> costs[["iops", "gb_per_s", "iops_per_rack_unit", "iops_per_price"]].round(1)
+          iops  gb_per_s  iops_per_rack_unit  iops_per_price
+    0  29100.0      30.5              7275.0             NaN
+    """
+    require_columns(results, ["system"])
+    names = results["system"].astype(str)
+    files = [systems.get(name, systems.get(name.partition(" [")[0])) for name in names]
+    rows = _with_throughput(results).assign(**_declared(files))
+    if "usable_tib" not in rows:
+        rows["usable_tib"] = [_usable_tib(file) for file in files]
+    shares = {
+        f"{worth}_per_{of}{end}": rows[f"{worth}{end}"] / rows[divisor]
+        for worth in WORTH
+        for of, divisor in DIVISORS.items()
+        for end in ("", "_lo", "_hi")
+        if f"{worth}{end}" in rows
+    }
+    return rows.assign(**shares)
+
+
+def _with_throughput(results: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows with gb_per_s and its interval, by the block size that the pattern names."""
+    if not {"iops", "pattern"} <= set(results):
+        return results
+    sizes = {name: _block_bytes(name) for name in results["pattern"].unique()}
+    gb = results["pattern"].map(sizes).astype(float) / GB
+    ends = [end for end in ("", "_lo", "_hi") if f"iops{end}" in results]
+    return results.assign(**{f"gb_per_s{end}": results[f"iops{end}"] * gb for end in ends})
+
+
+def _block_bytes(pattern: object) -> float:
+    found = NAME.match(str(pattern))
+    return float(found["size"]) * UNIT[found["unit"]] if found else np.nan
+
+
+def _declared(files: Sequence[Any]) -> dict[str, Any]:
+    """Return what each row's system file declares, as columns."""
+    price, years, rack_units, watts = (
+        np.array([getattr(file, name, None) for file in files], dtype=float)
+        for name in ("price", "years", "rack_units", "watts")
+    )
+    return {
+        "price": price,
+        "currency": [getattr(file, "currency", None) for file in files],
+        "years": years,
+        "yearly_price": price / years,
+        "rack_units": rack_units,
+        "watts": watts,
+    }
+
+
+def _usable_tib(file: Any) -> float:
+    """Return what the scheme of a file leaves of its own drives; NaN where it does not say both."""
+    known = file and file.scheme and file.raw_bytes == file.raw_bytes
+    return parse_scheme(file.scheme).usable_bytes(file.raw_bytes) / TIB if known else np.nan

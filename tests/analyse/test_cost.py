@@ -1,0 +1,143 @@
+"""Speed and capacity per price, rack unit and watt: hand-computed, with the measurement's interval."""
+
+import pandas as pd
+import pytest
+
+import hcilib as hci
+from hcilib.model.metrics import SHARES
+
+TIB = 2**40
+HALF = {"scheme": "Mirror(2)", "nodes": 2, "drives_per_node": 1, "drive": {"model": "x", "bytes": TIB}}
+"""Of 2 TiB raw 1 TiB is usable."""
+
+
+def system(name: str, **declared) -> hci.System:
+    return hci.System.model_validate({"name": name, "label": name, **HALF, **declared})
+
+
+def runs(**iops: list[float]) -> pd.DataFrame:
+    rows = [
+        {"system": name, "pattern": "64k-randread", "iodepth": depth, "block": block, "iops": value / 2 ** (8 - depth)}
+        for name, values in iops.items()
+        for depth in (7, 8)
+        for block, value in enumerate(values)
+    ]
+    return pd.DataFrame(rows)
+
+
+FULL = {"price": 50.0, "currency": "EUR", "years": 5, "rack_units": 4, "watts": 200}
+SYSTEMS = {"a": system("a", **FULL), "b": system("b"), "c": system("c", price=100, currency="USD")}
+
+
+def test_each_share_is_the_quotient():
+    best = hci.peak(runs(a=[100.0]))
+    row = hci.cost(best, SYSTEMS).iloc[0]
+    assert row[["iops", "usable_tib", "yearly_price"]].tolist() == pytest.approx([100, 1, 10])
+    assert row["gb_per_s"] == pytest.approx(100 * 65536 / 1e9, rel=1e-12)
+    ends = ("price", "yearly_price", "rack_unit", "watt")
+    assert [row[f"iops_per_{end}"] for end in ends] == pytest.approx([2, 10, 25, 0.5], rel=1e-12)
+    assert [row[f"usable_tib_per_{end}"] for end in ends] == pytest.approx([0.02, 0.1, 0.25, 0.005], rel=1e-12)
+    assert row["gb_per_s_per_price"] == pytest.approx(65536 * 2 / 1e9, rel=1e-12)
+
+
+def test_a_share_has_the_interval_of_the_measurement():
+    best = hci.peak(runs(a=[90.0, 100.0, 111.0]))
+    row = hci.cost(best, SYSTEMS).iloc[0]
+    assert row["iops_lo"] < row["iops"] < row["iops_hi"]
+    for end in ("", "_lo", "_hi"):
+        assert row[f"iops_per_price{end}"] == pytest.approx(row[f"iops{end}"] / 50, rel=1e-12)
+        assert row[f"iops_per_watt{end}"] == pytest.approx(row[f"iops{end}"] / 200, rel=1e-12)
+        assert row[f"gb_per_s_per_rack_unit{end}"] == pytest.approx(row[f"iops{end}"] * 65536 / 1e9 / 4, rel=1e-12)
+    assert "usable_tib_per_price_lo" not in row, "a capacity by its scheme has no interval"
+
+
+def test_the_interval_is_that_of_the_divided_runs():
+    """Dividing every run by one number gives the same interval as dividing its ends."""
+    drawn = runs(a=[90.0, 100.0, 111.0])
+    ends = hci.cost(hci.peak(drawn), SYSTEMS).iloc[0]
+    each = hci.peak(hci.cost(drawn, SYSTEMS), "iops_per_price").iloc[0]
+    names = ["iops_per_price", "iops_per_price_lo", "iops_per_price_hi"]
+    assert ends[names].tolist() == pytest.approx(each[names].tolist(), rel=1e-12)
+
+
+def test_what_is_not_declared_is_missing_and_never_zero():
+    table = hci.cost(hci.peak(runs(a=[100.0], b=[100.0], stranger=[100.0])), SYSTEMS).set_index("system")
+    shares = [name for name in table if name in SHARES]
+    assert len(shares) == 12
+    assert table.loc[["b", "stranger"], [*shares, "price", "watts"]].isna().all(axis=None)
+    assert table["currency"].isna().tolist() == [False, True, True]
+    assert table["usable_tib"].isna().tolist() == [False, False, True]
+    assert table["gb_per_s"].notna().all(), "measured, whatever it costs"
+    no_years = hci.cost(hci.peak(runs(c=[100.0])), SYSTEMS).iloc[0]
+    assert no_years["iops_per_price"] == pytest.approx(1)
+    assert pd.isna(no_years["iops_per_yearly_price"])
+
+
+def test_a_setting_costs_what_its_system_costs():
+    table = hci.cost(hci.peak(runs(**{"a [tuned]": [100.0]})), SYSTEMS)
+    assert table["iops_per_price"].tolist() == pytest.approx([2])
+
+
+def test_capacity_at_a_fill_level_costs_more():
+    capacity = hci.system_capacity(SYSTEMS, fill_pct=80)
+    assert capacity["filled_tib"].tolist() == pytest.approx([0.8, 0.8, 0.8])
+    table = hci.cost(capacity, SYSTEMS).set_index("system")
+    assert table.loc["a", ["usable_tib_per_price", "filled_tib_per_price"]].tolist() == pytest.approx([0.02, 0.016])
+    assert "iops_per_price" not in table, "no speed was given"
+    # a scheme instead of the file's own decides
+    other = hci.cost(hci.system_capacity(SYSTEMS, {"a": "Mirror(1)"}), SYSTEMS).set_index("system")
+    assert other.loc["a", "usable_tib_per_price"] == pytest.approx(0.04)
+
+
+@pytest.mark.parametrize("fill_pct", [0, -5, 101, float("nan")])
+def test_a_fill_level_is_a_percentage(fill_pct):
+    with pytest.raises(ValueError, match="fill_pct"):
+        hci.system_capacity(SYSTEMS, fill_pct=fill_pct)
+
+
+def test_a_pattern_without_one_block_size_has_no_throughput():
+    best = hci.peak(runs(a=[100.0]).assign(pattern="?-randread"))
+    table = hci.cost(best, SYSTEMS)
+    assert table["gb_per_s"].isna().all()
+    assert table["iops_per_price"].tolist() == pytest.approx([2])
+
+
+def test_rows_without_a_system_are_refused():
+    with pytest.raises(ValueError, match="'system'"):
+        hci.cost(pd.DataFrame({"iops": [1.0]}), SYSTEMS)
+    assert hci.cost(runs(a=[1.0]).head(0), SYSTEMS).empty
+
+
+@pytest.mark.parametrize(
+    "compares",
+    [
+        lambda t: hci.rank(t, "iops_per_price"),
+        lambda t: hci.winners(t, "iops_per_price"),
+        lambda t: hci.compare(t, "a", "iops_per_yearly_price"),
+        lambda t: hci.crossover(t, "a", "c", "gb_per_s_per_price"),
+        lambda t: hci.pareto(t, "usable_tib_per_price", "iops"),
+    ],
+)
+def test_currencies_are_never_compared(compares):
+    declared = {"a": SYSTEMS["a"], "c": SYSTEMS["c"].model_copy(update={"years": 3})}
+    table = hci.cost(runs(a=[90.0, 100.0], c=[100.0, 110.0]), declared)
+    with pytest.raises(ValueError, match="EUR and USD"):
+        compares(table)
+    one = {name: own.model_copy(update={"currency": "EUR"}) for name, own in declared.items()}
+    assert len(compares(hci.cost(runs(a=[90.0, 100.0], c=[100.0, 110.0]), one)))
+
+
+def test_watts_have_no_currency():
+    watts = {name: own.model_copy(update={"watts": 100}) for name, own in SYSTEMS.items()}
+    table = hci.cost(runs(a=[90.0, 100.0], c=[100.0, 110.0]), watts)
+    assert set(hci.rank(table, "iops_per_watt")["system"]) == {"a", "c"}
+
+
+def test_faster_and_cheaper_may_be_two_systems():
+    """c is twice as fast as a at four times the price."""
+    prices = {"a": SYSTEMS["a"], "c": SYSTEMS["c"].model_copy(update={"price": 200.0, "currency": "EUR"})}
+    table = hci.cost(runs(a=[99.0, 100.0, 101.0], c=[198.0, 200.0, 202.0]), prices)
+    lead = [
+        hci.winners(table, metric).query("state == 'leads'")["system"].tolist() for metric in ("iops", "iops_per_price")
+    ]
+    assert lead == [["c"], ["a"]]
