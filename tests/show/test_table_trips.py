@@ -47,6 +47,7 @@ def tables() -> dict[str, pd.DataFrame]:
     results = hci.published().query("source == 'proxmox-2node-hci' and vms > 1")
     lab = hci.read_results(["data/samples/lab-single", "data/samples/lab-mirror"])
     days = hci.read_results(["data/samples/lab-single", "data/samples/lab-single-2", "data/samples/lab-single-3"])
+    priced = hci.load_system("params/systems/lab-single.yaml").model_copy(update={"price": 2.5, "currency": "EUR"})
     found, demand = hci.compare(lab, "lab-single"), hci.read_results("data/samples/lab-demand")
     return {
         "summarize": hci.summarize(lab),
@@ -63,6 +64,7 @@ def tables() -> dict[str, pd.DataFrame]:
         "load_within": hci.load_within(demand, p99_ns=20e6),
         "neighbours": hci.neighbours(hci.read_results("data/samples/lab-neighbours"), ["iops", "p99_ns"]),
         "mixed_latency": hci.mixed_latency(lab),
+        "cost": hci.cost(hci.peak(lab), {"lab-single": priced}),
         "system_capacity": hci.system_capacity(hci.systems_of(["ceph-pve", "s2d-two-way-mirror"])),
     }
 

@@ -12,7 +12,7 @@ from math import floor, isfinite, log10
 import numpy as np
 import pandas as pd
 
-from hcilib.model.metrics import CHECK_UNITS, CHECKS, FACTORS, METRICS, PLACES, Metric, steady, time_unit
+from hcilib.model.metrics import CHECK_UNITS, CHECKS, FACTORS, METRICS, PLACES, SHARES, Metric, steady, time_unit
 from hcilib.model.system import known_labels
 
 DIGITS = 3
@@ -24,6 +24,9 @@ PLAIN = (
     "demand",
 )  # fmt: skip
 """Counts: never padded with decimals."""
+
+AS_GIVEN = ("bs_bytes", "price", "years", "rack_units", "watts", "fill_pct")
+"""What somebody set or declared: with the digits that it was given."""
 
 LOWER = ("iodepth", "numjobs", "rw", "rwmixread", "n", "n_baseline", "k", "p", "f", "df", "p_adjusted")
 """fio's words and the letters of statistics keep their small initial."""
@@ -40,6 +43,7 @@ WORDS = {
     "vm": "VM",
     "latency_ns_baseline": "Latency of the baseline (ms)",
     "raw_tb": "Raw (TB)",
+    "filled_gib": "Usable at the fill level (GiB)",
     "cpu_iops": "CPU (IOPS)",
     "pct_of_best": "Share of the best (%)",
     "pct_of_peak": "Share of the peak (%)",
@@ -73,12 +77,13 @@ WORDS = {
     "id": "ID",
 }
 DERIVED = ("p", "p_adjusted", "tost_p", "tost_p_adjusted", "df", "cv_pct")
-OF_ROUNDED = ("iops_per_usable_tib",)
+OF_ROUNDED = ("iops_per_usable_tib", *SHARES)
 MISSING, NOTHING = "missing", "–"
 """What was to be measured and is not there; and what was not: words that nobody gave, and what cannot be worked out."""
 SIZES = {
     "usable_tib": ("usable_gib", 1024),
     "usable_tb": ("usable_gb", 1000),
+    "filled_tib": ("filled_gib", 1024),
     "reserve_tib": ("reserve_gib", 1024),
     "reserve_tb": ("reserve_gb", 1000),
     "raw_tb": ("raw_gb", 1000),
@@ -89,6 +94,7 @@ WORKED_OUT = re.compile(
     r"p|p_adjusted|tost_p|tost_p_adjusted|f|df|\w*cv_pct|(\w+_)?ratio|gain|knee|slope_\w+|peak|peak_vms|smallest_vms|(pct_of|load)_\w+"
     r"|\w+_(lo|hi)|lowest|highest|overstated|given_back_pct|stated_pct|took_s|back_s|gap_sum_s|heal_gap_s|dip_pct|expected|claimed|recomputed"
     r"|(ceiling|harmonic|arithmetic|drives|network|cpu)_iops"
+    r"|price|years|rack_units|watts|yearly_price|\w+_per_(price|yearly_price|rack_unit|watt)"
 )
 """Columns that are made of others, or said by somebody: nothing was lost where they have no value."""
 UNITS = (
@@ -106,12 +112,20 @@ UNITS = (
 KNOWN = METRICS | {
     m.name: m
     for m in (
+        *SHARES.values(),
         Metric("cv_pct", "CV", "%", "", 1, "{:,.1f}"),
         Metric("efficiency", "Usable share of raw", "%", "higher", 0.01, "{:,.1f}"),
         Metric("bytes_per_s", "Throughput", "MiB/s", "higher", 2**20, "{:,.1f}"),
         Metric("usable_tib", "Usable", "TiB", "higher", 1, "{:,.2f}"),
         Metric("usable_tb", "Usable", "TB", "higher", 1, "{:,.2f}"),
         Metric("iops_per_usable_tib", "IOPS per usable TiB", "", "higher"),
+        Metric("filled_tib", "Usable at the fill level", "TiB", "higher", 1, "{:,.2f}"),
+        Metric("fill_pct", "Fill level", "%", "", 1, "{:,.10g}"),
+        Metric("gb_per_s", "Throughput", "GB/s", "higher", 1, "{:,.2f}"),
+        Metric("price", "Price (declared)", "", "lower", 1, "{:,.10g}"),
+        Metric("years", "Years (declared)", "", "", 1, "{:,.10g}"),
+        Metric("rack_units", "Rack units (declared)", "", "lower", 1, "{:,.10g}"),
+        Metric("watts", "Watts (declared)", "", "lower", 1, "{:,.10g}"),
         Metric("bytes_written", "Written", "GiB", "", 2**30, "{:,.1f}"),
         Metric("bs_bytes", "Block size", "KiB", "", 2**10),
         Metric("latency_ns", "Latency", "ms", "lower", 1e6, "{:,.3f}"),
@@ -239,7 +253,7 @@ def _rounded(text: str, value: float, last: int | None) -> str:
 
 
 def digits(column: str) -> int:
-    return 1 if column in (*PLAIN, "bs_bytes") else 4 if column == "ratio" else DIGITS
+    return 1 if column in (*PLAIN, *AS_GIVEN) else 4 if column == "ratio" else DIGITS
 
 
 def number(value: float, form: str = "{:,.0f}", digits: int = DIGITS) -> str:
