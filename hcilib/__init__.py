@@ -78,6 +78,7 @@ _ROOMS = {
     "analyse.physics.audit": "given name_rows tally audit rounding unlike_working_sets",
     "analyse.curves.factorial": "as_factorial effects factor_cells grid",
     "analyse.claims.claims": "check_claims claim_checks open_claims",
+    "say.cost": "cost_sentences",
     "show.figures.cells": "theme by finish label_lines",
     "show.figures.marks": "intervals",
     "show.figures.loads": "plot_loads",

@@ -1,0 +1,92 @@
+"""Sentences on cost: who is faster, who is cheaper per IOPS, and whose price is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import pandas as pd
+
+
+def cost_sentences(
+    costs: pd.DataFrame,
+    fast: pd.DataFrame,
+    cheap: pd.DataFrame,
+    labels: Mapping[str, str] | None = None,
+) -> list[str]:
+    """Return the declared prices, who is faster, who is cheaper, and which prices are missing.
+
+    Parameters
+    ----------
+    costs : as `cost` returns it, of all systems compared
+    fast : as `winners` returns it
+    cheap : as `winners` returns it of ``iops_per_price``, with a column ``currency``; each currency
+        is ranked by itself
+    labels : system -> the name that the sentences use
+
+    Returns
+    -------
+    list : one sentence where no price is given
+
+    Examples
+    --------
+    >>> results = hci.published().query("system == 'ceph-pve' and pattern == '1m-read' and vms > 1")
+    >>> costs = hci.cost(hci.peak(results), hci.load_systems())
+    >>> print(*hci.cost_sentences(costs, hci.winners(results), costs.head(0)), sep="\\n")
+    No price is given for ceph-pve. Add price and currency to params/systems/NAME.yaml.
+    """
+    called = {name: (labels or {}).get(name, name) for name in costs["system"].unique()}
+    systems = costs.drop_duplicates("system").set_index("system")["price"]
+    said = _declared(costs, called)
+    if len(cheap):
+        said += _first(fast, called, "delivers the most IOPS")
+        for currency, own in cheap.groupby("currency"):
+            said += _cheapest(str(currency), own, called)
+    if unpriced := [called[name] for name in systems.index[systems.isna()]]:
+        todo = "Add price and currency to params/systems/NAME.yaml"
+        said.append(f"No price is given for {_listed(unpriced)}. {todo}.")
+    return said
+
+
+def _declared(costs: pd.DataFrame, called: Mapping[str, str]) -> list[str]:
+    """Return the lowest and the highest price of each currency, as the files declare them."""
+    priced = costs.dropna(subset=["price"]).drop_duplicates("system")
+    priced = priced.sort_values("price", kind="stable")
+    said = []
+    for currency, own in priced.groupby("currency"):
+        each = zip(own["price"], own["system"], strict=True)
+        prices = [f"{price:,.10g} {currency} ({called[name]})" for price, name in each]
+        several = f"The declared prices range from {prices[0]} to {prices[-1]}."
+        said.append(several if len(prices) > 1 else f"The declared price is {prices[0]}.")
+    if len(said) > 1:
+        said.append(f"Prices in {_listed(sorted(priced['currency'].unique()))} are not compared.")
+    return said
+
+
+def _cheapest(currency: str, own: pd.DataFrame, called: Mapping[str, str]) -> list[str]:
+    """Return who costs least per IOPS in one currency."""
+    if own["system"].nunique() < 2:
+        only = called[own["system"].iloc[0]]
+        return [f"Only {only} has a price in {currency}, so its price per IOPS is not compared."]
+    return [f"In {currency}, {said}" for said in _first(own, called, "costs least per IOPS")]
+
+
+def _first(table: pd.DataFrame, called: Mapping[str, str], does: str) -> list[str]:
+    """Return who is first in how many patterns, and how many of these leads a test shows."""
+    best = table[(table["pct_of_best"] - 100).abs() < 1e-9]
+    if best.empty:
+        return []
+    patterns, counts = table["pattern"].nunique(), best["system"].value_counts()
+    (leader, wins), *others = counts.items()
+    of = f"of {patterns} pattern{'s' * (patterns != 1)}"
+    who = [f"{called.get(leader, leader)} {does} in {wins} {of}"]
+    who += [f"{called.get(name, name)} in {n}" for name, n in others]
+    sure = f"{best['state'].eq('leads').sum()} shown by a test"
+    if best["state"].eq("untested").all():
+        sure = "one number each, so untested"
+    return [f"{_listed(who)} ({sure})."]
+
+
+def _listed(names: Iterable[object]) -> str:
+    """Return names as a sentence lists them: ``a, b and c``."""
+    *first, last = map(str, names)
+    return f"{', '.join(first)} and {last}" if first else last
