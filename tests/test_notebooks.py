@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from hcilib.show.report.report import build
@@ -157,6 +158,9 @@ def one_percent_more(house: Path, system: str, pattern: str, iodepth: str) -> No
     raise AssertionError("no such published row")
 
 
+PRICES = {"starwind-rdma-hyperv": 50_000, "s2d-nmap-mirror": 80_000}
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory) -> tuple[Path, dict[str, dict]]:
     """The pages of all these tests, made as one report: its folder, and each page's result by the name of its case."""
@@ -171,6 +175,10 @@ def built(tmp_path_factory) -> tuple[Path, dict[str, dict]]:
         for name, source in (("tables", "data/published"), ("runs", "data/samples/lab-single")):
             given = f"source: {source}" if notebook in ("02_baseline", "03_sweep") else f"sources: [{source}]"
             cases[f"{notebook}.{name}"] = f"{given}\narticle: nosuch\n"
+    for name, price in PRICES.items():
+        own = (ROOT / "params/systems" / f"{name}.yaml").read_text()
+        (folder / f"{name}.yaml").write_text(f"{own}\nprice: {price}\ncurrency: EUR\nyears: 4\n")
+    cases["09_capacity.priced"] = f"systems: {[str(folder / f'{name}.yaml') for name in PRICES]}\n"
     (folder / "params").mkdir()
     for name, said in cases.items():
         (folder / "params" / f"{name}.yaml").write_text(said)
@@ -183,6 +191,30 @@ def test_the_latency_of_one_system_alone_gets_through(built):
     result = built[1]["05_latency.alone"]
     assert result["ok"], result["error"]
     assert result["answer"].startswith("One I/O on box DRBD takes: 4k random read ")
+
+
+def test_a_price_becomes_a_figure_and_shares_and_none_is_made_up(built):
+    """S2D mirror + parity has no price: no row, no share, and its name in a sentence."""
+    result = built[1]["09_capacity.priced"]
+    assert result["ok"], result["error"]
+    page = built[0] / "09_capacity.priced"
+    assert {"priced.svg", "prices.csv", "speeds.csv"} <= set(result["files"])
+    prices, speeds = (pd.read_csv(page / name).set_index("system") for name in ("prices.csv", "speeds.csv"))
+    assert prices["price"].to_dict() == PRICES
+    assert set(speeds.index) == set(PRICES)
+    usable_tib = {"starwind-rdma-hyperv": 32e12 * 0.4 / 2**40, "s2d-nmap-mirror": 32e12 / 2.8 * 0.8 / 2**40}
+    for name, price in PRICES.items():
+        own = speeds.loc[name]
+        assert prices.loc[name, "filled_tib_per_price"] == pytest.approx(0.85 * usable_tib[name] / price)
+        assert own["iops_per_price"].tolist() == pytest.approx((own["iops"] / price).tolist())
+        assert own["iops_per_yearly_price"].tolist() == pytest.approx((4 * own["iops"] / price).tolist())
+    [printed] = [
+        "".join(output["text"])
+        for cell in code_cells(page / "09_capacity.priced.ipynb")
+        if "hci.cost_sentences(" in text(cell)
+        for output in cell["outputs"]
+    ]
+    assert printed.splitlines()[-1].count("S2D mirror + parity") == 1
 
 
 def test_an_article_nobody_wrote_is_refused_and_never_named_as_a_source(built):
