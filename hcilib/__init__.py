@@ -50,7 +50,8 @@ _ROOMS = {
     "analyse.compare.compare": "summarize compare rank",
     "analyse.compare.overall": "geometric_mean everywhere headline",
     "analyse.compare.chosen": "chosen measured pooled under_load closed_loop one_in_flight until_stable load_factors",
-    "analyse.curves.curves": "of_patterns peak peak_sentence crossover winners winners_facts regimes regimes_sentence",
+    "analyse.curves.curves": "of_patterns peak peak_sentence crossover regimes regimes_sentence",
+    "analyse.curves.winners": "winners winners_facts",
     "analyse.campaigns.answers": "files_answer plan_answer baseline_answer sweep_answer latency_answer "
     "scaling_answer traffic_answer factorial_answer audit_answer method_answer failure_answer capacity_facts "
     "unknown_facts audit_facts",
@@ -81,6 +82,7 @@ _ROOMS = {
     "say.cost": "cost_sentences",
     "show.figures.cells": "theme by finish label_lines",
     "show.figures.marks": "intervals",
+    "show.figures.glance": "glance",
     "show.figures.loads": "plot_loads",
     "show.figures.coverage": "plot_coverage",
     "show.figures.lanes": "plot_lanes",

@@ -6,7 +6,8 @@ import pytest
 from scipy import stats
 
 from hcilib.analyse.compare.compare import summarize
-from hcilib.analyse.curves.curves import crossover, of_patterns, peak, peak_sentence, winners
+from hcilib.analyse.curves.curves import crossover, of_patterns, peak, peak_sentence
+from hcilib.analyse.curves.winners import winners
 from hcilib.model.caveats import caveats
 
 QD = [4, 8, 16, 32, 64, 128]
@@ -32,6 +33,33 @@ def test_winners_stand_in_the_order_of_every_other_table():
     found = winners(rows)
     assert found["system"].tolist() == ["ceph-2", "ceph-2", "ceph-10", "ceph-10"]
     pd.testing.assert_frame_equal(found[["system", "pattern"]], peak(rows)[["system", "pattern"]])
+
+
+def test_a_share_of_the_best_has_the_interval_of_the_ratio():
+    """Welch's on logs, worked out here; equal spreads, so that the guard adds nothing."""
+    one, other = np.array([100.0, 104, 108]), np.array([50.0, 52, 54])
+    rows = pd.concat(
+        pd.DataFrame({"system": name, "pattern": "4k-randread", "iodepth": 8, "rep": range(3), "iops": v})
+        for name, v in (("a", one), ("b", other))
+    )
+    found = winners(rows).set_index("system")
+    spread = [np.log(v).var(ddof=1) / 3 for v in (one, other)]
+    half = stats.t.ppf(0.975, 4) * np.sqrt(sum(spread))
+    assert found.loc["b", "pct_of_best"] == pytest.approx(50)
+    ends = found.loc["b", ["pct_of_best_lo", "pct_of_best_hi"]].astype(float)
+    assert ends.tolist() == pytest.approx([50 * np.exp(-half), 50 * np.exp(half)], rel=1e-6)
+    assert found.loc["a", ["pct_of_best_lo", "pct_of_best_hi"]].isna().all()
+    assert found["state"].tolist() == ["leads", "behind"]
+
+
+def test_winners_have_a_row_for_every_system_and_pattern():
+    rows = pd.concat([both(), curve("a", B, pattern="4k-randwrite")])
+    found = winners(rows).set_index(["system", "pattern"])
+    assert found.index.tolist() == [(s, p) for s in "ab" for p in ("4k-randread", "4k-randwrite")]
+    assert found["state"].tolist() == ["behind", "alone", "untested", "missing"]
+    assert found.loc[("b", "4k-randwrite"), "n"] == 0
+    assert np.isnan(found.loc[("b", "4k-randwrite"), "pct_of_best"])
+    assert set(winners(both().query("system == 'a'"))["state"]) == {"alone"}
 
 
 def test_crossover_reference_value_between_single_runs():

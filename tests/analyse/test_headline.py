@@ -7,6 +7,7 @@ import pytest
 from hcilib.analyse.compare.chosen import load_factors
 from hcilib.analyse.compare.compare import compare
 from hcilib.analyse.compare.overall import headline
+from hcilib.analyse.curves.winners import winners
 from hcilib.model.caveats import NONE, Caveat, Caveats
 from hcilib.read.published import published
 
@@ -67,6 +68,18 @@ def test_each_challenger_has_a_line_of_its_own():
     assert [line.partition(":")[0] for line in lines] == ["b against a", "c against a"]
     assert "100.0 % faster" in lines[1]
     assert headline(compare(grid(b=[0.5]), "a").iloc[:0]).startswith("No system was measured beside the baseline")
+
+
+def test_of_more_than_two_systems_the_first_line_counts_the_patterns_of_each():
+    patterns = {"4k-randread": {"b": [2.0], "c": [0.7]}, "4k-randwrite": {"b": [0.5], "c": [0.4]}}
+    for noise, sure in ((np.zeros(1), "untested"), (NOISE, "2 of 2 shown by a test")):
+        three = pd.concat(grid(noise, pattern, **ratios) for pattern, ratios in patterns.items())
+        table = compare(three, "a")
+        first, *rest = headline(table, labels={"a": "Alpha"}, winners=winners(three)).splitlines()
+        assert first == f"Alpha has the highest IOPS in 1 of 2 patterns, b in 1, c in none, {sure}."
+        assert rest == headline(table, labels={"a": "Alpha"}).splitlines()
+    two = three[three["system"] != "c"]
+    assert headline(compare(two, "a"), winners=winners(two)) == headline(compare(two, "a"))
 
 
 def test_printed_means_are_counted_and_never_proven():

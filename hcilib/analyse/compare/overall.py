@@ -13,7 +13,7 @@ import pandas as pd
 from hcilib.analyse.compare.cells import Runs, annotate, as_list, asked_by, counted, group_codes, left_out, listed
 from hcilib.analyse.compare.contrast import critical, holm, judge, least_difference
 from hcilib.model.caveats import NONE, Caveat, warnings_of
-from hcilib.model.metrics import metric_of, noun, pattern_words, percent, percent_range, size_of, verb, where
+from hcilib.model.metrics import Metric, metric_of, noun, pattern_words, percent, percent_range, size_of, verb, where
 
 
 def geometric_mean(comparison: pd.DataFrame, by: str | Sequence[str] = ("system",)) -> pd.DataFrame:
@@ -251,6 +251,7 @@ def headline(
     challenger: str | None = None,
     labels: Mapping[str, str] | None = None,
     truth: Truth | None = None,
+    winners: pd.DataFrame | None = None,
 ) -> str:
     """What a comparison decided, by kind of I/O; then what it did not, and how many runs would; then what no run can.
 
@@ -261,6 +262,8 @@ def headline(
     challenger : the system to speak of; None for every one that was compared, a line each
     truth : pattern -> ratio that is known beforehand (drives whose rate is dialled), or a table with `pattern`, `ratio`
         and, if it matters, `system` and `iodepth`; then it is said whether the intervals hold it
+    winners : the table of :func:`hcilib.winners`; of more than two systems the first line then says
+        in how many patterns each has the best value
 
     Raises ValueError for a challenger that the comparison does not hold, naming those it does.
 
@@ -279,7 +282,25 @@ def headline(
     if not systems:
         return "No system was measured beside the baseline: nothing is compared."
     mine = (comparison[comparison["system"] == name] for name in ([challenger] if challenger else systems))
-    return "\n".join(_said(_with_truth(rows.reset_index(drop=True), truth), labels or {}) for rows in mine)
+    said = [_said(_with_truth(rows.reset_index(drop=True), truth), labels or {}) for rows in mine]
+    if winners is not None and winners["system"].nunique() > 2:
+        said = [*_firsts(winners, metric_of(comparison["metric"].iloc[0]), labels or {}), *said]
+    return "\n".join(said)
+
+
+def _firsts(winners: pd.DataFrame, what: Metric, labels: Mapping[str, str]) -> Iterator[str]:
+    """Yield one sentence: in how many patterns each system has the best value, and how many tests show it."""
+    best = winners[winners["pct_of_best"].eq(100)]
+    if best.empty:
+        return
+    counts = {name: int(best["system"].eq(name).sum()) for name in winners["system"].unique()}
+    (first, most), *rest = sorted(counts.items(), key=lambda own: -own[1])
+    patterns, shown = winners["pattern"].nunique(), best["state"].eq("leads").sum()
+    others = "".join(f", {labels.get(name, name)} in {n or 'none'}" for name, n in rest)
+    sure = "untested" if best["state"].eq("untested").all() else f"{shown} of {patterns} shown by a test"
+    end = "lowest" if what.better == "lower" else "highest"
+    has = f"{labels.get(first, first)} has the {end} {noun(what)}"
+    yield f"{has} in {most} of {counted(patterns, 'pattern')}{others}, {sure}."
 
 
 def _said(rows: pd.DataFrame, labels: Mapping[str, str]) -> str:

@@ -15,11 +15,9 @@ from hcilib.analyse.compare.cells import (
     describe_along,
     group_codes,
     interval_columns,
-    left_out,
 )
-from hcilib.analyse.compare.compare import rank
 from hcilib.analyse.compare.contrast import CONFIDENCE, against, below, contrast, judge, notes_of_pairs, own_interval
-from hcilib.model.caveats import NONE, Caveat, caveats, column, together
+from hcilib.model.caveats import NONE, Caveat, caveats, together
 from hcilib.model.metrics import FACTORS, better_sign, metric_of, noun, pattern_order, pattern_words, where
 
 ALPHA = 0.05
@@ -60,7 +58,7 @@ def peak(
     by = as_list(by)
     sign = better_sign(metric)
     cells, code, out = curves(_in_run_order(results), metric, by, over)
-    best = _best(sign * cells["center"].to_numpy(), code, cells["n"].to_numpy() > 0, len(out))
+    best = best_of(sign * cells["center"].to_numpy(), code, cells["n"].to_numpy() > 0, len(out))
     tied = _tied(cells, code, best, sign)
     depth, top = cells[over], cells.iloc[best].reset_index(drop=True)
     lo, hi = own_interval(top)
@@ -178,7 +176,7 @@ def _in_run_order(results: pd.DataFrame) -> pd.DataFrame:
     return results.sort_values(keys, kind="stable") if keys else results
 
 
-def _best(score: np.ndarray, code: np.ndarray, usable: np.ndarray, groups: int) -> np.ndarray:
+def best_of(score: np.ndarray, code: np.ndarray, usable: np.ndarray, groups: int) -> np.ndarray:
     """Position of the best score of each group; the first, if equal."""
     order = np.lexsort((-np.where(usable & ~np.isnan(score), score, -np.inf), code))
     return order[np.searchsorted(code[order], np.arange(groups))]
@@ -210,7 +208,7 @@ def _leave_one_out(cells: pd.DataFrame, code: np.ndarray, sign: int, groups: int
         for j in range(logs.shape[1]):
             left = np.isfinite(logs[:, j])
             others = (total - np.where(left, logs[:, j], 0)) / (n - left)
-            run = logs[_best(sign * others, code, n - left > 0, groups), j]
+            run = logs[best_of(sign * others, code, n - left > 0, groups), j]
             kept, count = kept + np.nan_to_num(run), count + np.isfinite(run)
         return np.where(_fewest(cells, code) > 1, np.exp(kept / count), np.nan)
 
@@ -345,85 +343,6 @@ def _told(cells: pd.DataFrame, row: int, best: int, over: str) -> dict:
         "note": f"{here['center']:,.0f} IOPS at {names[1]}, after {there['center']:,.0f} at {there[over]:g}",
         "warnings": together(unstable),
     }  # fmt: skip
-
-
-# ---- Who is first in which pattern, each system at its own best load: the matrix that a decider reads
-
-
-LOAD = ("iodepth", "numjobs", "outstanding")
-"""What may differ between two systems' best points: the load at which each was best."""
-
-
-def winners(results: pd.DataFrame, metric: str = "iops", margin: float = 0.05) -> pd.DataFrame:
-    """The best of each system and pattern beside the pattern's best, and whether that is shown, tied or untested.
-
-    Every system stands at the iodepth at which it was best (``peak``); ``rank`` tells those runs apart. So a lead is
-    one of best points, chosen from the same runs: `warnings` of ``peak`` say how far that flatters.
-
-    Returns
-    -------
-    DataFrame : system, pattern, iodepth (of the best), n, the metric (as iops), pct_of_best, state
-    (`leads`: shown to be better than
-        every other; `tied`: first, and not told apart from another; `untested`: first by single runs or printed values,
-        or within `margin` of the first; `behind`; `missing`), tied_with, iops_per_cpu_pct (at that point; NaN where CPU
-        is not known), margin
-
-    Examples
-    --------
-    >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
-    >>> hci.winners(results)[["system", "iodepth", "pct_of_best", "state"]].round(1)
-                  system  iodepth  pct_of_best     state
-    0           ceph-pve        8         87.9    behind
-    1       drbd-tcp-pve        8        100.0  untested
-    2  starwind-rdma-pve        8         96.1  untested
-    3   starwind-tcp-pve        8         69.2    behind
-    """
-    peaks = peak(results, metric, by=("system", "pattern"))
-    here = peaks[["system", "pattern", "best"]].rename(columns={"best": "iodepth"})
-    rows = results.merge(here, on=["system", "pattern", "iodepth"]).drop(columns=[c for c in LOAD if c in results])
-    ranks = rank(rows, metric, by=("pattern",), margin=margin).drop_duplicates(["system", "pattern"])
-    table = peaks[["system", "pattern", "best", "n", metric]].rename(columns={"best": "iodepth"})
-    told = ranks[["system", "pattern", "rank", "best", "tied_with", "verdict"]]
-    table = table.merge(told, on=["system", "pattern"], how="left")
-    best = "max" if better_sign(metric) > 0 else "min"
-    top = table.groupby("pattern", observed=True)[metric].transform(best)
-    first = table["rank"].eq(1)
-    conditions = [table[metric].isna(), table["best"].eq(True), first & table["verdict"].eq("point"), first]
-    table["state"] = np.select(conditions, ["missing", "leads", "untested", "tied"], "behind")
-    table["pct_of_best"] = 100 * table[metric] / top
-    if "iops_per_cpu_pct" in rows:
-        cpu = rows.groupby(["system", "pattern"], observed=True)["iops_per_cpu_pct"].mean().reset_index()
-        table = table.merge(cpu, on=["system", "pattern"], how="left")
-    shown = ["system", "pattern", "iodepth", "n", metric, "pct_of_best", "state", "tied_with", "iops_per_cpu_pct"]
-    table = table.filter(shown).reset_index(drop=True)
-    return table.assign(margin=margin, warnings=column([left_out(results)] * len(table)))
-
-
-def winners_facts(table: pd.DataFrame, labels: Mapping[str, str] | None = None, metric: str = "iops") -> list[str]:
-    """Return who has the best point in which patterns and how sure that is, and the IOPS per percent of CPU."""
-    labels, patterns, what = labels or {}, table["pattern"].nunique(), metric_of(metric)
-    best = table[(table["pct_of_best"] - 100).abs() < 1e-9]
-    if best.empty:
-        return []
-    first, sure = best.groupby("system", observed=True)["pattern"].agg(list), best["state"].value_counts()
-    how = f"{sure.get('leads', 0)} of {patterns} shown by a test"
-    how += f", {sure['tied']} tied" if sure.get("tied", 0) else ""
-    if sure.get("untested", 0) == patterns:
-        how = "none of it tested: one number each"
-    ranked = sorted(first.items(), key=lambda own: -len(own[1]))
-    who = [
-        f"{labels.get(name, name)} in {len(own)} of {patterns} patterns "
-        f"({', '.join(map(pattern_words, pattern_order(own)))})"
-        for name, own in ranked
-    ]
-    end = "Lowest" if what.better == "lower" else "Highest"
-    said = [f"{end} {noun(what)}: {', '.join(who)}; {how}."]
-    cpu = table.dropna(subset=["iops_per_cpu_pct"]) if "iops_per_cpu_pct" in table else table.head(0)
-    for pattern in pattern_order(cpu["pattern"].unique())[:1]:
-        here = cpu[cpu["pattern"] == pattern].sort_values("iops_per_cpu_pct", ascending=False)
-        each = ", ".join(f"{labels.get(r.system, r.system)} {r.iops_per_cpu_pct:,.0f}" for r in here.itertuples())
-        said.append(f"IOPS for 1 % of a node's CPU at the best {pattern_words(pattern)}: {each}.")
-    return said
 
 
 def crossover_sentence(

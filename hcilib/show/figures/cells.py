@@ -147,7 +147,7 @@ def finish(
     if labels or (labels is None and joined and few):
         for ax in axes:
             label_lines(ax, names, 7.5 if len(axes) > 1 else 9.5)
-    elif legend:
+    elif legend and not _in_titles(g, legend):
         style.legend(axes[0], _handles(legend))
     percent = f"Grey band: within {100 * band:g} % of equal." if band else None
     notes = fig.__dict__.get("hci_notes", [])
@@ -237,7 +237,7 @@ def _place(g: Grid, fig: Any, lines: list[list[Axes]], legend: list[Entry]) -> N
     """Fill every line of panels, and give rows of names the height that they need."""
     named = [_named(line[0].yaxis) for line in lines]
     rows = [max(len(ax.get_yticks()) for ax in line) for line in lines]
-    lanes = len(legend) if legend else 1
+    lanes = 1 if _in_titles(g, legend) else max(1, len(legend))
     heights = [0.38 + n * (0.17 + 0.06 * lanes) for n in rows] if all(named) else [1.0] * len(lines)
     wide = max(map(len, lines))
     if isinstance(g, Axes):
@@ -255,6 +255,12 @@ def _place(g: Grid, fig: Any, lines: list[list[Axes]], legend: list[Entry]) -> N
     for line, specs in zip(lines, places, strict=True):
         for ax, spec in zip(line, specs, strict=True):
             ax.set_subplotspec(spec)
+
+
+def _in_titles(g: Grid, legend: list[Entry]) -> bool:
+    """Whether each panel is of one entry of the legend, which its title names."""
+    columns = set() if isinstance(g, Axes) else {g._row_var, g._col_var}
+    return {entry.column for entry in legend} <= columns
 
 
 def _named(axis: Any) -> bool:

@@ -1,0 +1,129 @@
+"""Which system is first in which pattern, each at its own best load: the matrix for a decision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from hcilib.analyse.compare.cells import describe, group_codes, left_out
+from hcilib.analyse.compare.compare import rank
+from hcilib.analyse.compare.contrast import CONFIDENCE, contrast, interval
+from hcilib.analyse.curves.curves import best_of, peak
+from hcilib.model.caveats import column
+from hcilib.model.metrics import better_sign, metric_of, noun, pattern_order, pattern_words
+
+LOAD = ("iodepth", "numjobs", "outstanding")
+"""What may differ between two systems' best points: the load at which each was best."""
+
+
+def winners(results: pd.DataFrame, metric: str = "iops", margin: float = 0.05) -> pd.DataFrame:
+    """Return each system's best point in each pattern, its share of the best, and if that was tested.
+
+    Every system is taken at the iodepth at which it was best (``peak``), and ``rank`` tests those
+    runs. So a lead is one of best points, chosen from the same runs: `warnings` of ``peak`` say how
+    far that flatters.
+
+    Returns
+    -------
+    DataFrame : a row for each system and pattern, also where it was not measured
+
+        - system, pattern, iodepth (of the best), n, the metric (as iops)
+        - pct_of_best, pct_of_best_lo, pct_of_best_hi: share of the pattern's best in percent, with
+          the 95 % interval of that ratio, which the best itself and single runs do not have
+        - state: `leads` (shown to be better than every other), `tied` (first, and not told apart
+          from another), `untested` (first by single runs or printed values, or within `margin` of
+          the first), `alone` (no other system has a value), `behind`, `missing`
+        - tied_with, iops_per_cpu_pct (at that point; NaN where CPU is not known), confidence,
+          margin, warnings
+
+    Examples
+    --------
+    >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
+    >>> hci.winners(results)[["system", "iodepth", "pct_of_best", "state"]].round(1)
+                  system  iodepth  pct_of_best     state
+    0           ceph-pve        8         87.9    behind
+    1       drbd-tcp-pve        8        100.0  untested
+    2  starwind-rdma-pve        8         96.1  untested
+    3   starwind-tcp-pve        8         69.2    behind
+    """
+    peaks, keys = peak(results, metric, by=("system", "pattern")), ["system", "pattern"]
+    here = peaks[[*keys, "best"]].rename(columns={"best": "iodepth"})
+    rows = results.merge(here, on=[*keys, "iodepth"])
+    rows = rows.drop(columns=[c for c in LOAD if c in results])
+    ranks = rank(rows, metric, by=("pattern",), margin=margin).drop_duplicates(keys)
+    table = here.assign(n=peaks["n"], **{metric: peaks[metric]})
+    told = ranks[[*keys, "rank", "best", "tied_with", "verdict"]]
+    table = table.merge(told, on=keys, how="left").merge(_shares(rows, metric), on=keys, how="left")
+    table = _every_pattern(table)
+    alone = table.groupby("pattern", observed=True)[metric].transform("count").eq(1)
+    first = table["rank"].eq(1)
+    missing, leads = table[metric].isna(), table["best"].eq(True)
+    conditions = [missing, alone, leads, first & table["verdict"].eq("point"), first]
+    states = ["missing", "alone", "leads", "untested", "tied"]
+    table["state"] = np.select(conditions, states, "behind")
+    if "iops_per_cpu_pct" in rows:
+        cpu = rows.groupby(keys, observed=True)["iops_per_cpu_pct"].mean().reset_index()
+        table = table.merge(cpu, on=keys, how="left")
+    share = ["pct_of_best", "pct_of_best_lo", "pct_of_best_hi"]
+    shown = [*keys, "iodepth", "n", metric, *share, "state", "tied_with", "iops_per_cpu_pct"]
+    table = table.filter(shown).reset_index(drop=True)
+    notes = column([left_out(results)] * len(table))
+    return table.assign(confidence=CONFIDENCE, margin=margin, warnings=notes)
+
+
+def _shares(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Return each system's share of the pattern's best in percent, with the ratio's interval."""
+    cells = describe(rows, metric, ["system", "pattern"])
+    code, places = group_codes(cells, ["pattern"])
+    score = better_sign(metric) * cells["center"].to_numpy()
+    base = best_of(score, code, cells["n"].to_numpy() > 0, len(places))[code]
+    pair = contrast(cells, np.arange(len(cells)), base, pairs="auto")
+    ends = interval(pair["log_ratio"], pair["se"], pair["df"], CONFIDENCE)
+    itself = np.arange(len(cells)) == base
+    lo, hi = (np.where(itself, np.nan, 100 * end) for end in ends)
+    center = cells["center"].to_numpy()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = 100 * np.where(center == center[base], 1.0, center / center[base])
+    ends_of_share = {"pct_of_best_lo": lo, "pct_of_best_hi": hi}
+    return cells[["system", "pattern"]].assign(pct_of_best=share, **ends_of_share)
+
+
+def _every_pattern(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table with a row for every system and pattern, in the order of all tables."""
+    pairs = pd.MultiIndex.from_product([table["system"].unique(), table["pattern"].unique()])
+    absent = pairs.difference(pd.MultiIndex.from_frame(table[["system", "pattern"]]), sort=False)
+    if not len(absent):
+        return table
+    rows = pd.DataFrame(list(absent), columns=["system", "pattern"]).assign(n=0, tied_with="")
+    table = pd.concat([table, rows], ignore_index=True)
+    order = np.argsort(group_codes(table, ["system", "pattern"])[0], kind="stable")
+    return table.iloc[order].reset_index(drop=True)
+
+
+def winners_facts(table: pd.DataFrame, labels: Mapping[str, str] | None = None, metric: str = "iops") -> list[str]:
+    """Return who has the best point in which patterns and how sure that is, and the IOPS per percent of CPU."""
+    labels, patterns, what = labels or {}, table["pattern"].nunique(), metric_of(metric)
+    best = table[(table["pct_of_best"] - 100).abs() < 1e-9]
+    if best.empty:
+        return []
+    first, sure = best.groupby("system", observed=True)["pattern"].agg(list), best["state"].value_counts()
+    how = f"{sure.get('leads', 0)} of {patterns} shown by a test"
+    how += f", {sure['tied']} tied" if sure.get("tied", 0) else ""
+    if sure.get("untested", 0) == patterns:
+        how = "none of it tested: one number each"
+    ranked = sorted(first.items(), key=lambda own: -len(own[1]))
+    who = [
+        f"{labels.get(name, name)} in {len(own)} of {patterns} patterns "
+        f"({', '.join(map(pattern_words, pattern_order(own)))})"
+        for name, own in ranked
+    ]
+    end = "Lowest" if what.better == "lower" else "Highest"
+    said = [f"{end} {noun(what)}: {', '.join(who)}; {how}."]
+    cpu = table.dropna(subset=["iops_per_cpu_pct"]) if "iops_per_cpu_pct" in table else table.head(0)
+    for pattern in pattern_order(cpu["pattern"].unique())[:1]:
+        here = cpu[cpu["pattern"] == pattern].sort_values("iops_per_cpu_pct", ascending=False)
+        each = ", ".join(f"{labels.get(r.system, r.system)} {r.iops_per_cpu_pct:,.0f}" for r in here.itertuples())
+        said.append(f"IOPS for 1 % of a node's CPU at the best {pattern_words(pattern)}: {each}.")
+    return said
