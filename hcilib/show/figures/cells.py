@@ -151,7 +151,7 @@ def finish(
         style.legend(axes[0], _handles(legend))
     percent = f"Grey band: within {100 * band:g} % of equal." if band else None
     notes = fig.__dict__.get("hci_notes", [])
-    style.caption(axes[0], *notes, note, percent, _source(source))
+    style.caption(axes[0], *notes, note, percent, source_words(source))
     style.say(axes[0], says or fig.__dict__.get("hci_said", ""))
     fig.set_layout_engine("tight" if style.has_colorbar(fig) else "constrained")
 
@@ -379,7 +379,7 @@ def _handles(legend: list[Entry]) -> list[Any]:
     return made
 
 
-def _source(source: str | Iterable[str] | pd.DataFrame | None) -> str | None:
+def source_words(source: str | Iterable[str] | pd.DataFrame | None) -> str | None:
     """Where the numbers are from."""
     if isinstance(source, pd.DataFrame):
         source = source["source"].dropna().unique()

@@ -1,4 +1,4 @@
-"""The one-glance strip: how far each system is from the best, pattern by pattern, and what is tested."""
+"""The one-glance strip: how far each system is from the best in each pattern, tested or not."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from hcilib.analyse.curves.winners import winners
 from hcilib.model.metrics import METRICS, Metric, noun, pattern_order
 from hcilib.model.metrics import value as value_of
 from hcilib.show.figures import style
+from hcilib.show.figures.cells import source_words
 from hcilib.show.figures.style import GRID, QUIET, count, drawn, pattern_label, system_label
 from hcilib.show.tables.columns import number
 
@@ -24,7 +24,7 @@ SHARE = ["pct_of_best", "pct_of_best_lo", "pct_of_best_hi"]
 
 
 @drawn
-def glance(results: pd.DataFrame, metric: str = "iops", margin: float = 0.05) -> Axes:
+def glance(table: pd.DataFrame, metric: str = "iops", source: str | pd.DataFrame | None = None) -> Axes:
     """Draw every system's share of the best in every pattern, each at its own best load.
 
     A row is a pattern and a mark a system. The best system and its value are at the right, bold
@@ -34,27 +34,32 @@ def glance(results: pd.DataFrame, metric: str = "iops", margin: float = 0.05) ->
 
     Parameters
     ----------
-    results : a row a run, as ``read_results`` returns it
-    metric : a metric of which more or less is better, such as ``iops`` or ``lat_ns``
-    margin : within this share of equal, a difference does not matter: the grey band
+    table : as ``winners`` returns it. Its margin is the grey band
+    metric : the metric that the table was made of, such as ``iops`` or ``lat_ns``
+    source : for the caption: names of sources, or the results with their column ``source``
 
     Returns
     -------
-    Axes : the drawn table is that of ``winners``
+    Axes : of the strip
 
     Raises
     ------
-    ValueError : neither way of the metric is better, or a system's runs of a pattern differ in
-        another factor than iodepth
+    ValueError : the table lacks the metric, or a column of ``winners``
 
     Examples
     --------
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and vms > 1")
-    >>> ax = hci.glance(results)
+    >>> ax = hci.glance(hci.winners(results), source=results)
     >>> ax.get_xlabel()
     'Share of the best IOPS (%)'
     """
-    table, what = winners(results, metric, margin=margin), METRICS[metric]
+    needed = ["system", "pattern", "n", metric, *SHARE, "state", "margin"]
+    if lacks := [name for name in needed if name not in table]:
+        raise ValueError(
+            f"glance: the table has no column {', '.join(lacks)}. "
+            f"Give it hci.winners(results, {metric!r}) and the same metric."
+        )
+    what = METRICS[metric]
     if table["pct_of_best"].isna().all():
         return style.nothing(style.canvas(7.2, 1.0), f"{what.label}: no value given.")
     patterns = pattern_order(table["pattern"])
@@ -71,7 +76,7 @@ def glance(results: pd.DataFrame, metric: str = "iops", margin: float = 0.05) ->
         _name(ax, rows, heights[pattern], what, looks)
     for system, rows in table.dropna(subset=["pct_of_best"]).groupby("system", sort=False):
         _marks(ax, rows, looks[system], what, ends)
-    _band(ax, margin, what)
+    _band(ax, table["margin"].iloc[0], what)
     hollow = not table["tested"].any()
     named = [(*look, system_label(name), hollow) for name, look in looks.items()]
     style.legend(ax, [style.mark(*words) for words in named])
@@ -85,7 +90,7 @@ def glance(results: pd.DataFrame, metric: str = "iops", margin: float = 0.05) ->
         "Bars: ratio to the best." if bars else None,
         "Arrows: the bar goes on." if cut else None,
         "Bold: a test shows the lead." if table["state"].eq("leads").any() else None,
-        style.source_of(results),
+        source_words(source),
     )
     return ax
 
@@ -197,8 +202,8 @@ def _finding(table: pd.DataFrame, what: Metric) -> str:
     lower, said = what.better == "lower", []
     for pattern, rows in table.groupby("pattern", sort=False, observed=True):
         known = rows.dropna(subset=["pct_of_best"]).sort_values("pct_of_best", ascending=lower)
-        pairs = zip(known["system"].map(system_label), known["pct_of_best"].map(number), strict=True)
-        words = [f"{name} {share} %" for name, share in pairs]
+        names, shares = known["system"].map(system_label), known["pct_of_best"].map(number)
+        words = [f"{name} {share} %" for name, share in zip(names, shares, strict=True)]
         for first in known.head(1).to_dict("records"):
             value = value_of(what, first[what.name])
             words[0] = f"{system_label(first['system'])} {value} ({first['state']})"
