@@ -49,7 +49,7 @@ def test_is_thin_and_finished(notebook):
     assert not any(isinstance(node, ast.FunctionDef | ast.ClassDef | ast.For | ast.While)
                    for c in cells for node in ast.walk(ast.parse(text(c))))  # fmt: skip
     for cell in cells:
-        if "hci.plot_" in text(cell):
+        if re.search(r"hci\.(plot_|glance)", text(cell)):
             assert "nbval-ignore-output" in tags(cell)
             assert text(cell).rstrip().endswith(";")
 
@@ -89,13 +89,13 @@ def test_a_table_knows_its_columns_and_labels_and_a_path_its_beginning():
     assert len(lines) / len(NOTEBOOKS) < 50
 
 
-OF_THE_LIBRARY = {"plot_plan", "plot_loads", "plot_failure", "plot_latency_over_time", "plot_coverage"}
+OF_THE_LIBRARY = {"plot_plan", "plot_loads", "plot_failure", "plot_latency_over_time", "plot_coverage", "glance"}
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda p: p.stem)
-def test_figures_are_drawn_in_their_cells_but_for_five_kinds(notebook):
+def test_figures_are_drawn_in_their_cells_but_for_six_kinds(notebook):
     sources = [text(c) for c in code_cells(notebook)]
-    assert {name for s in sources for name in re.findall(r"hci\.(plot_\w+)", s)} <= OF_THE_LIBRARY
+    assert {name for s in sources for name in re.findall(r"hci\.(plot_\w+|glance)", s)} <= OF_THE_LIBRARY
 
 
 def test_they_are_stripped_as_agreed_and_name_no_place_of_this_machine(tmp_path):

@@ -207,7 +207,11 @@ DRAWN: dict[str, list[Drawing]] = {
         Drawing("IOPS", marks("x"), column("Measured", "Datasheet")),
     ],
     "03_sweep": OVERLAID,
-    "04_compare": [*OVERLAID, Drawing("IOPS relative to .*", marks("x"), RATIO)],
+    "04_compare": [
+        *OVERLAID,
+        Drawing("IOPS relative to .*", marks("x"), RATIO),
+        Drawing("Share of the best .*", marks("x"), column("Share of the best (%)", "State")),
+    ],
     "05_latency": [
         Drawing("IOPS", marks("x"), wide("IOPS")),
         Drawing(r"Mean latency \(ms\)", marks("x", MS), wide("Mean latency (ms)")),
