@@ -134,6 +134,9 @@ def test_what_was_not_looked_at_is_not_said_to_be_fine():
     assert said == "each pattern has one iodepth, so what more load gives is not known"
     more = pd.concat([rows, rows.assign(iodepth=16, iops=150.0)])
     assert hci.regimes_sentence(hci.regimes(more), more) != said
+    for without in ({"iops": float("nan")}, {"valid": False}):
+        one = pd.concat([rows.assign(valid=True), rows.assign(**{"iodepth": 16, "valid": True} | without)])
+        assert hci.regimes_sentence(hci.regimes(one), one) == said, "no IOPS were measured at the second load"
 
 
 def test_a_tie_names_both_and_a_single_number_says_so():

@@ -293,12 +293,7 @@ def regimes(results: pd.DataFrame, over: str = "iodepth", drop: float = 0.1) -> 
         The keys source and system and the factors present, `over`, iops, n (fewest runs of the two points), best_iops
         and best_at (the best before), ratio, kind, verdict (lower, point), note, warnings.
     """
-    keys = [c for c in ("source", "system", *FACTORS) if c in results and c != over]
-    measured = results[(results["iops"] > 0) & results[over].notna()]
-    cells = describe(measured[[c for c in (*keys, over, "iops", *_RUN_OF) if c in results]], "iops", [*keys, over])
-    cells = cells[cells["n"] > 0].reset_index(drop=True)
-    code = group_codes(cells, keys)[0]
-    curves = [np.flatnonzero(code == i) for i in range(code.max(initial=-1) + 1)]
+    keys, cells, curves = _curves_of(results, over)
     found = [point for curve in curves for point in _drops(cells, curve, over, drop)]
     told = ["iops", "n", "best_iops", "best_at", "ratio", "kind", "verdict", "note", "warnings"]
     return pd.DataFrame(found, columns=[*keys, over, *told])
@@ -307,14 +302,25 @@ def regimes(results: pd.DataFrame, over: str = "iodepth", drop: float = 0.1) -> 
 def regimes_sentence(found: pd.DataFrame, results: pd.DataFrame, over: str = "iodepth", drop: float = 0.1) -> str:
     """Return how many points ``regimes`` found in these results, those that a test shows apart from single values."""
     less = f"more than {100 * drop:g} %"
-    keys = [c for c in ("source", "system", *FACTORS) if c in results and c != over]
-    if found.empty and not (results.groupby(keys, dropna=False, observed=True)[over].nunique() > 1).any():
+    if found.empty and all(len(curve) == 1 for curve in _curves_of(results, over)[2]):
         return f"each pattern has one {over}, so what more load gives is not known"
     if found.empty:
         return f"more load is nowhere shown to give {less} less"
     shown, single = (int((found["verdict"] == verdict).sum()) for verdict in ("lower", "point"))
     ways = ((shown, ", shown by a test"), (single, f" ({UNTESTED})"))
     return "; ".join(f"at {n} load{'s' * (n != 1)}, more {over} gives {less} less IOPS{how}" for n, how in ways if n)
+
+
+def _curves_of(results: pd.DataFrame, over: str) -> tuple[list[str], pd.DataFrame, list[np.ndarray]]:
+    """Return the keys of a curve, the cells with valid IOPS, and the positions of each curve's cells in order of
+    `over`."""
+    keys = [c for c in ("source", "system", *FACTORS) if c in results and c != over]
+    measured = results[(results["iops"] > 0) & results[over].notna()]
+    known = [c for c in (*keys, over, "iops", *_RUN_OF) if c in results]
+    cells = describe(measured[known], "iops", [*keys, over])
+    cells = cells[cells["n"] > 0].reset_index(drop=True)
+    code = group_codes(cells, keys)[0]
+    return keys, cells, [np.flatnonzero(code == i) for i in range(code.max(initial=-1) + 1)]
 
 
 def _drops(cells: pd.DataFrame, curve: np.ndarray, over: str, drop: float) -> Iterator[dict]:
