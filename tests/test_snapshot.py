@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.snapshot import refusals
@@ -37,7 +38,7 @@ def draw(table, ticks, title, alt):
 '''
 PARAMETERS = "last = 2.5\nticks = [1, 2]\ntitle = 'depth'\nalt = 'b leads'\nfail = False"
 CELLS = [
-    "import hcilib as hci",
+    "import hcilib as hci\nimport numpy as np\nspread = np.random.random()",
     "table = hci.measure(last)\ntable",
     "hci.draw(table, ticks, title, alt);",
     "if fail:\n    raise ValueError('no data')",
@@ -151,6 +152,11 @@ def test_tables_keep_missing_values_and_attributes(saves):
     table = document["tables"][document["values"]["names"]["table"]["@table"]]
     assert table["attrs"] == {"metric": "iops"}
     assert [value != value for value in table["values"]["iops"]] == [False, True, False]
+
+
+def test_points_spread_at_random_are_the_same_in_every_save(saves):
+    names = read(saves / "after" / "01_small.same.json.gz")["values"]["names"]
+    assert names["spread"] == np.random.RandomState(0).random()
 
 
 def ask(folder: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
+import numpy as np
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 from matplotlib.figure import Figure
@@ -75,6 +76,7 @@ class Shell:
     def run(self, source: str) -> tuple[BaseException | None, Any, list[Figure], list[str]]:
         """Return the cell's error, its output, its figures and its warnings."""
         self.displayed = []
+        np.random.seed(0)  # seaborn's strip plots spread their points at random
         with warnings.catch_warnings(record=True) as caught, capture_output(stderr=True) as output:
             warnings.simplefilter("default")
             result = self.shell.run_cell(source)
