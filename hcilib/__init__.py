@@ -53,8 +53,8 @@ _ROOMS = {
     "analyse.curves.curves": "of_patterns peak peak_sentence crossover regimes regimes_sentence",
     "analyse.curves.winners": "winners winners_facts",
     "analyse.campaigns.answers": "files_answer plan_answer baseline_answer sweep_answer latency_answer "
-    "scaling_answer traffic_answer factorial_answer audit_answer method_answer failure_answer capacity_facts "
-    "unknown_facts audit_facts",
+    "scaling_answer traffic_answer factorial_answer audit_answer method_answer failure_answer unknown_facts "
+    "audit_facts",
     "analyse.campaigns.regression": "regression regression_headline block_drift campaign_noise campaign_ratios "
     "visible_change chance_to_see",
     "analyse.campaigns.design": "noise pool_noise precision",
@@ -72,7 +72,7 @@ _ROOMS = {
     "analyse.curves.neighbours": "neighbours fairness neighbours_answer",
     "model.schemes": "Mirror Raid5 Raid6 ErasureCode Tiers nested_mirror nested_parity parse_scheme",
     "analyse.physics.capacity": "nested_parity_grid tier_fit capacity_table "
-    "system_capacity usable_shares capacity_sentence with_stated pareto per_usable_tib effective_capacity",
+    "system_capacity usable_shares with_stated pareto per_usable_tib effective_capacity",
     "analyse.physics.cost": "cost",
     "analyse.physics.ceilings": "dialled against_dial ceilings system_ceilings stripe_bytes best_share ceiling "
     "drive_rates datasheet_rates against_ceiling against_datasheet pattern_cost",
@@ -80,6 +80,7 @@ _ROOMS = {
     "analyse.curves.factorial": "as_factorial effects factor_cells grid",
     "analyse.claims.claims": "check_claims claim_checks open_claims",
     "say.cost": "cost_sentences",
+    "say.capacity": "capacity_sentence capacity_facts",
     "show.figures.cells": "theme by finish label_lines",
     "show.figures.marks": "intervals",
     "show.figures.glance": "glance",

@@ -5,7 +5,7 @@ import pytest
 import yaml
 
 import hcilib as hci
-from hcilib.analyse.physics.capacity import capacity_sentence, capacity_table, nested_parity_grid, pareto, with_stated
+from hcilib.analyse.physics.capacity import capacity_table, nested_parity_grid, pareto, with_stated
 from hcilib.model.schemes import Mirror, nested_parity, parse_scheme
 
 MICROSOFT = [[35.7, 34.1, 32.6], [37.7, 35.7, 33.9], [39.1, 36.8, 34.7], [40.0, 37.5, 35.3]]
@@ -49,45 +49,6 @@ def test_front_is_judged_within_each_pattern():
     table = pd.DataFrame({"pattern": ["r", "r", "w", "w"], "x": [1, 2, 1, 2], "y": [10, 5, 5, 10]})
     assert pareto(table, "x", "y", by="pattern")["front"].tolist() == [True, True, False, True]
     assert pareto(table, "x", "y")["front"].tolist() == [False, False, False, True]
-
-
-def test_the_sentence_names_what_was_measured_and_the_ends_of_what_was_set_beside_it():
-    schemes = {
-        "a": Mirror(2),
-        "b": nested_parity(5, 0.2),
-        "three": Mirror(3),
-        "raid5": parse_scheme("Raid5(5)"),
-        "two": Mirror(2),
-    }
-    table = with_stated(capacity_table(schemes, 1e12), {"a": 50, "b": 40})
-    speeds = pd.DataFrame({"system": ["a", "b"], "pattern": "p", "iops": [2.0, 1.0], "usable_tib": [0.5, 0.35]})
-    front = pareto(speeds, "usable_tib", "iops", by="pattern")
-    assert capacity_sentence(table, front, {"a", "b"}, {"a": "A"}) == (
-        "Usable of raw: A 50.0 %, b 35.7 %; of the 3 schemes beside them: raid5 80.0 % to three 33.3 %, all without "
-        "a reserve; 1 of 2 printed shares follow from their scheme; unbeaten in IOPS and usable capacity together "
-        "(nobody has more of both; untested): "
-        "A in 1 of 1 patterns, b in 0 of 1 patterns."
-    )
-    alone = with_stated(capacity_table({"three": Mirror(3)}, 1e12), {})
-    assert (
-        capacity_sentence(alone, front.head(0), ()) == "Usable of raw, by the scheme: three 33.3 %, without a reserve."
-    )
-
-
-def test_every_share_says_whether_a_reserve_is_taken_off_it():
-    """40 % without a reserve stood beside 28.6 % with one, where the article prints 35.7 %."""
-    schemes = {"a": parse_scheme("Mirror(2) * Raid5(5)"), "b": nested_parity(5, 0.2).reserve(2, 5), "two": Mirror(2)}
-    table = with_stated(capacity_table(schemes, 32e12), {"a": 40})
-    speeds = pd.DataFrame({"system": ["a", "b"], "pattern": "p", "iops": [2.0, 1.0], "usable_tib": [0.4, 0.3]})
-    front = pareto(speeds, "usable_tib", "iops", by="pattern")
-    said = capacity_sentence(table, front, {"a", "b"})
-    assert said.startswith("Usable of raw: a 40.0 % without a reserve, b 28.6 % with a reserve (35.7 %")
-    assert "two 50.0 % without a reserve" in said
-    assert "1 of 1 printed shares follow from their scheme, none of them with a reserve" in said
-    assert "usable capacity less reserves together" in said
-    [facts, _] = hci.capacity_facts(table, {"a", "b"})
-    assert "a 40.0 % without a reserve (a two-way mirror over" in facts
-    assert "b 28.6 % with a reserve (35.7 % without) (" in facts
 
 
 def test_raw_capacity_that_nobody_stated_is_asked_for():

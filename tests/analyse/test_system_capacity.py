@@ -44,11 +44,6 @@ def test_beside_a_comparison_stands_what_every_system_leaves_and_of_whom_it_is_n
     table = hci.usable_shares(["ceph-pve", "starwind-tcp-pve", "ceph-pve [tuned]", "mine"], hci.load_systems())
     assert table["efficiency"].round(3).tolist()[:3] == [0.5, 0.4, 0.5]
     assert table["efficiency"].isna().tolist() == [False, False, False, True]
-    assert hci.capacity_facts(table, table["system"], {"ceph-pve": "Ceph"}) == [
-        "Usable of the raw capacity, by its scheme: Ceph, ceph-pve [tuned] 50.0 % each (a two-way mirror); "
-        "starwind-tcp-pve 40.0 % (a two-way mirror over RAID 5 of 5 drives); of mine not known, as no file says the "
-        "scheme."
-    ]
     assert hci.usable_shares(["mine"], {}, {"mine": "Mirror(3)", "other": "Mirror(2)"})["scheme"].tolist() == [
         "Mirror(3)"
     ]

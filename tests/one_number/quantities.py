@@ -252,16 +252,16 @@ def _04(page: Page) -> Iterator[Claim]:
 
 
 def _shares(page: Page, table: pd.DataFrame) -> Iterator[Claim]:
-    """Return the claims about usable shares, by the name before them."""
+    """Return the claims about usable shares, by the name before or after them."""
     for row in table.to_dict("records"):
         share, kept = row["Usable share of raw (%)"], parse_scheme(row["Scheme"]).reserve_share
         without = through(lambda pct, kept=kept: pct / (1 - kept), share)
-        name = re.escape(row["System"])
-        yield Claim(
-            rf"(?:[:,;] |to ){name}(?:, [^;%]*?)? # %(?: with a reserve \(# % without\))?",
-            share,
-            without,
-        )
+        name, others = re.escape(row["System"]), r"(?:(?:,| and) [^%.]*?)?"
+        yield Claim(rf"{name}{others} (?:leaves|each leave) # %", share)
+        yield Claim(rf"usable[^%.]*, {name} # %", share)
+        yield Claim(rf"(?:from|to) # % \({name}\)", share)
+        yield Claim(rf"Without [^%.]*{name}{others} would leave # %", without)
+        yield Claim(rf"(?<!repairs, ){name}{others} would leave # %", without if kept else share)
 
 
 def _05(page: Page) -> Iterator[Claim]:
@@ -365,6 +365,13 @@ def _09(page: Page) -> Iterator[Claim]:
     capacity = page.table("System", "Scheme", "Usable share of raw (%)")
     yield from _shares(page, capacity)
     front = page.table("Pattern", "System", "Front")
+    own = capacity[capacity["System"].isin(front["System"])] if len(front) else capacity
+    shares = own["Usable share of raw (%)"]
+    top = shares.map(middle) == shares.map(middle).max()
+    others = (int((~top).sum()), least(shares[~top]), most(shares[~top]))
+    yield Claim("the other # (?:systems|schemes) (?:# to )?# %", *others)
+    yield Claim("# (?:systems|schemes) leave # %", int(top.sum()), most(shares[top]))
+    yield Claim("# (?:other schemes|systems) (?:each|would) leave", len(capacity))
     stated = (
         capacity[capacity["Stated (%)"].map(span).notna()]
         if "Stated (%)" in capacity
@@ -375,16 +382,12 @@ def _09(page: Page) -> Iterator[Claim]:
         for _, row in stated.iterrows()
     )
     reserves = sum(parse_scheme(formula).reserve_share > 0 for formula in stated["Scheme"])
-    yield Claim("# of # printed shares follow", fits, len(stated))
-    yield Claim("from their scheme, # of them with a reserve", reserves)
-    own = set(front["System"]) if len(front) else set()
-    yield Claim("of the # schemes|by the # schemes", len(capacity) - len(own), len(capacity))
+    yield Claim(
+        "follow from their scheme: # of #(?:, # with a reserve)?", fits, len(stated), reserves
+    )
     for name, rows in front.groupby("System"):
-        yield Claim(
-            f"{re.escape(name)} in # of # patterns",
-            count(rows["Front"], "yes"),
-            front["Pattern"].nunique(),
-        )
+        places = (count(rows["Front"], "yes"), front["Pattern"].nunique())
+        yield Claim(f"{re.escape(name)}[^.]* more IOPS in # of # patterns?", *places)
 
 
 def _10(page: Page) -> Iterator[Claim]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,6 @@ from hcilib.analyse.compare.overall import headline
 from hcilib.analyse.curves.curves import peak, peak_sentence, regimes_sentence
 from hcilib.analyse.curves.scaling import saturation_sentences
 from hcilib.analyse.physics.audit import TRUNCATED
-from hcilib.analyse.physics.capacity import reserve_share, share_words
 from hcilib.analyse.physics.traffic import INFERRED
 from hcilib.analyse.runs.failure import (
     BY,
@@ -317,25 +316,6 @@ def _capital(text: str) -> str:
 
 def _and(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
-
-
-def capacity_facts(capacity: pd.DataFrame, measured: Collection[str], labels: Labels = None) -> list[str]:
-    """What share of the raw capacity each measured system leaves and by which scheme, with or without a reserve where
-    one of them keeps any, and whether printed shares follow from it."""
-    own = capacity[capacity["system"].isin(measured)].sort_values("efficiency", ascending=False, kind="stable")
-    own = own.assign(called=own["system"].map(lambda name: (labels or {}).get(name, name)))
-    kept = bool(capacity["scheme"].map(reserve_share).gt(0).any())
-    each = [
-        f"{', '.join(alike['called'])} {share_words(share, scheme, kept)}{' each' * (len(alike) > 1)} "
-        f"({scheme_words(scheme)})"
-        for (share, scheme), alike in own.groupby(["efficiency", "scheme"], sort=False)
-    ]
-    if unknown := own.loc[own["efficiency"].isna(), "called"].tolist():
-        each.append(f"of {', '.join(unknown)} not known, as no file says the scheme")
-    said = [f"Usable of the raw capacity, by its scheme: {'; '.join(each)}."] if each else []
-    if "agrees" in capacity and len(stated := capacity["agrees"].dropna()):
-        said.append(f"{stated.sum()} of {len(stated)} printed shares follow from their scheme.")
-    return said
 
 
 def unknown_facts(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -152,64 +152,9 @@ def _capacity(scheme: Scheme, raw_bytes: float) -> dict:
     }
 
 
-def share_words(efficiency: float, scheme: object, qualified: bool = True) -> str:
-    """Return a usable share of raw in percent, and whether a reserve for repairs is taken off it.
-
-    Parameters
-    ----------
-    efficiency, scheme : as of a row of `capacity_table` or `usable_shares`
-    qualified : False leaves the words out, where none of the schemes compared keeps a reserve
-    """
-    share, kept = f"{100 * efficiency:.1f} %", reserve_share(scheme)
-    if not qualified:
-        return share
-    return (
-        f"{share} with a reserve ({100 * efficiency / (1 - kept):.1f} % without)"
-        if kept
-        else f"{share} without a reserve"
-    )
-
-
 def reserve_share(scheme: object) -> float:
     """Return the share of raw that a scheme keeps free for repairs; 0 where it is not known."""
     return parse_scheme(scheme).reserve_share if isinstance(scheme, str) and scheme else 0.0
-
-
-def capacity_sentence(
-    capacity: pd.DataFrame, front: pd.DataFrame, measured: Collection[str], labels: Mapping[str, str] | None = None
-) -> str:
-    """What `capacity` (as `with_stated` returns it) and `front` (as `pareto` does) come to, in one sentence.
-
-    The `measured` systems are named one by one, of the schemes set beside them the one that leaves most and the one
-    that leaves least.
-    """
-    ranked = capacity.sort_values("efficiency", ascending=False, kind="stable")
-    is_own, names = ranked["system"].isin(measured), ranked["system"].map(lambda name: (labels or {}).get(name, name))
-    kept = ranked["scheme"].map(reserve_share) > 0
-    shares = zip(names, ranked["efficiency"], ranked["scheme"], strict=True)
-    usable = pd.Series(
-        [f"{name} {share_words(of, by, kept.any())}" for name, of, by in shares], ranked.index, dtype=str
-    )
-    own, beside, parts = usable[is_own].tolist(), usable[~is_own].tolist(), []
-    if own:
-        parts.append(f"Usable of raw: {', '.join(own)}")
-    if beside:
-        ends = beside[0] if len(beside) == 1 else f"{beside[0]} to {beside[-1]}"
-        schemes = "the scheme" if len(beside) == 1 else f"the {len(beside)} schemes"
-        parts.append(f"of {schemes} beside them: {ends}" if own else f"Usable of raw, by {schemes}: {ends}")
-    if len(parts) and not kept.any():
-        parts[-1] += ", all without a reserve" if len(ranked) > 1 else ", without a reserve"
-    if len(stated := capacity["agrees"].dropna()):
-        reserves = int(kept.reindex(stated.index).sum())
-        of = f", {reserves or 'none'} of them with a reserve" if kept.any() else ""
-        parts.append(f"{stated.sum()} of {len(stated)} printed shares follow from their scheme{of}")
-    if len(front):
-        places, patterns = front.groupby("system", observed=True)["front"].sum(), front["pattern"].nunique()
-        places = places.sort_values(ascending=False, kind="stable")
-        on = ", ".join(f"{(labels or {}).get(name, name)} in {n} of {patterns} patterns" for name, n in places.items())
-        less = " less reserves" if kept.any() else ""
-        parts.append(f"unbeaten in IOPS and usable capacity{less} together (nobody has more of both; untested): {on}")
-    return "; ".join(parts) + "."
 
 
 def nested_parity_grid(
