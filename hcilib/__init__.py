@@ -53,16 +53,15 @@ _ROOMS = {
     "analyse.curves.curves": "of_patterns peak peak_sentence crossover regimes regimes_sentence",
     "analyse.curves.winners": "winners winners_facts",
     "analyse.campaigns.answers": "files_answer plan_answer baseline_answer sweep_answer latency_answer "
-    "scaling_answer traffic_answer factorial_answer audit_answer method_answer failure_answer unknown_facts "
-    "audit_facts",
+    "scaling_answer traffic_answer factorial_answer audit_answer method_answer unknown_facts audit_facts",
     "analyse.campaigns.regression": "regression regression_headline block_drift campaign_noise campaign_ratios "
     "visible_change chance_to_see",
     "analyse.campaigns.design": "noise pool_noise precision",
     "analyse.campaigns.simulation": "calibrated characteristics simulate_coverage simulate_protocols",
     "analyse.runs.latency": "mixed_latency percentiles percentile_interval vm_spread latency_over_time",
     "analyse.runs.series": "stationarity mean_interval",
-    "analyse.runs.integrity": "block_states integrity_verdicts integrity_sentence",
-    "analyse.runs.failure": "failures aligned whole_shares failure_summary failure_sentences",
+    "analyse.runs.integrity": "block_states integrity_verdicts",
+    "analyse.runs.failure": "failures aligned whole_shares failure_summary failure_verdicts",
     "analyse.runs.phases": "phases",
     "analyse.curves.scaling": "saturation per_vm_gain curve_from_gains fleet_curves saturation_sentences",
     "analyse.curves.loads": "loads next_loads stop_rules stops",
@@ -80,6 +79,8 @@ _ROOMS = {
     "analyse.curves.factorial": "as_factorial effects factor_cells grid",
     "analyse.claims.claims": "check_claims claim_checks open_claims",
     "say.cost": "cost_sentences",
+    "say.failure": "failure_answer failure_sentences",
+    "say.integrity": "integrity_sentence",
     "say.capacity": "capacity_sentence capacity_facts",
     "show.figures.cells": "theme by finish label_lines",
     "show.figures.marks": "intervals",

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib.analyse.runs.integrity import block_states, integrity_sentence, integrity_verdicts, none_found
+from hcilib.analyse.runs.integrity import block_states, integrity_verdicts, none_found
 
 ONE = {"run_id": "r", "vm": "vm1", "serial": "A"}
 NAN = float("nan")
@@ -100,34 +100,6 @@ def test_what_cannot_be_known_is_never_fine():
 def test_what_was_on_the_disk_before_accuses_nobody():
     table = integrity_verdicts(acknowledged(1, 0), read((1, 1, 0), (NAN, NAN, 8)))
     assert table[["checked", "foreign", "verdict"]].iloc[0].tolist() == [1, 0, "kept"]
-
-
-def test_runs_and_not_blocks_are_counted_over_events():
-    every = [(acknowledged(1, run_id=f"r{n}"), read((1, 1, 0), run_id=f"r{n}")) for n in range(20)]
-    verdicts = integrity_verdicts(pd.concat([a for a, _ in every]), pd.concat([b for _, b in every]))
-    assert integrity_sentence(verdicts) == (
-        "0 of 20 runs lost an acknowledged write: at most 14 % of such runs do (95 %). "
-        "20 of 20 acknowledged writes were checked, the last of each block"
-    )
-    one = integrity_verdicts(acknowledged(2), read((1, 1, 0)))
-    dark = integrity_verdicts(acknowledged(1, run_id="d"), read((NAN, NAN, NAN), run_id="d"))
-    said = integrity_sentence(pd.concat([one, dark]))
-    assert said.startswith("1 of 1 runs lost an acknowledged write; of 1 it is not known. ")
-    assert "1 of 2 acknowledged writes were checked" in said, "one writer's disk could not be read"
-    assert "checked" not in integrity_sentence(dark)
-
-
-def test_writes_that_later_ones_overwrote_are_not_said_to_be_kept():
-    """The sample says 10,275 acknowledged writes, but 21 runs of 32 blocks are all that was read back."""
-    table = pd.read_csv(hci.ROOT / "data/samples/integrity.csv")
-    replicated = table[table["protocol"].isin(["C"]) & table["drive_cache"].eq("volatile")]
-    failures = replicated[replicated["replica"].isin(["system", "node1", "node2"])]
-    ceph = table[table["system"].str.contains("ceph") & table["replica"].eq("system")]
-    said = integrity_sentence(pd.concat([failures, ceph]))
-    assert "672 of 10,275 acknowledged writes were checked, the last of each block" in said
-    assert said.endswith("The others were overwritten")
-    methods = " ".join((hci.ROOT / "docs/METHODS.md").read_text().split())
-    assert "672 of 10,275 acknowledged writes could be checked" in methods
 
 
 def test_a_run_directory_is_read_and_its_cut_line_promises_nothing(tmp_path):

@@ -497,29 +497,34 @@ def _13(page: Page) -> Iterator[Claim]:
     summary = page.table("System", "Failure", "Quantity", "Median", "Worst")
     costs = page.table("System", "Failure", "Block", "Outage (s)", "Back (s)")
     stamped = page.table("Events", "Integrity")
+    by_failure = summary.groupby(["System", "Failure"], sort=False)
+    doubts = [_longer(rows.set_index("Quantity")) for _, rows in by_failure]
+    known = [doubt for doubt in doubts if isinstance(doubt, Span)]
+    yield Claim("up to # s longer", most(known) if known else Free("no interval has it"))
     for line, part in lines(page):
-        head = re.match(r"(\S+) on (.+?), ", line)
+        head = re.match(r"(?:After )?(\S+) (?:stopped .+ )?on (.+?)(?: for |, )", line)
         if not head:
             continue
-        own = summary[(summary["Failure"] == head[1]) & (summary["System"] == head[2])].set_index(
-            "Quantity"
-        )
+        own = summary[(summary["Failure"] == head[1]) & (summary["System"] == head[2])]
         runs = costs[(costs["Failure"] == head[1]) & (costs["System"] == head[2])]
-        yield from _one_failure(page, own, runs, part)
-        kept = stamped[stamped["Events"].str.startswith(f"{head[1]}@")]["Integrity"]
-        fine, lost = count(kept, "kept"), count(kept, "lost")
+        yield from _one_failure(page, own.set_index("Quantity"), runs, part)
+        verdicts = stamped[stamped["Events"].str.startswith(f"{head[1]}@")]["Integrity"]
+        fine, lost = count(verdicts, "kept"), count(verdicts, "lost")
         chance = 100 * (1 - 0.05 ** (1 / fine)) if fine else 0
-        yield Claim(r"in # runs? \(at most # % of", fine, chance, part=part)
-        yield Claim("lost in # of # runs", lost, lost + fine, part=part)
+        bound = r"lost in # runs?, so at most # % of such runs lose one \(# % confidence\)"
+        yield Claim(bound, fine, chance, 95, part=part)
+        yield Claim("lost in # of # runs?", lost, lost + fine, part=part)
+        unchecked = len(verdicts) - fine - lost
+        yield Claim("could not be checked in # (?:more|runs?)", unchecked, part=part)
 
 
 QUANTITIES = {
-    "outage": ("Outage (s)", "outage"),
-    "all outages of a run": ("All outages (s)", "together"),
+    "outage": ("Outage (s)", "for"),
+    "all outages of a run": ("All outages (s)", "add up to"),
     "longest I/O": ("", "longest I/O took"),
-    "dip after the heal": ("Dip (%)", "lowest level after the repair"),
-    "healthy rate back after": ("Back (s)", "recovered(?: within # %)? after"),
-    "copies whole after": ("Whole (s)", "copies whole after"),
+    "dip after the heal": ("Dip (%)", "the worst second had"),
+    "healthy rate back after": ("Back (s)", "Recovery(?: to # % of normal)? took"),
+    "copies whole after": ("Whole (s)", "copies were complete"),
 }
 """Quantity as the summary calls it -> column of the runs, words before the number in a sentence."""
 
@@ -528,14 +533,11 @@ def _one_failure(
     page: Page, own: pd.DataFrame, runs: pd.DataFrame, part: tuple[int, int]
 ) -> Iterator[Claim]:
     """Return the claims about one failure, from the summary and from its runs."""
-    rounds, n = len(runs), 100 * page.params["tolerance"]
-    yield Claim(r"\(# runs?\)", rounds, part=part)
+    rounds, level = len(runs), 100 * (1 - page.params["tolerance"])
+    yield Claim(r"# runs?\)", rounds, part=part)
     never = count(runs["Back (s)"], "not back")
-    early = runs[NOTES].str.contains("before its copies were whole")
-    yield Claim("not recovered[^:;]*: # of # runs?", never, rounds, part=part)
-    yield Claim("copies not yet whole[^:;]*: # of # runs?", int(early.sum()), rounds, part=part)
-    yield Claim("within # %", n, part=part)
-    yield Claim("up to # s longer", _longer(own), part=part)
+    yield Claim("unfinished in (?:all )?#(?: of #)? runs?", never, rounds, part=part)
+    yield Claim("Recovery to # % of normal was", level, part=part)
     for row in own.reset_index().to_dict("records"):
         quantity, _, unit = row["Quantity"].removesuffix(")").partition(" (")
         if quantity not in QUANTITIES:
@@ -546,14 +548,21 @@ def _one_failure(
             median, worst = (
                 [through(lambda v: 100 - v, one) for one in each] for each in (median, worst)
             )
-        within = [n] if "within" in words else []
-        size = rf"(?:less than )?# {unit}[^,;]*"
-        fragment = rf"{words} {size}\((?:median|one run)\)(?:, {size}\(worst\))?"
-        yield Claim(fragment, *within, median, worst, part=part)
+        within = [level] if "Recovery" in words else []
+        middle_ = rf" \(median (?:below )?# {unit}"
+        size = rf"(?:less than )?# {unit}(?! \(median\))(?: at worst| of normal IOPS)?"
+        both = rf"{words} {size}(?:{middle_})?"
+        yield Claim(both, *within, worst, median, part=part)
+        yield Claim(rf"{words} # {unit} \(median\)", *within, median, part=part)
     ratio = own.loc["degraded / healthy"] if "degraded / healthy" in own.index else None
     if ratio is not None:
         lo, hi = ends(ratio.get("95 % interval", ""))
-        yield Claim(r"(?:does|mean) #(?: \[#, #\])? times", ratio["Mean"], lo, hi, part=part)
+        near, far = sorted((off_pct(lo), off_pct(hi)), key=middle) if lo else ("", "")
+        change = r"# % (?:more|fewer) IOPS than healthy \(mean, #(?: to #)? %"
+        yield Claim(change, off_pct(ratio["Mean"]), near, far, part=part)
+        times = r"(?:# times as many IOPS as healthy \(mean,|mean # times,) # to #"
+        yield Claim(times, ratio["Mean"], ratio["Mean"], lo, hi, part=part)
+        yield Claim("it delivered # times", ratio["Mean"], part=part)
 
 
 def _each_way(row: dict, cells: Iterable[str]) -> tuple[list, list]:

@@ -14,16 +14,7 @@ from hcilib.analyse.curves.curves import peak, peak_sentence, regimes_sentence
 from hcilib.analyse.curves.scaling import saturation_sentences
 from hcilib.analyse.physics.audit import TRUNCATED
 from hcilib.analyse.physics.traffic import INFERRED
-from hcilib.analyse.runs.failure import (
-    BY,
-    back_words,
-    failure_summary,
-    lost_or_not,
-    lowest_words,
-    outage_words,
-    verdicts_of,
-)
-from hcilib.model.metrics import metric, noun, pattern_order, pattern_words, scheme_words, where
+from hcilib.model.metrics import metric, noun, pattern_order, pattern_words, scheme_words
 
 LAWS = {"little": "Little's law", "bandwidth": "IOPS times block size", "cpu_efficiency": "IOPS per CPU"}
 Labels = Mapping[str, str] | None
@@ -262,52 +253,6 @@ def method_answer(
         f"systems cost: {costs}; with {worst['runs']} runs that repeat within {worst['run_cv_pct']:.1f} %, under a "
         f"drift of {drift_cv_pct:g} %, an interval that promises 95 % holds in {under}{tried}."
     )
-
-
-def failure_answer(
-    costs: pd.DataFrame, said: pd.DataFrame, results: pd.DataFrame | None = None, unseen: pd.DataFrame | None = None,
-    labels: Labels = None,
-) -> str:  # fmt: skip
-    """Return one line a failure, the worst first: outage, lowest level after the repair and time to recovery, each of
-    the median and the worst run, and whether an acknowledged write was lost.
-
-    Parameters
-    ----------
-    costs, said : of ``failures`` and ``failure_sentences``, whose order this is
-    results : the rows of the same runs, of which `integrity` is told
-    unseen : ``read_unseen``: runs of which nothing is known, said last and never counted as fine
-    """
-    lines = []
-    by = [name for name in said if name not in ("verdict", "sentence")]
-    summary = failure_summary(costs, by) if len(said) else said
-    for place in said[by].to_dict("records"):
-        own, rows = (
-            table[np.logical_and.reduce([table[name] == place[name] for name in by])] for table in (costs, summary)
-        )
-        found = {row["column"]: row for row in rows.to_dict("records")}
-        system = (labels or {}).get(place["system"], place["system"])
-        more = {name: value for name, value in place.items() if name not in BY}
-        on = f"{place['failure']} on {system}, {pattern_words(place['pattern'])}{f' {where(more)}' * bool(more)}"
-        lost = lost_or_not(verdicts_of(results, place))
-        lines.append(f"{on} ({_runs(len(own))}): {outage_words(found)}; {_after_repair(own, found)}; {lost}.")
-    for run in [] if unseen is None else unseen.to_dict("records"):
-        lines.append(f"{run['events']} on {run['system']}, block {run['block']}: not checkable: {run['why']}.")
-    return "\n".join(lines)
-
-
-def _runs(n: int) -> str:
-    return f"{n} run{'s' * (n != 1)}"
-
-
-def _after_repair(runs: pd.DataFrame, found: Mapping) -> str:
-    if (runs["heal"] == "").all():
-        return "never repaired"
-    said = [lowest_words(found)] if "dip_pct" in found else []
-    said.append(back_words(found))
-    early = runs["whole_s"] > runs["runtime_s"] - runs["heal_s"]
-    if early.any():
-        said.append(f"copies not yet whole when the run ended: {early.sum()} of {_runs(len(runs))}")
-    return "; ".join(said)
 
 
 def _capital(text: str) -> str:

@@ -14,10 +14,9 @@ import pandas as pd
 
 from hcilib.analyse.compare.cells import SINGLE_RUN, TWO_RUNS, as_list, asked_by, group_codes, refuse_varying
 from hcilib.analyse.compare.contrast import CONFIDENCE, half_width_of
-from hcilib.analyse.runs.integrity import none_found
 from hcilib.analyse.runs.series import mean_interval, mser5, run_columns
 from hcilib.model.caveats import Caveat, Caveats, caveats
-from hcilib.model.metrics import FACTORS, pattern_words, where
+from hcilib.model.metrics import FACTORS
 
 TOLERANCE, WINDOW_S, MIN_CUT_S = 0.1, 5, 20
 CONDITIONS = ("system", *FACTORS, "failure", "heal")
@@ -274,7 +273,7 @@ def _longest(hosts: pd.DataFrame | None, keys: list[str], key: tuple) -> float:
     return float(own["lat_ns_max"].max()) if own is not None else np.nan
 
 
-# ---- What repeats of one failure say together: each quantity with its interval, and a sentence
+# ---- The repeats of one failure: each quantity with its interval, and a verdict
 
 
 QUANTITIES = {
@@ -354,59 +353,54 @@ def _over_repeats(values: np.ndarray, column: str) -> dict:
     return whole | {"mean": mean, "mean_lo": lo, "mean_hi": hi, "warnings": caveats(few)}
 
 
-def failure_sentences(
-    summary: pd.DataFrame,
-    tolerance: float = TOLERANCE,
-    labels: Mapping[str, str] | None = None,
-    results: pd.DataFrame | None = None,
-) -> pd.DataFrame:
-    """One sentence a failure, from `failure_summary` by at least its default columns: the by columns, verdict,
-    sentence.
+def failure_verdicts(summary: pd.DataFrame, results: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Judge each failure, the worst first: lost writes, then runs that did not recover, then the longest outage.
 
-    The worst failure comes first: what lost an acknowledged write, what never came back, then the longest silence.
-    `results`: the rows of the same runs, whose `integrity` says what became of stamped writes.
+    Parameters
+    ----------
+    summary : DataFrame
+        As ``failure_summary`` returns it.
+    results : DataFrame, optional
+        The rows of the same runs, whose `integrity` has the verdict on stamped writes.
 
-    verdict: ``faster`` or ``slower`` when the interval of degraded / healthy lies on one side of 1, ``no difference``
-    when it holds 1, ``point`` where there is one run. Faster is said for what it is: IOPS is no health check.
+    Returns
+    -------
+    DataFrame
+        A row a failure: the columns of the summary's `by`; runs; verdict: ``faster`` or ``slower`` where the interval
+        of degraded / healthy is on one side of 1, ``inconclusive`` where it holds 1, ``point`` for one run,
+        ``missing`` without a degraded level; lost, kept, unchecked: runs that lost an acknowledged write, lost none
+        that was checked, or could not be checked.
+
+    Examples
+    --------
+    >>> folder = hci.ROOT / "data/samples/box/failure-ceph"
+    >>> costs = hci.failures(hci.read_series(folder), hci.read_events(folder))
+    >>> hci.failure_verdicts(hci.failure_summary(costs))[["failure", "runs", "verdict", "lost", "kept"]]
+         failure  runs verdict  lost  kept
+    0  kill-osd1     3  faster     0     0
     """
     by, rows = asked_by(summary), []
     for key, group in summary.groupby(by, dropna=False, sort=False):
         found = {row["column"]: row for row in group.to_dict("records")}
-        verdict = _verdict(found["ratio"]) if "ratio" in found else "missing"
         place = dict(zip(by, key, strict=True))
-        kept = verdicts_of(results, place)
-        sentence = f"{_sentence(place, found, verdict, tolerance, labels or {})}; {lost_or_not(kept)}."
-        said = {"verdict": verdict, "sentence": sentence}
-        rows.append(place | said | {"_bad": (bool(kept.eq("lost").any()), *_badness(found))})
+        lost, kept, unchecked = _integrity_counts(results, place)
+        verdict = _verdict(found["ratio"]) if "ratio" in found else "missing"
+        row = {"runs": group["n"].max(), "verdict": verdict, "lost": lost, "kept": kept, "unchecked": unchecked}
+        rows.append(place | row | {"_bad": (lost > 0, *_badness(found))})
     rows.sort(key=lambda row: row["_bad"], reverse=True)
-    return pd.DataFrame(rows, columns=[*by, "verdict", "sentence"])
+    return pd.DataFrame(rows, columns=[*by, "runs", "verdict", "lost", "kept", "unchecked"])
 
 
-def verdicts_of(results: pd.DataFrame | None, place: Mapping) -> pd.Series:
-    """What became of the stamped writes of a failure's runs; no row where nobody looked."""
+def _integrity_counts(results: pd.DataFrame | None, place: Mapping) -> tuple[int, int, int]:
+    """Return how many of a failure's runs lost writes, kept them, and could not be checked."""
     if results is None or "integrity" not in results or "events" not in results:
-        return pd.Series(dtype=object)
-    first = results["events"].astype(str).str.partition("@")[0]
-    own = first == place["failure"]
+        return 0, 0, 0
+    rows = results["events"].astype(str).str.partition("@")[0] == place["failure"]
     for name in (name for name in place if name != "failure" and name in results):
-        own &= results[name] == place[name]
-    return results.loc[own, "integrity"].dropna().astype(str)
-
-
-def lost_or_not(kept: pd.Series) -> str:
-    """What is said of acknowledged writes, from the runs' verdicts (`hci.integrity`).
-
-    A run that lost none says so of each block's last write alone: the others were overwritten and cannot be checked.
-    """
-    if kept.empty:
-        return "whether an acknowledged write was lost was not looked at"
-    lost, fine = int(kept.eq("lost").sum()), int(kept.eq("kept").sum())
-    unknown = kept[~kept.isin(["lost", "kept"])]
-    said = f"an acknowledged write was lost in {lost} of {lost + fine} runs"
-    if not lost:
-        said = f"no block lost its last acknowledged write in {fine} run{'s' * (fine != 1)}"
-        said += f" (at most {100 * none_found(fine):.0f} % of such runs lose one)" if fine else ""
-    return said + (f"; of {len(unknown)} it is not known: {unknown.iloc[0]}" if len(unknown) else "")
+        rows &= results[name] == place[name]
+    verdicts = results.loc[rows, "integrity"].dropna().astype(str)
+    lost, kept = int(verdicts.eq("lost").sum()), int(verdicts.eq("kept").sum())
+    return lost, kept, len(verdicts) - lost - kept
 
 
 def _badness(found: Mapping) -> tuple[bool, float]:
@@ -420,85 +414,4 @@ def _verdict(ratio: Mapping) -> str:
         return "missing"
     if ratio["mean_lo"] != ratio["mean_lo"]:
         return "point"
-    return "faster" if ratio["mean_lo"] > 1 else "slower" if ratio["mean_hi"] < 1 else "no difference"
-
-
-def _sentence(place: Mapping, found: Mapping, verdict: str, tolerance: float, labels: Mapping) -> str:
-    n = max(row["n"] for row in found.values())
-    system = labels.get(place["system"], place["system"])
-    on = f"{system}, {pattern_words(place['pattern'])} at iodepth {place['iodepth']}"
-    if more := {k: v for k, v in place.items() if k not in BY}:
-        on += f" {where(more)}"
-    said = [outage_words(found)]
-    if "max_lat_s" in found:
-        said.append(f"the longest I/O took {_each_way(found['max_lat_s'], ' s')}")
-    said.append(_LEVELS[verdict].format(_value(found, "ratio", " times")))
-    if "dip_pct" in found:
-        said.append(lowest_words(found))
-    if "back_s" in found:
-        said.append(back_words(found, f" within {100 * tolerance:g} %"))
-    if "whole_s" in found:
-        said.append(f"copies whole after {_each_way(found['whole_s'], ' s')}")
-    return f"{place['failure']} on {on} ({n} run{'s' * (n > 1)}): {'; '.join(said)}"
-
-
-def outage_words(found: Mapping) -> str:
-    """Return the outage of the median and the worst run, and the sum of all of a run's where there are several.
-
-    `found` maps columns of `failures` to their rows of ``failure_summary``.
-    """
-    said = f"outage {_each_way(found['gap_s'], ' s')}"
-    if found["gap_s"]["worst"] > 0:
-        said += f", up to {2 * found['gap_s']['resolution_s']:g} s longer"
-    if "gap_sum_s" in found:
-        said += f"; all outages of a run together {_each_way(found['gap_sum_s'], ' s')}"
-    return said
-
-
-def lowest_words(found: Mapping) -> str:
-    """Return the lowest level after the repair, of the median and the worst run."""
-    row = found["dip_pct"]
-    left = row | {name: 100 - row[name] for name in ("median", "worst")}
-    return f"lowest level after the repair {_each_way(left, ' % of healthy')}"
-
-
-def back_words(found: Mapping, within: str = "") -> str:
-    """Return the time from the repair to recovery, of the median and the worst run, or how many did not recover."""
-    row = found["back_s"]
-    if not np.isinf(row["worst"]):
-        return f"recovered{within} after {_each_way(row, ' s')}"
-    never = f"not recovered{within} when the run ended: {_unseen(row)}"
-    return never if np.isinf(row["median"]) else f"recovered{within} after {row['median']:.3g} s (median); {never}"
-
-
-def _each_way(row: Mapping, unit: str) -> str:
-    """Return ``1.46 s (median), 1.95 s (worst)``. An outage that was not seen is never called 0."""
-    unseen = {"gap_s": f"less than {2 * row['resolution_s']:g} s", "gap_sum_s": "none seen"}.get(row["column"])
-    median, worst = (unseen if unseen and row[name] == 0 else f"{row[name]:.3g}{unit}" for name in ("median", "worst"))
-    return f"{median} (one run)" if row["n"] == 1 else f"{median} (median), {worst} (worst)"
-
-
-_LEVELS = {
-    "faster": "degraded it does {} the healthy IOPS (mean), more than healthy, so IOPS is no health check",
-    "slower": "degraded it does {} the healthy IOPS (mean)",
-    "no difference": "degraded and healthy IOPS cannot be told apart (mean {})",
-    "point": "degraded it does {} the healthy IOPS (one run, no interval)",
-    "missing": "no degraded level was seen",
-}
-
-
-def _known(found: Mapping, column: str) -> bool:
-    return column in found and found[column]["mean"] == found[column]["mean"]
-
-
-def _unseen(row: Mapping) -> str:
-    """Return ``2 of 3 runs``: those in which it was not seen."""
-    return f"{row['n'] - row['seen']} of {row['n']} runs"
-
-
-def _value(found: Mapping, column: str, unit: str) -> str:
-    if not _known(found, column):
-        return "an unknown share"
-    row = found[column]
-    interval = f" [{row['mean_lo']:.3g}, {row['mean_hi']:.3g}]" if row["mean_lo"] == row["mean_lo"] else ""
-    return f"{row['mean']:.3g}{interval}{unit}"
+    return "faster" if ratio["mean_lo"] > 1 else "slower" if ratio["mean_hi"] < 1 else "inconclusive"

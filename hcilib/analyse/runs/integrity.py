@@ -64,7 +64,7 @@ def integrity_verdicts(
 
     Of zero found in n, the rate may still be 1 - 0.05^(1/n), about 3/n at 95 % (the rule of three: Hanley
     and Lippman-Hand, JAMA 249 (1983) 1743). Here n are blocks: of each the last acknowledged write alone is looked for.
-    Blocks of one run fail together: over events count runs, as `integrity_sentence` does.
+    Blocks of one run fail together: over events count runs (``integrity_sentence``).
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def integrity_of_run(verdicts: pd.DataFrame) -> dict[str, int | str]:
     foreign, in flight, unreadable."""
     counts = [state.replace(" ", "_") for state in STATES[1:]]
     writes = verdicts.drop_duplicates(["vm", "serial"])["acknowledged"].sum()
-    unknown = verdicts.loc[verdicts["verdict"].str.startswith("not"), "verdict"]
+    unknown = verdicts.loc[~verdicts["verdict"].isin(["kept", "lost"]), "verdict"]
     worst = "lost" if verdicts["verdict"].eq("lost").any() else unknown.iloc[0] if len(unknown) else "kept"
     return {"integrity": worst, "acknowledged": int(writes), **{name: int(verdicts[name].sum()) for name in counts}}
 
@@ -142,31 +142,3 @@ def _verdict(checked: int, broken: int, unreadable: int) -> str:
     if not checked:
         return f"not checkable: {'no block could be read' if unreadable else 'no write was acknowledged'}"
     return f"not checkable: {unreadable} of {checked + unreadable} blocks could not be read" if unreadable else "kept"
-
-
-def integrity_sentence(verdicts: pd.DataFrame) -> str:
-    """How many runs lost an acknowledged write, of those of which it is known, and what the others could still hide.
-
-    Only the last write of each block can be checked, as it overwrote the earlier ones: both numbers are given.
-    """
-    worst = verdicts.groupby("run_id", observed=True)["verdict"].agg(_worst)
-    lost, kept = int(worst.eq("lost").sum()), int(worst.eq("kept").sum())
-    unknown = len(worst) - lost - kept
-    said = f"{lost} of {lost + kept} runs lost an acknowledged write"
-    if kept and not lost:
-        said += f": at most {100 * none_found(kept):.0f} % of such runs do ({100 * CONFIDENCE:g} %)"
-    said += f"; of {unknown} it is not known" if unknown else ""
-    # each write and block once, however many replicas were read
-    known = verdicts[verdicts["run_id"].isin(worst.index[worst.isin(["kept", "lost"])])]
-    disks = [name for name in ("run_id", "vm", "serial") if name in known]
-    written, checked = known.groupby(disks, observed=True)[["acknowledged", "checked"]].max().sum()
-    if not checked:
-        return said
-    overwritten = ". The others were overwritten" if written > checked else ""
-    return f"{said}. {checked:,} of {written:,} acknowledged writes were checked, the last of each block{overwritten}"
-
-
-def _worst(verdicts: pd.Series) -> str:
-    if verdicts.eq("lost").any():
-        return "lost"
-    return "kept" if verdicts.eq("kept").all() else "not checkable"

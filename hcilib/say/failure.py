@@ -1,0 +1,204 @@
+"""Sentences about failures: the outage, the lowest level after the repair, the way back, and data loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+import pandas as pd
+
+from hcilib.analyse.compare.cells import asked_by
+from hcilib.analyse.runs.failure import BY, TOLERANCE
+from hcilib.model.metrics import pattern_words, where
+from hcilib.say.integrity import loss_words
+from hcilib.say.words import counted, number, sentence, size, span
+
+Labels = Mapping[str, str] | None
+Quantities = Mapping[str, Mapping]
+"""Column of ``failures`` -> its row of ``failure_summary``, of one failure."""
+
+
+def failure_answer(
+    verdicts: pd.DataFrame, summary: pd.DataFrame, unseen: pd.DataFrame | None = None, labels: Labels = None
+) -> str:
+    """Return a line a failure: the outage, the lowest level after the repair, the way back, and data loss.
+
+    Each number is of the worst and of the median run.
+
+    Parameters
+    ----------
+    verdicts : DataFrame
+        As ``failure_verdicts`` returns it, the worst failure first.
+    summary : DataFrame
+        As ``failure_summary`` returns it.
+    unseen : DataFrame, optional
+        As ``read_unseen`` returns it: runs that cannot be used, a line each.
+    labels : mapping, optional
+        System -> the name that the lines use.
+
+    Returns
+    -------
+    str
+        Lines of at most four sentences. The first sentence is the title of the page.
+
+    Examples
+    --------
+    >>> folder = hci.ROOT / "data/samples/box/failure-ceph"
+    >>> series, events = hci.read_series(folder), hci.read_events(folder)
+    >>> summary = hci.failure_summary(hci.failures(series, events, silences=hci.read_silences(folder)))
+    >>> print(hci.failure_answer(hci.failure_verdicts(summary), summary).split(". ")[0])
+    kill-osd1 stopped 4k random write on box-ceph for 0.5 s at worst (median 0.5 s, 3 runs)
+    """
+    lines = []
+    for row, found in _failures(verdicts, summary):
+        after = [_lowest(found), _recovery(found)]
+        text = [_outage(row, found, pattern_words(row["pattern"]), labels), *after]
+        lines.append(_with_loss(text, row, labels))
+    if len(outages := _rows(summary, "gap_s").query("worst > 0")):
+        longer = 2 * outages["resolution_s"].max()
+        lines.append(f"Each outage may have lasted up to {longer:g} s longer, as the logs are sampled.")
+    for run in [] if unseen is None else unseen.to_dict("records"):
+        place = f"{run['events']} on {_name(run, labels)}"
+        lines.append(f"Block {run['block']} of {place} cannot be used: {run['why']}.")
+    return "\n".join(lines)
+
+
+def failure_sentences(
+    verdicts: pd.DataFrame, summary: pd.DataFrame, tolerance: float = TOLERANCE, labels: Labels = None
+) -> list[str]:
+    """Return every quantity of each failure in short sentences, in the order of its verdicts.
+
+    Parameters
+    ----------
+    verdicts, summary, labels
+        As of ``failure_answer``.
+    tolerance : float
+        As of ``failures``: recovered is at least 1 - tolerance of the healthy level.
+
+    Returns
+    -------
+    list of str
+        A text a failure.
+
+    Examples
+    --------
+    >>> folder = hci.ROOT / "data/samples/box/failure-ceph"
+    >>> summary = hci.failure_summary(hci.failures(hci.read_series(folder), hci.read_events(folder)))
+    >>> found = hci.failure_verdicts(summary)
+    >>> found.assign(sentence=hci.failure_sentences(found, summary))["sentence"].str.endswith("not tested.").item()
+    True
+    """
+    texts = []
+    for row, found in _failures(verdicts, summary):
+        load = {name: row[name] for name in asked_by(summary) if name not in (*BY, "iodepth")}
+        pattern = f"{pattern_words(row['pattern'])} at iodepth {row['iodepth']}{f' {where(load)}' * bool(load)}"
+        text = [
+            _outage(row, found, pattern, labels),
+            _each(found, "gap_sum_s", "All outages of a run add up to {}."),
+            _each(found, "max_lat_s", "The longest I/O took {}."),
+            DEGRADED[row["verdict"]](found.get("ratio", {})),
+            _lowest(found),
+            _recovery(found, f" to {100 * (1 - tolerance):g} % of normal"),
+            _each(found, "whole_s", "All copies were complete {} after the repair."),
+        ]
+        texts.append(_with_loss(text, row, labels, bound=True))
+    return texts
+
+
+def _failures(verdicts: pd.DataFrame, summary: pd.DataFrame) -> Iterator[tuple[dict, Quantities]]:
+    """Yield the verdict's row and the quantities of each failure."""
+    for row in verdicts.to_dict("records"):
+        own = summary
+        for name in asked_by(summary):
+            own = own[own[name] == row[name]]
+        yield row, {quantity["column"]: quantity for quantity in own.to_dict("records")}
+
+
+def _rows(summary: pd.DataFrame, column: str) -> pd.DataFrame:
+    return summary[summary["column"] == column] if len(summary) else pd.DataFrame(columns=["worst", "resolution_s"])
+
+
+def _with_loss(text: list[str], row: Mapping, labels: Labels, bound: bool = False) -> str:
+    """Return the sentences with the one about data loss: first where writes were lost, else last."""
+    loss = loss_words(row["lost"], row["kept"], row["unchecked"], bound)
+    if row["lost"]:
+        text = [f"After {row['failure']} on {_name(row, labels)}, {loss[:1].lower()}{loss[1:]}", *text]
+    else:
+        text = [*text, loss]
+    return " ".join(filter(None, text))
+
+
+def _name(row: Mapping, labels: Labels) -> str:
+    return (labels or {}).get(row["system"], row["system"])
+
+
+def _outage(row: Mapping, found: Quantities, pattern: str, labels: Labels) -> str:
+    """Return the sentence about the longest outage of a run. One that was not seen is never called 0."""
+    gap = found["gap_s"]
+    unseen_s = 2 * gap["resolution_s"]
+    worst, median = (number(gap[side], gap[side], gap[side] + unseen_s) for side in ("worst", "median"))
+    median = f"{median} s" if gap["median"] > 0 else f"below {unseen_s:g} s"
+    runs = counted(gap["n"], "run")
+    if not gap["worst"] > 0:
+        duration = f"less than {unseen_s:g} s ({runs})"
+    else:
+        duration = f"{worst} s ({runs})" if gap["n"] == 1 else f"{worst} s at worst (median {median}, {runs})"
+    if row["lost"]:
+        return sentence(f"{pattern} stopped for {duration}")
+    return f"{row['failure']} stopped {pattern} on {_name(row, labels)} for {duration}."
+
+
+def _lowest(found: Quantities) -> str:
+    """Return the sentence about the lowest second after the repair."""
+    if "dip_pct" not in found:
+        return ""
+    dip = found["dip_pct"]
+    worst, median = (f"{number(100 - dip[side])} %" for side in ("worst", "median"))
+    middle = f" (median {median})" if dip["n"] > 1 else ""
+    return f"After the repair, the worst second had {worst} of normal IOPS{middle}."
+
+
+def _recovery(found: Quantities, level: str = "") -> str:
+    """Return the sentence about the time from the repair to recovery, or in how many runs it was unfinished."""
+    if "back_s" not in found:
+        return "There was no repair."
+    back, missing = found["back_s"], found["back_s"]["n"] - found["back_s"]["seen"]
+    if np.isinf(back["median"]):
+        among = f"in all {missing} runs" if missing == back["n"] else f"in {missing} of {back['n']} runs"
+        return f"Recovery{level} was unfinished {'when the run ended' if back['n'] == 1 else among}."
+    if missing:
+        return f"Recovery{level} took {number(back['median'])} s (median), unfinished in {counted(missing, 'run')}."
+    if not back["worst"]:
+        return f"Recovery{level} was immediate{' in each run' * (back['n'] > 1)}."
+    return _each(found, "back_s", f"Recovery{level} took {{}}.")
+
+
+def _each(found: Quantities, column: str, text: str) -> str:
+    """Return a text with ``2 s at worst (median 1.5 s)``, nothing where no run has the quantity."""
+    if column not in found:
+        return ""
+    row = found[column]
+    worst = f"{number(row['worst'])} s"
+    return text.format(worst if row["n"] == 1 else f"{worst} at worst (median {number(row['median'])} s)")
+
+
+def _degraded(ratio: Mapping) -> str:
+    """Return how many more or fewer IOPS a system delivers degraded, where the interval is on one side of 1."""
+    ends = (ratio["mean_lo"], ratio["mean_hi"])
+    change = size(ratio["mean"], *ends)
+    more = "more" if ratio["mean"] > 1 else "fewer"
+    than = "as many IOPS as" if change.endswith("times") else f"{more} IOPS than"
+    return f"Degraded, it delivers {change} {than} healthy (mean, {span(*ends)})"
+
+
+DEGRADED: dict[str, Callable[[Mapping], str]] = {
+    "faster": lambda ratio: f"{_degraded(ratio)}, so high IOPS does not mean that it is healthy.",
+    "slower": lambda ratio: f"{_degraded(ratio)}.",
+    "inconclusive": lambda ratio: (
+        f"The change of IOPS while degraded is not significant (mean {ratio['mean']:.2g} times, "
+        f"{ratio['mean_lo']:.2g} to {ratio['mean_hi']:.2g})."
+    ),
+    "point": lambda ratio: f"Degraded, it delivered {ratio['mean']:.2g} times the healthy IOPS in this one run.",
+    "missing": lambda ratio: "No degraded level was seen.",
+}
+"""Verdict -> the sentence about the level without the copy."""

@@ -1,0 +1,152 @@
+"""Sentences about failures have the numbers of their rows, in every branch in plain English."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hcilib as hci
+from tests.style import faults, length, sentences
+
+SECONDS = st.one_of(st.just(np.nan), st.floats(0.02, 90))
+COUNTS = st.sampled_from(["kept", "lost", "not checkable: no block could be read"])
+
+
+def costs(n: int, **columns) -> pd.DataFrame:
+    """Runs of one failure as ``failures`` returns them."""
+    run = {
+        "system": "box-drbd", "pattern": "4k-randwrite", "iodepth": 8, "failure": "cut-link", "heal": "heal-link",
+        "fail_s": 30.0, "heal_s": 60.0, "runtime_s": 120.0, "healthy_iops": 1000.0, "ratio": 0.5, "gap_s": 1.5,
+        "gaps": 1, "gap_sum_s": 1.5, "resolution_s": 0.1, "dip_pct": 60.0, "back_s": 9.0, "whole_s": np.nan,
+        "max_lat_ns": np.nan, "warnings": "",
+    }  # fmt: skip
+    return pd.DataFrame([run] * n).assign(**columns)
+
+
+def texts(runs: pd.DataFrame, integrity: list[str] | None = None) -> tuple[str, str]:
+    """Return the answer and the only sentence of one failure's runs."""
+    results = None
+    if integrity is not None:
+        results = pd.DataFrame({"system": "box-drbd", "pattern": "4k-randwrite", "iodepth": 8,
+                                "events": "cut-link@30", "integrity": integrity})  # fmt: skip
+    summary = hci.failure_summary(runs)
+    verdicts = hci.failure_verdicts(summary, results)
+    [text] = hci.failure_sentences(verdicts, summary, 0.2, {"box-drbd": "DRBD"})
+    return hci.failure_answer(verdicts, summary, None, {"box-drbd": "DRBD"}), text
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_every_kind_of_failure_reads_well(data):
+    n = data.draw(st.integers(1, 4))
+    column = lambda values: data.draw(st.lists(values, min_size=n, max_size=n))  # noqa: E731
+    gaps = column(SECONDS)
+    runs = costs(
+        n, gap_s=gaps, gap_sum_s=[2 * gap for gap in gaps], gaps=[2 * (gap == gap) for gap in gaps],
+        dip_pct=column(st.floats(0, 100)), back_s=column(st.one_of(SECONDS, st.just(0.0))), whole_s=column(SECONDS),
+        max_lat_ns=[1e9 * value for value in column(SECONDS)], ratio=column(st.floats(0.01, 6)),
+        resolution_s=data.draw(st.sampled_from([0.1, 0.5, 1.0])),
+    )  # fmt: skip
+    answer, text = texts(runs, data.draw(st.none() | st.lists(COUNTS, min_size=1, max_size=4)))
+    assert faults(answer) == faults(text) == []
+    assert "nan" not in answer + text
+    assert "inf" not in answer + text
+    assert len(sentences(answer)[0]) <= 90
+
+
+def numbers(pattern: str, text: str) -> list[float]:
+    return [float(number) for number in re.search(pattern, text).groups()]
+
+
+def test_an_answer_has_the_worst_and_the_median_of_three_quantities():
+    answer, text = texts(costs(3, gap_s=[1.0, 2.0, 6.0], dip_pct=[50.0, 60.0, 90.0], back_s=[20.0, 30.0, 10.0]))
+    line, longer = answer.splitlines()
+    for each in (line, text):
+        assert numbers(r"for (\S+) s at worst \(median (\S+) s, (\d) runs\)", each) == [6, 2, 3]
+        assert numbers(r"second had (\S+) % of normal IOPS \(median (\S+) %\)", each) == [10, 40]
+        assert numbers(r"took (\S+) s at worst \(median (\S+) s\)", each) == [30, 20]
+    assert numbers(r"up to (\S+) s longer", longer) == [0.2]
+    assert length(line) <= 45
+    assert "cut-link" in line
+    assert "DRBD" in line
+
+
+@pytest.mark.parametrize(
+    ("back_s", "words"),
+    [
+        ([20.0, 10.0, np.nan], "took 20 s (median), unfinished in 1 run"),
+        ([20.0, np.nan, np.nan], "unfinished in 2 of 3 runs"),
+        ([np.nan] * 3, "unfinished in all 3 runs"),
+        ([np.nan], "unfinished when the run ended"),
+        ([0.0] * 3, "immediate in each run"),
+        ([7.0], "took 7 s."),
+    ],
+)
+def test_a_recovery_that_no_run_lived_to_see_is_not_called_one(back_s, words):
+    for text in texts(costs(len(back_s), back_s=back_s)):
+        assert re.search(rf"Recovery(?: to 80 % of normal)?(?: was)? {re.escape(words)}", text)
+        assert length(text.splitlines()[0]) <= 45 or "iodepth" in text
+
+
+def test_a_failure_without_a_repair_has_no_recovery():
+    never = costs(2, heal="", heal_s=np.nan, dip_pct=np.nan, back_s=np.nan)
+    for text in texts(never):
+        assert "There was no repair." in text
+        assert "Recovery" not in text
+
+
+def test_an_outage_that_was_not_seen_is_never_zero():
+    unseen = costs(3, gap_s=np.nan, gap_sum_s=np.nan, gaps=0, resolution_s=0.5)
+    answer, text = texts(unseen)
+    assert "for less than 1 s (3 runs)" in answer
+    assert "for less than 1 s (3 runs)" in text
+    assert len(answer.splitlines()) == 1, "there is no outage that may have been longer"
+    some, _ = texts(costs(3, gap_s=[np.nan, np.nan, 2.0], resolution_s=0.5))
+    assert "for 2 s at worst (median below 1 s, 3 runs)" in some
+
+
+@pytest.mark.parametrize(
+    ("ratios", "words"),
+    [
+        ([4.4, 4.5, 4.6], r"4\.5 times as many IOPS as healthy .*high IOPS does not mean"),
+        ([0.5, 0.51, 0.49], "50 % fewer IOPS than healthy"),
+        ([0.5, 1.0, 2.0], "is not significant"),
+        ([4.4], "in this one run"),
+        ([np.nan] * 2, "No degraded level was seen"),
+    ],
+)
+def test_the_degraded_level_is_said_as_far_as_it_is_known(ratios, words):
+    _, text = texts(costs(len(ratios), ratio=ratios))
+    assert re.search(words, text)
+
+
+def test_a_lost_write_is_the_title():
+    for text in texts(costs(3), ["kept", "lost", "kept"]):
+        assert sentences(text)[0] == "After cut-link on DRBD, acknowledged writes were lost in 1 of 3 runs."
+    fine, _ = texts(costs(3), ["kept"] * 3)
+    assert "No checked write was lost." in fine
+    untested, _ = texts(costs(3))
+    assert untested.splitlines()[0].endswith("Data loss was not tested.")
+
+
+def test_conditions_of_one_failure_have_their_own_sentences():
+    runs = pd.concat([costs(2, vms=2), costs(2, vms=4)])
+    summary = hci.failure_summary(runs, ["system", "pattern", "iodepth", "failure", "vms"])
+    found = hci.failure_sentences(hci.failure_verdicts(summary), summary)
+    assert len(set(found)) == 2
+    assert "2 VMs" in found[0] + found[1]
+
+
+def test_runs_that_cannot_be_used_are_said_and_never_fine():
+    unseen = pd.DataFrame(
+        [{"events": "kill-node2@30", "system": "box-drbd", "block": 2, "why": "fio had ended before"}]
+    )
+    summary = hci.failure_summary(costs(2))
+    answer = hci.failure_answer(hci.failure_verdicts(summary), summary, unseen, {"box-drbd": "DRBD"})
+    last = answer.splitlines()[-1]
+    assert "kill-node2@30 on DRBD" in last
+    assert "fio had ended before" in last
+    assert faults(last) == []
