@@ -53,7 +53,7 @@ _ROOMS = {
     "analyse.curves.curves": "of_patterns peak peak_sentence crossover regimes regimes_sentence",
     "analyse.curves.winners": "winners winners_facts",
     "analyse.campaigns.answers": "files_answer plan_answer baseline_answer sweep_answer latency_answer "
-    "scaling_answer traffic_answer factorial_answer audit_answer method_answer unknown_facts audit_facts",
+    "scaling_answer traffic_answer factorial_answer method_answer unknown_facts",
     "analyse.campaigns.regression": "regression regression_headline block_drift campaign_noise campaign_ratios "
     "visible_change chance_to_see",
     "analyse.campaigns.design": "noise pool_noise precision",
@@ -81,6 +81,8 @@ _ROOMS = {
     "say.cost": "cost_sentences",
     "say.failure": "failure_answer failure_sentences",
     "say.integrity": "integrity_sentence",
+    "say.audit": "audit_answer audit_facts",
+    "say.claims": "claim_words claim_findings",
     "say.capacity": "capacity_sentence capacity_facts",
     "show.figures.cells": "theme by finish label_lines",
     "show.figures.marks": "intervals",

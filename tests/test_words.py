@@ -75,22 +75,6 @@ def test_the_lowest_latency_is_first_and_called_so():
     assert said[0].startswith("Lowest p99 latency: Array B in 1 of 1 patterns (")
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.integers(1, 60), st.integers(0, 60), st.integers(0, 60))
-def test_claims_and_rows_are_counted_as_they_are(rows, broken, claims):
-    broken = min(broken, rows)
-    audit = pd.DataFrame({"ok": pd.array([False] * broken + [True] * (rows - broken), dtype="boolean")})
-    judged = pd.DataFrame({"verdict": ["wrong"] * (claims // 3) + ["matches"] * (claims - claims // 3)}, dtype=object)
-    said = hci.audit_facts(audit, judged)
-    physics = f"{broken} of {rows} checks of the rows against physics fail."
-    whole = f"All {rows} checks of the rows against physics hold."
-    whole = whole if rows > 1 else "The one check of the rows against physics holds."
-    assert said[-1] == (physics if broken else whole)
-    do = "does" if claims // 3 == 1 else "do"
-    wrong = f"{claims // 3} of {claims} claims in the text {do} not follow from its tables."
-    assert said[:-1] == [wrong if claims // 3 else f"None of {claims} claims in the text is wrong."] * (claims > 0)
-
-
 def test_what_a_comparison_leaves_open_is_said_and_nothing_where_all_is_known():
     printed = results({"a": [100.0], "b": [200.0]}).assign(node_cpu_pct=50.0)
     known = results({"a": [100.0, 101], "b": [200.0, 202]}).assign(node_cpu_pct=50.0, p99_ns=1e6)
@@ -101,16 +85,6 @@ def test_what_a_comparison_leaves_open_is_said_and_nothing_where_all_is_known():
     assert hci.unknown_facts(hci.winners(known), known) == []
     half = known.assign(node_cpu_pct=lambda t: t["node_cpu_pct"].where(t["system"] == "a"))
     assert hci.unknown_facts(hci.winners(half), half, labels={"b": "B"}) == ["Not known: the nodes' CPU of B."]
-
-
-def test_of_rows_that_nothing_can_check_nothing_is_claimed():
-    audit, none = pd.DataFrame({"ok": pd.array([None, None], dtype="boolean")}), pd.DataFrame({"verdict": []})
-    assert hci.audit_facts(audit, none) == []
-    open_ = pd.DataFrame({"verdict": ["matches", "not checkable"]})
-    assert hci.audit_facts(audit, open_) == ["None of 2 claims in the text is wrong; 1 cannot be checked."]
-    no_drop, two = pd.DataFrame(), results({"a": [100.0], "b": [200.0]})
-    assert hci.audit_answer(audit, no_drop, open_, two).startswith("Of 2 claims in the text none is wrong")
-    assert "None of 2 rows prints what a check against physics needs" in hci.audit_answer(audit, no_drop, none, two)
 
 
 def test_tables_call_checks_and_placements_by_the_words_of_the_page():

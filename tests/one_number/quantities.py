@@ -20,8 +20,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 import hcilib as hci
 import pandas as pd
-from hcilib.model.metrics import pattern_words
+from hcilib.model.metrics import CHECKS, pattern_words
 from hcilib.model.schemes import parse_scheme
+from hcilib.say.audit import LAWS
 from tests.one_number.claims import (
     NUMBER,
     QUOTED,
@@ -396,22 +397,26 @@ def _10(page: Page) -> Iterator[Claim]:
     one = tally[tally["Check"] == tally["Check"].iloc[0]] if len(tally) else tally
     rows = sum(whole(one[name]) for name in ("Holds", "Fails", "Not checkable"))
     broken = page.table("Check", "Measured", "Expected", "Holds", "Note")
-    yield Claim("# of # checks of # rows", held, held + failed, rows)
-    yield Claim("[Nn]one of # rows", rows)
-    yield Claim("# of # checks of the rows", failed, held + failed)
-    yield Claim("All # checks", held + failed)
-    yield Claim("# of them as", int(broken["Note"].str.startswith("truncated").sum()))
+    asked = held + failed
+    yield Claim("# of # checks? of # rows? against physics fails?", failed, asked, rows)
+    yield Claim("All # checks of # rows? against", asked, rows)
+    yield Claim("None of # rows?", rows)
+    for check, law in LAWS.items():
+        own = tally[tally["Check"] == CHECKS[check]]
+        yield Claim(rf"{re.escape(law)} #[,.]", whole(own["Fails"]))
+    cut = int(broken["Note"].str.startswith("truncated").sum())
+    yield Claim("# printed numbers? (?:was|were) truncated", cut)
     claims = page.table("Verdict", "Claims")
     verdicts = dict(zip(claims["Verdict"], map(int, claims["Claims"]), strict=True))
     made = sum(verdicts.values())
     wrong, open_ = verdicts.get("wrong", 0), verdicts.get("not checkable", 0)
-    yield Claim("Of # claims", made)
+    yield Claim("(?:Of|None of) # claims?", made)
+    yield Claim("# of # claims? in the article contradicts?", wrong, made)
+    yield Claim("All # checkable claims", made - open_)
     yield Claim("# (?:is|are) wrong", wrong)
-    yield Claim("# holds? within rounding", verdicts.get("rounding", 0))
-    yield Claim("# match(?:es)?,", verdicts.get("matches", 0))
+    yield Claim("# holds? only within rounding", verdicts.get("rounding", 0))
+    yield Claim("# match(?:es)? its own tables", verdicts.get("matches", 0))
     yield Claim("# cannot be checked", open_)
-    yield Claim("# of # claims in the text do(?:es)? not", wrong, made)
-    yield Claim("None of # claims", made)
     yield from _loads(page)
 
 

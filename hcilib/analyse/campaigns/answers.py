@@ -12,7 +12,6 @@ from hcilib.analyse.compare.compare import rank
 from hcilib.analyse.compare.overall import headline
 from hcilib.analyse.curves.curves import peak, peak_sentence, regimes_sentence
 from hcilib.analyse.curves.scaling import saturation_sentences
-from hcilib.analyse.physics.audit import TRUNCATED
 from hcilib.analyse.physics.traffic import INFERRED
 from hcilib.model.metrics import metric, noun, pattern_order, pattern_words, scheme_words
 
@@ -202,29 +201,6 @@ def _level(effect: str, level: object) -> str:
     return f"a mix of {level} % writes" if effect == "write_pct" else str(level)
 
 
-def audit_answer(audit: pd.DataFrame, regimes: pd.DataFrame, judged: pd.DataFrame, results: pd.DataFrame) -> str:
-    """How many claims (``check_claims``) are wrong, how many checks hold (``audit``), where more load gives less."""
-    asked, rows = int(audit["ok"].notna().sum()), len(results)
-    held = f"{audit['ok'].sum()} of {asked} checks of {rows} rows against physics hold"
-    cut = int(audit.get("note", pd.Series(dtype=str)).astype(str).str.startswith(TRUNCATED).sum())
-    held += f", {cut} of them as {'a truncated number' if cut == 1 else 'truncated numbers'}" * (cut > 0)
-    held = held if asked else f"none of {rows} rows prints what a check against physics needs"
-    said = f"{held}; {regimes_sentence(regimes, results)}."
-    if not len(judged):
-        return _capital(said)
-    count = judged["verdict"].value_counts()
-    return (
-        f"Of {len(judged)} claims in the text {_number(count.get('wrong', 0), 'is', 'are')} wrong, "
-        f"{_number(count.get('rounding', 0), 'holds', 'hold')} within rounding, "
-        f"{_number(count.get('matches', 0), 'matches', 'match')}, {count.get('not checkable', 0)} cannot be checked. "
-        f"{_capital(said)}"
-    )
-
-
-def _number(count: int, one: str, many: str) -> str:
-    return f"{count or 'none'} {one if count <= 1 else many}"
-
-
 def method_answer(
     planned: pd.DataFrame, coverage: pd.DataFrame, drift_cv_pct: float, calibration: pd.DataFrame | None = None
 ) -> str:
@@ -280,20 +256,3 @@ def unknown_facts(
     if (winners["n"] <= 1).all():
         said.append("what a second campaign would give, as each is one number")
     return [f"Not known: {'; '.join(said)}."] if said else []
-
-
-def audit_facts(audit: pd.DataFrame, judged: pd.DataFrame) -> list[str]:
-    """How many claims do not follow from the tables, and how many rows break a law."""
-    fails, asked, said = int(audit["ok"].eq(False).sum()), int(audit["ok"].notna().sum()), []
-    if fails:
-        said = [f"{fails} of {asked} checks of the rows against physics fail."]
-    elif asked:
-        each = f"All {asked} checks" if asked > 1 else "The one check"
-        said = [f"{each} of the rows against physics hold{'s' * (asked == 1)}."]
-    if len(judged):
-        wrong, open_ = (int(judged["verdict"].eq(verdict).sum()) for verdict in ("wrong", "not checkable"))
-        of = f"of {len(judged)} claims in the text"
-        told = f"{wrong} {of} {'does' if wrong == 1 else 'do'} not follow from its tables"
-        told = told if wrong else f"None {of} is wrong"
-        said.insert(0, f"{told}{f'; {open_} cannot be checked' * (open_ > 0)}.")
-    return said

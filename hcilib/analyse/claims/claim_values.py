@@ -17,6 +17,8 @@ from itertools import pairwise, product
 import pandas as pd
 
 from hcilib.analyse.compare.cells import valid_rows
+from hcilib.model.metrics import metric as described
+from hcilib.model.metrics import noun
 
 STATISTICS: dict[str, Callable] = {
     "value": lambda a: a,
@@ -47,7 +49,11 @@ LOADS = ("numjobs", "vms", "nodes", "rate_bytes", "span_bytes", "placement")
 
 
 class NotCheckableError(LookupError):
-    """The tables hold nothing to judge this claim by; the message is the reason."""
+    """The tables hold nothing to judge this claim by: the reason, and the system that it is about if it is one."""
+
+    def __init__(self, reason: str, system: str = ""):
+        super().__init__(reason)
+        self.reason, self.system = reason, system
 
 
 @dataclass(frozen=True)
@@ -94,10 +100,10 @@ def from_results(claim: dict, runs: Runs, claimed: float) -> Recomputed:
 def from_facts(claim: dict, facts: pd.DataFrame | None) -> Recomputed:
     """The claim's `formula` over the facts of its source: fact keys, numbers, + - * /, min and max. In base units."""
     if facts is None:
-        raise NotCheckableError("rests on facts: pass facts=")
+        raise NotCheckableError("it rests on facts, and none were passed (facts=)")
     keys = _fact_keys(claim)
     if claim["formula"].strip() in keys and not claim["wording"]:  # a threshold is not the number itself
-        raise NotCheckableError("rests on one printed number: it would be judged by itself")
+        raise NotCheckableError("it rests on one printed number, its own")
     names = {key: f"_{position}" for position, key in enumerate(keys)}
     text = re.sub(r"[A-Za-z_]\w*(?:\.\w+)+", lambda match: names[match[0]], claim["formula"])
     try:
@@ -137,14 +143,15 @@ def cells(claim: dict, runs: Runs, system: str) -> list[Printed]:
             if there and (pd.isna(claim["vms"]) or row["vms"] == claim["vms"]):
                 found.setdefault((pattern, row["iodepth"]), []).append(row)
     if not found:
-        raise NotCheckableError(f"no {metric} of {system} in {', '.join(words(claim['pattern']))} in the table")
+        patterns = ", ".join(words(claim["pattern"]))
+        raise NotCheckableError(f"the tables have no {noun(described(metric))} in {patterns}", system)
     return [_mean_run(rows, metric, system, pattern, int(iodepth)) for (pattern, iodepth), rows in found.items()]
 
 
 def _mean_run(rows: list[dict], metric: str, system: str, pattern: str, iodepth: int) -> Printed:
     varying = [load for load in LOADS if len({str(row.get(load)) for row in rows}) > 1]
     if varying:
-        raise NotCheckableError(f"rows of {system} in {pattern} at iodepth {iodepth} vary in {', '.join(varying)}")
+        raise NotCheckableError(f"rows in {pattern} at iodepth {iodepth} vary in {', '.join(varying)}", system)
     return Printed(*_means((r[metric], half_unit(r, metric)) for r in rows), system, pattern, iodepth)
 
 
@@ -202,7 +209,7 @@ def _pairs(claim: dict, subject: list[Printed], comparators: list[list[Printed]]
     chosen = [cell for cell in subject if not stated or cell.iodepth in stated]
     absent = stated - {cell.iodepth for cell in chosen}
     if absent:
-        raise NotCheckableError(f"no row of {claim['subject']} at iodepth {_list(sorted(absent))}")
+        raise NotCheckableError(f"the tables have no row at iodepth {_list(sorted(absent))}", claim["subject"])
     if not comparators:
         return [[cell] for cell in chosen]
     both = ([a, b] for side, a in product(comparators, chosen) for b in side)
@@ -222,7 +229,7 @@ def _one(claim: dict, candidates: list[Recomputed], claimed: float) -> Recompute
         case "each":
             return _hardest(claim, candidates, claimed)
     if len(candidates) != 1:
-        raise NotCheckableError(f"{len(candidates)} rows match, expected one: give vms and iodepth")
+        raise NotCheckableError(f"{len(candidates)} rows match instead of one. Give vms and iodepth")
     return candidates[0]
 
 
@@ -254,9 +261,7 @@ def _curve(claim: dict, runs: Runs, system: str) -> list[Printed]:
     found = sorted(cells(claim, runs, system), key=lambda cell: cell.iodepth)
     chosen = [cell for cell in found if not stated or cell.iodepth in stated]
     if len({cell.pattern for cell in chosen}) != 1 or len(chosen) < 2:
-        raise NotCheckableError(
-            f"a curve needs one pattern at two depths or more: {system} has {len(chosen)} such rows"
-        )
+        raise NotCheckableError(f"a curve needs one pattern at two depths or more, here are {len(chosen)}", system)
     return chosen
 
 
@@ -268,9 +273,9 @@ def _overtaking(claim: dict, subject: list[Printed], other: list[Printed]) -> Re
     common = [(cell, there[cell.iodepth]) for cell in subject if cell.iodepth in there]
     ahead = [(a.value < b.value) if lower_leads else (a.value > b.value) for a, b in common]
     if not any(ahead) or not ahead[-1]:
-        return Recomputed(0.0, fault=f"{claim['subject']} is not ahead at the deepest iodepth")
+        return Recomputed(0.0, fault="it does not lead at the deepest iodepth")
     if all(ahead):
-        return Recomputed(0.0, fault=f"{claim['subject']} is ahead at every iodepth: nothing is overtaken")
+        return Recomputed(0.0, fault="it leads at every iodepth, so it overtakes nowhere")
     first = max(position for position, leads in enumerate(ahead) if not leads) + 1
     return Recomputed(float(common[first][0].iodepth), inputs=common[first])
 

@@ -7,7 +7,6 @@ and the place of its last printed digit. Each is worked out again from the table
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping
 from itertools import permutations
 
@@ -30,7 +29,6 @@ from hcilib.analyse.claims.claim_values import (
     valid_runs,
     words,
 )
-from hcilib.model.metrics import metric as described
 
 UNITS = {
     "IOPS": 1,
@@ -56,27 +54,18 @@ REQUIRED = ("id", "source", "statistic", "subject", "claimed", "unit", "resoluti
 OPTIONAL = ("metric", "pattern", "vms", "reduce", "iodepth", "comparator", "formula", "note", "wording", "tolerance")
 
 
-COLUMNS = ("id", "claimed", "recomputed", "verdict", "unit", "source", "what", "finding", "note")
-
-
-SAID = {"more_than": "more than", "less_than": "less than", "about": "about", "nearly": "nearly"}
-
-
-CURVE = {
-    "spread": "highest above lowest",
-    "least_step": "smallest step to the next iodepth",
-    "overtakes_at": "iodepth from which it leads",
-}
-
-
-SUFFIX = {"pct_higher": "higher", "pct_lower": "lower", "pct_of": "of it", "times": "it", "times_higher": "more"}
+ORIGIN = ("origin", "origin_statistic", "origin_system", "origin_comparator", "origin_pattern")
+TEXTS = ("reason", "reason_system", *ORIGIN)
+NUMBERS = ("origin_iodepth", "rival", "needs_lo", "needs_hi", "rival_lo", "rival_hi")
+COLUMNS = ("id", "claimed", "recomputed", "verdict", "unit", "source", *TEXTS, *NUMBERS, "note")
+BASES = ("pct_of", "pct_higher", "pct_lower", "times", "times_higher")
+"""Statistics of two numbers, of which one is the base, in the order in which another base is looked for."""
 
 
 def check_claims(
     results: pd.DataFrame,
     claims: pd.DataFrame,
     facts: pd.DataFrame | None = None,
-    labels: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
     """Judge every claim from the tables alone.
 
@@ -86,19 +75,25 @@ def check_claims(
     claims : one claim a row: id, source, statistic, metric, pattern, vms, reduce, iodepth, subject, comparator,
         claimed, unit, resolution, formula, note, wording, tolerance; data/published/README.md says what they mean
     facts : the facts table, for claims that have a `formula`
-    labels : system -> the name that `what` and `finding` use
 
     Returns
     -------
     DataFrame, one row per claim in the same order: id, claimed and recomputed (both in `unit`), verdict, unit, source,
-    what, finding (what an editor can act on; empty if it matches), note (the claim's own).
+    note (the claim's own), and what `claim_findings` says of it:
+
+    - reason, reason_system: why it is not checkable and for which system, or a fault other than its size;
+    - origin: how the tables give the claimed number after all: ``unit`` (in the binary unit), ``base`` (as
+        origin_statistic of origin_system and origin_comparator), ``one`` (at origin_iodepth alone) or ``cell`` (in
+        origin_pattern at origin_iodepth). Empty where they do not;
+    - rival: the claim that needs the same printed number to be another: needs_lo to needs_hi here, rival_lo to
+        rival_hi there, of reason_system.
 
     The verdict is ``matches``: recomputed rounds to the claimed number at its printed precision (`resolution`).
     ``rounding``: it does if the inputs are moved within half a unit of their last printed digits, or if the claimed
     number was cut off instead of rounded. ``wrong`` otherwise, if rounding had to move one printed number to two places
     for this claim and a neighbour that needs it moved less, or if a stated iodepth is not where the maximum or
     minimum lies. ``not checkable``: the tables have no number for it, or none but its own: it would be judged by
-    itself, or by a claim that is judged by it; finding says which, or what would have to be measured.
+    itself, or by a claim that is judged by it.
     A claim with a `wording` matches if the recomputed number lies on the claimed number's stated side, or within
     `tolerance` of it; ``rounding`` if only moved inputs do.
 
@@ -117,16 +112,8 @@ def check_claims(
     mutual = _judged_from_each_other(claims, facts)
     judged = [_judge(claim, runs, facts, mutual) for claim in claims.to_dict("records")]
     _hold_against_neighbours(judged)
-    return _labelled(pd.DataFrame(judged, columns=COLUMNS), labels or {})
-
-
-def _labelled(judged: pd.DataFrame, labels: Mapping[str, str]) -> pd.DataFrame:
-    """Systems by their label in the texts; the whole name counts, since one name may begin another."""
-    if not labels or judged.empty:
-        return judged
-    name = re.compile(rf"(?<![\w-])({'|'.join(map(re.escape, labels))})(?![\w-])")
-    texts = {c: judged[c].str.replace(name, lambda hit: labels[hit[1]], regex=True) for c in ("what", "finding")}
-    return judged.assign(**texts)
+    table = pd.DataFrame(judged, columns=COLUMNS)
+    return table.assign(**{name: table[name].astype(object).fillna("") for name in TEXTS})
 
 
 def _judged_from_each_other(claims: pd.DataFrame, facts: pd.DataFrame | None) -> dict[object, object]:
@@ -149,28 +136,32 @@ def _judged_from_each_other(claims: pd.DataFrame, facts: pd.DataFrame | None) ->
 
 def _judge(claim: dict, runs: Runs, facts: pd.DataFrame | None, mutual: Mapping) -> dict:
     scale = UNITS[claim["unit"]]
-    row = {column: claim.get(column) for column in ("id", "claimed", "unit", "source", "note")} | {"what": _what(claim)}
+    row = {column: claim.get(column) for column in ("id", "claimed", "unit", "source", "note")}
     try:
         if claim["statistic"] == UNMEASURED:
             raise NotCheckableError(f"no table judges it: {claim['note']}")
         if claim["id"] in mutual:
-            raise NotCheckableError(f"rests on the number of claim {mutual[claim['id']]}, which rests on this one's")
+            raise NotCheckableError(f"it rests on the number of claim {mutual[claim['id']]}, which rests on this one's")
         if claim["statistic"] == "formula":
             made = from_facts(claim, facts)
         else:
             made = from_results(claim, runs, claim["claimed"] * scale)
-    except NotCheckableError as reason:
-        return row | {"recomputed": math.nan, "verdict": "not checkable", "finding": str(reason)}
+    except NotCheckableError as error:
+        unknown = {"reason": error.reason, "reason_system": error.system}
+        return row | {"recomputed": math.nan, "verdict": "not checkable"} | unknown
     value = made.value / scale
     verdict = "wrong" if made.fault else _verdict_of(claim, value, made.slack / scale)
-    finding = "" if verdict == "matches" else _finding(claim, made, verdict, runs)
-    return row | {"recomputed": value, "verdict": verdict, "finding": finding, "needs": _needed(claim, made)}
+    origin = {}
+    if verdict == "wrong" and not made.fault and not claim["wording"]:
+        origin = {f"origin_{name}".removesuffix("_code"): of for name, of in _origin(claim, made, runs).items()}
+    reason = made.fault if verdict != "matches" else ""
+    return row | {"recomputed": value, "verdict": verdict, "reason": reason, "needs": _needed(claim, made)} | origin
 
 
 def _needed(claim: dict, made: Recomputed) -> tuple[Printed, float, float] | None:
     """The subject's printed number, and from what to what it had to be for the claim to hold; of ratios of two numbers
     only."""
-    if claim["statistic"] not in SUFFIX or claim["wording"] or len(made.inputs) != 2:
+    if claim["statistic"] not in BASES or claim["wording"] or len(made.inputs) != 2:
         return None
     subject, comparator = made.inputs
     ends = []
@@ -191,11 +182,8 @@ def _hold_against_neighbours(judged: list[dict]) -> None:
             same, its_low, its_high = other["needs"]
             apart = printed == same and row["source"] == other["source"] and (low > its_high or high < its_low)
             if apart and _distance(printed.value, low, high) > _distance(printed.value, its_low, its_high):
-                row["verdict"] = "wrong"
-                row["finding"] += (
-                    f"; it holds only if what {printed.system} has was {low:,.6g} to {high:,.6g}, "
-                    f"but claim {other['id']} needs {its_low:,.6g} to {its_high:,.6g}"
-                )
+                row |= {"verdict": "wrong", "reason_system": printed.system, "rival": other["id"]}
+                row |= {"needs_lo": low, "needs_hi": high, "rival_lo": its_low, "rival_hi": its_high}
                 break
 
 
@@ -243,51 +231,36 @@ def _rounds_to(value: float, claimed: float, resolution: float) -> bool:
     return abs(value - claimed) <= resolution / 2 * (1 + 1e-6)
 
 
-def _finding(claim: dict, made: Recomputed, verdict: str, runs: Runs) -> str:
-    """``claimed 278 % higher, is 177.7 %``, and where the claimed number comes from, if that can be told."""
-    kind = SUFFIX.get(claim["statistic"], "")
-    value = _show(made.value / UNITS[claim["unit"]], claim, one_more=claim["unit"] in ("%", "x", "GB/s", "count"))
-    parts = [" ".join(f"claimed {_number(claim)} {kind}".split()) + f", is {value}", made.fault]
-    if verdict == "wrong" and not made.fault and not claim["wording"]:
-        parts += _origin(claim, made, runs)[:1]
-    return "; ".join(part for part in parts if part)
-
-
-def _origin(claim: dict, made: Recomputed, runs: Runs) -> list[str]:
-    """Other readings of the same inputs that give the claimed number: another unit, base, cell, or one of several."""
+def _origin(claim: dict, made: Recomputed, runs: Runs) -> dict:
+    """Return another reading of the same inputs that gives the claimed number: its unit, base, one of several, cell."""
     twin = BINARY.get(claim["unit"])
     if twin and _rounds_to(made.value / UNITS[twin], claim["claimed"], claim["resolution"]):
-        return [f"the number is right in {twin}"]
+        return {"code": "unit"}
     if made.parts:
-        return _one_alone(claim, made)
-    if claim["statistic"] == "value":
-        return _other_cell(claim, runs)
-    return _other_base(claim, made) if len(made.inputs) == 2 else []
+        found = _one_alone(claim, made)
+    elif claim["statistic"] == "value":
+        found = _other_cell(claim, runs)
+    else:
+        found = _other_base(claim, made) if len(made.inputs) == 2 else []
+    return next(iter(found), {})
 
 
-def _other_base(claim: dict, made: Recomputed) -> list[str]:
+def _other_base(claim: dict, made: Recomputed) -> list[dict]:
     """The claimed number as another statistic of the same two numbers, or of the two the other way round."""
-    phrases = {
-        "pct_of": "{} as a percentage of {}",
-        "pct_higher": "how much higher {} is than {}",
-        "pct_lower": "how much lower {} is than {}",
-        "times": "the ratio of {} to {}",
-        "times_higher": "how many times more {} is than {}",
-    }
-    same_unit = [name for name in phrases if name.startswith(claim["statistic"].split("_")[0])]
+    same_unit = [name for name in BASES if name.startswith(claim["statistic"].split("_")[0])]
     readings = [(name, a, b) for a, b in (made.inputs, made.inputs[::-1]) for name in same_unit]
     near = [(name, a, b) for name, a, b in readings if _near(claim, STATISTICS[name](a.value, b.value))]
-    return [f"{_number(claim)} is {phrases[name].format(a.system, b.system)}" for name, a, b in near]
+    return [{"code": "base", "statistic": name, "system": a.system, "comparator": b.system} for name, a, b in near]
 
 
-def _one_alone(claim: dict, made: Recomputed) -> list[str]:
+def _one_alone(claim: dict, made: Recomputed) -> list[dict]:
     """The claimed mean as one of the numbers the mean was to be taken over."""
     pairs = [part.inputs for part in made.parts if _near(claim, part.value / UNITS[claim["unit"]])]
     of_two = [pair for pair in pairs if len(pair) == 2]
-    return [f"{_number(claim)} is the figure at iodepth {a.iodepth} against {b.system} alone" for a, b in of_two]
+    return [{"code": "one", "iodepth": a.iodepth, "comparator": b.system} for a, b in of_two]
 
 
-def _other_cell(claim: dict, runs: Runs) -> list[str]:
+def _other_cell(claim: dict, runs: Runs) -> list[dict]:
     """The claimed number where else the same system has it: another iodepth first, then another pattern."""
     if claim["metric"] == "node_cpu_pct":
         return []  # whole percents recur by chance
@@ -296,36 +269,12 @@ def _other_cell(claim: dict, runs: Runs) -> list[str]:
     rows = [row for key in near_first for row in mine[key] if pd.isna(claim["vms"]) or row["vms"] == claim["vms"]]
     scale, claimed = UNITS[claim["unit"]], (claim["claimed"], claim["resolution"])
     hits = [row for row in rows if _rounds_to(row[claim["metric"]] / scale, *claimed)]
-    return [f"{_number(claim)} is its value in {hit['pattern']} at iodepth {hit['iodepth']}" for hit in hits]
+    return [{"code": "cell", "pattern": hit["pattern"], "iodepth": hit["iodepth"]} for hit in hits]
 
 
 def _near(claim: dict, value: float) -> bool:
     """Within one unit of the last claimed digit, since a number with a wrong base is often cut off as well."""
     return abs(value - claim["claimed"]) <= claim["resolution"]
-
-
-def _what(claim: dict) -> str:
-    """The claim in words: subject, metric, pattern, load, comparator."""
-    name = claim["metric"]
-    parts = [f"{claim['subject']}: {described(name).label if name in METRICS else name}"]
-    parts += [", ".join(words(claim["pattern"]))]
-    parts += [f"iodepth {', '.join(words(claim['iodepth']))}" if words(claim["iodepth"]) else ""]
-    parts += [{"at": "", "max": "maximum", "min": "minimum"}.get(claim["reduce"], claim["reduce"])]
-    parts += [CURVE.get(claim["statistic"], "")]
-    parts += [f"{claim['vms']:.0f} VM{'s' * (claim['vms'] != 1)}" if not pd.isna(claim["vms"]) else ""]
-    text = ", ".join(part for part in parts if part)
-    return f"{text}, against {', '.join(words(claim['comparator']))}" if words(claim["comparator"]) else text
-
-
-def _number(claim: dict) -> str:
-    return f"{SAID.get(claim['wording'], '')} {_show(claim['claimed'], claim)}".strip()
-
-
-def _show(value: float, claim: dict, one_more: bool = False) -> str:
-    """With its unit, to the claim's last printed digit or one more, thousands separated."""
-    decimals = max(0, -math.floor(math.log10(claim["resolution"]) + 1e-9))
-    unit = {"x": "times", "count": ""}.get(claim["unit"], claim["unit"])
-    return f"{value:,.{decimals + one_more}f} {unit}".strip()
 
 
 def _validated(claims: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
@@ -405,17 +354,16 @@ def claim_checks(judged: pd.DataFrame, claims: pd.DataFrame) -> pd.DataFrame:
     """Judged claims in the columns of an audit, so that they are drawn and counted like one.
 
     Returns id, check (the claim's statistic in words), measured (claimed), expected (recomputed), ratio (NaN where the
-    wording is no figure: a side has no ratio), ok (`matches` or `rounding`; <NA> where not checkable), note (the
-    finding).
+    wording is no figure: a side has no ratio), ok (`matches` or `rounding`; <NA> where not checkable).
     """
     asked = claims.reindex(columns=["id", "wording", "statistic"]).set_index("id")
     statistic, is_figure = judged["id"].map(asked["statistic"]), judged["id"].map(asked["wording"].fillna("") == "")
     ratio = judged["claimed"] / judged["recomputed"].where(judged["recomputed"] != 0)
     ok = judged["verdict"].isin(("matches", "rounding")).astype("boolean")
-    table = judged.rename(columns={"claimed": "measured", "recomputed": "expected", "finding": "note"})
+    table = judged.rename(columns={"claimed": "measured", "recomputed": "expected"})
     table = table.assign(
         check=statistic.map(IN_WORDS),
         ratio=ratio.where(is_figure.ne(False)),
         ok=ok.mask(judged["verdict"] == "not checkable"),
     )
-    return table[["id", "check", "measured", "expected", "ratio", "ok", "note"]]
+    return table[["id", "check", "measured", "expected", "ratio", "ok"]]

@@ -16,15 +16,16 @@ from hcilib.analyse.physics.traffic import drive_rates_of
 from hcilib.model.caveats import THINKTIME, column, warnings_of
 from hcilib.model.metrics import METRICS
 
-COLUMNS = ["row", "check", "measured", "expected", "ratio", "ok", "note"]
+COLUMNS = ["row", "check", "measured", "expected", "ratio", "ok", "code", "note"]
 LITTLE_OWN, LITTLE_PUBLISHED = (0.93, 1.01), (0.95, 1.05)
 DRIVES_SLACK = 1.05
 """The drives' window is whole samples inside the run's: a rate that drifts is seen a little off."""
 MIXED = ("randrw", "rw", "readwrite")
 COARSE_PCT = 5.0
 """A printed number is coarse where rounding may hide more than this of it."""
-TRUNCATED = "truncated"
-"""Begins the note of a printed number that was cut off at its last digit instead of rounded."""
+OUTSIDE, TRUNCATED, UNWEIGHTED = "outside", "truncated", "unweighted"
+"""Codes of a row: its ratio is outside the tolerance; its printed number was cut off at the last digit instead of
+rounded; only (read + write)/2 is printed, which is not the latency of Little's law."""
 LIKE = 0.05
 """Spans that differ by no more than this share are alike."""
 
@@ -42,19 +43,20 @@ def audit(results: pd.DataFrame, ceilings: pd.Series | None = None, drives: pd.D
     Returns
     -------
     DataFrame
-        row (index of the results row), check, measured, expected, ratio, ok (nullable boolean), note:
+        row (index of the results row), check, measured, expected, ratio, ok (nullable boolean), code, note. The code is
+        empty where a check simply holds, ``truncated`` where it holds for a truncated number, ``outside`` or ``cache``
+        where it fails, else the reason why it was not possible: ``missing``, ``demand``, ``capped``, ``unweighted``,
+        ``chunk``. Checks:
 
         - `little`: iops x lat against outstanding, within [0.93, 1.01], published rows within 5 %;
         - `bandwidth`: bw_bytes against iops x bs_bytes, within 1 % and what was in flight at the end, published rows
-            within the printed rounding, or truncated at the last printed digit: the note says so;
+            within the printed rounding, or truncated at the last printed digit;
         - `cpu_efficiency`: iops_per_cpu_pct against iops / nodes / node_cpu_pct, within 0.1 %, published rows within
           the rounding of the printed CPU, or truncated likewise;
         - `ceiling`: iops against the ceiling, only if there are ceilings;
         - `drives`: bytes a second that clients read against those that the drives gave, within 5 %, only if there are
             drives: what is
           above came from a cache, and the note says how much.
-
-    and unweighted: whether only (read + write)/2 is printed, and not the latency of Little's law.
 
     Raises
     ------
@@ -82,8 +84,7 @@ def audit(results: pd.DataFrame, ceilings: pd.Series | None = None, drives: pd.D
     if drives is not None:
         checks.append(_drives(results, drives))
     by_row = np.argsort(np.tile(np.arange(len(results)), len(checks)), kind="stable")
-    table = pd.concat(checks, ignore_index=True).iloc[by_row].reset_index(drop=True)
-    return table.assign(unweighted=table["unweighted"].eq(True))
+    return pd.concat(checks, ignore_index=True).iloc[by_row].reset_index(drop=True)
 
 
 def _little(results: pd.DataFrame) -> pd.DataFrame:
@@ -104,15 +105,14 @@ def _little(results: pd.DataFrame) -> pd.DataFrame:
     table = _judge(results, "little", results["iops"] * lat / 1e9, expected, low, high)
     weighted_ms = expected / results["iops"].where(results["iops"] > 0) * 1e3
     reasons = (
-        (demanded, "not checkable: a demand keeps in flight what it needs, outstanding is what it may"),
-        (capped, "not checkable: a rate cap or thinktime keeps fewer I/Os in flight than outstanding"),
-        (only_unweighted, "not checkable: the mean latency is (read + write)/2; weighted by IOPS it is {} ms, "
-         "derived as N/X"),
+        (demanded, "demand", "not checkable: at a fixed request rate, outstanding is only a limit"),
+        (capped, "capped", "not checkable: a rate cap or thinktime keeps fewer I/Os in flight than outstanding"),
+        (only_unweighted, UNWEIGHTED, "not checkable: the mean latency is (read + write)/2. Weighted by IOPS it is "
+         "{} ms, from outstanding / IOPS"),
     )  # fmt: skip
-    table["unweighted"] = (only_unweighted & expected.notna()).to_numpy(bool)
-    for rows, text in reasons:  # the last of them that holds is said
+    for rows, code, text in reasons:  # the last of them that holds is said
         where = (rows & expected.notna()).to_numpy()
-        table.loc[where, "ok"] = pd.NA
+        table.loc[where, ["ok", "code"]] = pd.NA, code
         table.loc[where, "note"] = [text.format(f"{ms:.3f}") for ms in weighted_ms[where]]
     return table
 
@@ -147,12 +147,12 @@ def _ceiling(results: pd.DataFrame, limits: pd.DataFrame) -> pd.DataFrame:
     above = table["ok"].eq(False).fillna(False).to_numpy(bool)
     full = limits.get("full_stripe_iops", limits["ceiling_iops"] * np.nan).to_numpy(float)
     unknown = above & (table["measured"].to_numpy(float) <= full)
-    table.loc[unknown, "ok"] = pd.NA
-    said = "not checkable: the chunk is not known; {:,.0f} IOPS if every write reads parity back, {:,.0f} if it fills "
+    table.loc[unknown, ["ok", "code"]] = pd.NA, "chunk"
+    text = "not checkable: the chunk size is unknown. The ceiling is {:,.0f} IOPS if every write reads parity, {:,.0f} "
     ends = zip(table["expected"][unknown], full[unknown], strict=True)
-    table.loc[unknown, "note"] = [f"{said}stripes".format(low, high) for low, high in ends]
+    table.loc[unknown, "note"] = [f"{text}if it fills stripes".format(low, high) for low, high in ends]
     above &= ~unknown
-    table.loc[above, "note"] += ": cached, an unlike working set, or the drive was measured below its best"
+    table.loc[above, "note"] += ": a cache, a smaller working set, or a drive that was measured below its best"
     return table
 
 
@@ -165,9 +165,9 @@ def _drives(results: pd.DataFrame, drives: pd.DataFrame) -> pd.DataFrame:
     share = (1 - gave / read).to_numpy()
     above = ((read > 0) & (read > DRIVES_SLACK * gave)).to_numpy()
     table.loc[above, "ratio"] = table.loc[above, "ratio"].fillna(np.inf)  # the drives gave nothing at all
-    table.loc[above, "ok"] = False
-    cache = "of it came from a cache (of a node, of the storage software, of a drive)"
-    table.loc[above, "note"] = [f"the drives gave less than was read: {100 * s:.0f} % {cache}" for s in share[above]]
+    table.loc[above, "ok"], table.loc[above, "code"] = False, "cache"
+    cache = "of what was read came from a cache (of a node, the storage software or a drive)"
+    table.loc[above, "note"] = [f"{100 * s:.0f} % {cache}" for s in share[above]]
     return table
 
 
@@ -180,6 +180,7 @@ def _judge(results: pd.DataFrame, check: str, measured: pd.Series, expected: pd.
     table["ratio"] = ratio
     table["ok"] = pd.array((ratio >= low - 1e-9) & (ratio <= high + 1e-9), dtype="boolean")
     table.loc[np.isnan(ratio), "ok"] = pd.NA
+    table["code"] = np.select([np.isnan(ratio), table["ok"].eq(False).fillna(False)], ["missing", OUTSIDE], "")
     table["note"] = [_note(check, *values) for values in zip(measured, ratio, low, high, strict=True)]
     return table[COLUMNS]
 
@@ -197,7 +198,7 @@ def _or_truncated(table: pd.DataFrame, results: pd.DataFrame, name: str, slack: 
     for at in table.index[cut]:
         shown, printed = expected[at] / what.scale, measured[at] / what.scale
         table.loc[at, "note"] = f"{TRUNCATED}: {shown:,.2f} {what.unit} was printed as {printed:,.10g}, not rounded"
-    table.loc[cut, "ok"] = True
+    table.loc[cut, "ok"], table.loc[cut, "code"] = True, TRUNCATED
     return table
 
 
@@ -216,7 +217,7 @@ def _note(check: str, measured: float, ratio: float, low: float, high: float) ->
         return f"not checkable: needs {left if np.isnan(measured) else right}"
     if low - 1e-9 <= ratio <= high + 1e-9:
         return ""
-    return f"ratio {ratio:.4g} outside [{low:.4g}, {high:.4g}]"
+    return f"ratio {ratio:.4g} outside {low:.4g} to {high:.4g}"
 
 
 def _published(results: pd.DataFrame) -> pd.Series:
@@ -323,8 +324,9 @@ def unlike_working_sets(results: pd.DataFrame) -> pd.DataFrame:
     table["ratio"] = table["span_bytes"] / groups.transform("max")
     table["alike"] = (table["ratio"] >= 1 - LIKE).astype("boolean").mask(table["ratio"].isna())
     small = table["alike"].eq(False).fillna(False)
-    table["note"] = np.where(small, [f"{r:.0%} of the largest span compared" for r in table["ratio"].fillna(1)], "")
-    table.loc[table["ratio"].isna(), "note"] = "not checkable: the span is not stated"
+    shares = [f"{100 * share:.0f} % of the largest working set compared" for share in table["ratio"].fillna(1)]
+    table["note"] = np.where(small, shares, "")
+    table.loc[table["ratio"].isna(), "note"] = "not checkable: the working set is not stated"
     return table.assign(warnings=column([left_out(results)] * len(table)))
 
 

@@ -1,0 +1,119 @@
+"""Sentences about an audit: claims that contradict their tables, and numbers that break a law of physics."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from hcilib.analyse.curves.curves import regimes_sentence
+from hcilib.analyse.physics.audit import TRUNCATED
+from hcilib.say.words import counted, listed, sentence
+
+LAWS = {
+    "little": "Little's law",
+    "bandwidth": "throughput = IOPS × block size",
+    "cpu_efficiency": "IOPS per CPU",
+    "ceiling": "the ceiling of the drives",
+    "drives": "reads against the drives' counters",
+}
+"""Check of ``audit`` -> what it is in a sentence."""
+VERDICTS = {
+    "wrong": ("is wrong", "are wrong"),
+    "rounding": ("holds only within rounding", "hold only within rounding"),
+    "matches": ("matches its own tables", "match its own tables"),
+    "not checkable": ("cannot be checked", "cannot be checked"),
+}
+"""Verdict on a claim -> what one claim does, and what several do."""
+
+
+def audit_answer(audit: pd.DataFrame, regimes: pd.DataFrame, judged: pd.DataFrame, results: pd.DataFrame) -> str:
+    """Return how many claims contradict their tables, how many checks fail, and where more load gives less.
+
+    Parameters
+    ----------
+    audit : DataFrame
+        As ``audit`` returns it.
+    regimes : DataFrame
+        As ``regimes`` returns it, of the same results.
+    judged : DataFrame
+        As ``check_claims`` returns it. Empty where no claims were given.
+    results : DataFrame
+        The results that were checked.
+
+    Returns
+    -------
+    str
+        Two or three sentences. The first is the title of the page.
+
+    Examples
+    --------
+    >>> results = hci.published().query("source == 'proxmox-2node-hci'")
+    >>> claims = hci.check_claims(results, hci.published_claims(source="proxmox-2node-hci"), hci.published_facts())
+    >>> hci.audit_answer(hci.audit(results), hci.regimes(results), claims, results).split(". ")[0]
+    '22 of 150 claims in the article contradict its own tables'
+    """
+    texts = [_claims(judged), _checks(audit, len(results)), sentence(regimes_sentence(regimes, results))]
+    return " ".join(filter(None, texts))
+
+
+def audit_facts(audit: pd.DataFrame, judged: pd.DataFrame) -> list[str]:
+    """Return the verdicts on claims, the checks that fail by law, and how many printed numbers were truncated.
+
+    Parameters
+    ----------
+    audit, judged : DataFrame
+        As of ``audit_answer``.
+
+    Returns
+    -------
+    list of str
+        One sentence each.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> rows = pd.DataFrame({"check": ["little", "little"], "ok": [True, False], "code": ["", "outside"]})
+    >>> hci.audit_facts(rows, pd.DataFrame({"verdict": []}))
+    ["Failed checks by law: Little's law 1."]
+    """
+    facts, asked = [], audit[audit["ok"].notna()]
+    if len(judged):
+        counts = judged["verdict"].value_counts().to_dict()
+        verdicts = [f"{counts[name]} {words[counts[name] > 1]}" for name, words in VERDICTS.items() if name in counts]
+        facts.append(f"Of {counted(len(judged), 'claim')} in the article, {listed(verdicts)}.")
+    failed = asked.loc[~asked["ok"].astype(bool), "check"].value_counts()
+    if len(failed):
+        by_law = ", ".join(f"{LAWS.get(check, check)} {count}" for check, count in failed.items())
+        facts.append(f"Failed checks by law: {by_law}.")
+    elif len(asked):
+        facts.append(f"Every check holds: {listed(LAWS.get(check, check) for check in asked['check'].unique())}.")
+    if cut := int(audit["code"].eq(TRUNCATED).sum()):
+        facts.append(f"{counted(cut, 'printed number')} {'was' if cut == 1 else 'were'} truncated, not rounded.")
+    return facts
+
+
+def _claims(judged: pd.DataFrame) -> str:
+    """Return how many claims are wrong, or that all that can be checked follow from the tables."""
+    count, wrong = len(judged), int(judged["verdict"].eq("wrong").sum())
+    unknown = int(judged["verdict"].eq("not checkable").sum())
+    if not count:
+        return ""
+    if count == unknown:
+        return f"None of {counted(count, 'claim')} in the article can be checked."
+    if wrong:
+        verb = "contradicts" if wrong == 1 else "contradict"
+        first = f"{wrong} of {counted(count, 'claim')} in the article {verb} its own tables."
+    else:
+        all_ = f"All {count - unknown} checkable claims" if count - unknown > 1 else "The one checkable claim"
+        first = f"{all_} in the article follow{'s' * (count - unknown == 1)} from its own tables."
+    return first + (f" {unknown} cannot be checked." if unknown else "")
+
+
+def _checks(audit: pd.DataFrame, rows: int) -> str:
+    """Return how many checks of the rows fail."""
+    asked, failed = int(audit["ok"].notna().sum()), int(audit["ok"].eq(False).sum())
+    if not asked:
+        return f"None of {counted(rows, 'row')} has the numbers that a check against physics needs."
+    among = f"{counted(asked, 'check')} of {counted(rows, 'row')} against physics"
+    if failed:
+        return f"{failed} of {among} fail{'s' * (failed == 1)}."
+    return f"All {among} hold." if asked > 1 else "The one check against physics holds."

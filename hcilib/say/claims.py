@@ -1,0 +1,145 @@
+"""Texts about claims: the claim in words, and why it does not follow from its tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+import pandas as pd
+
+from hcilib.analyse.claims.claim_values import METRICS, words
+from hcilib.analyse.claims.claims import BINARY, OPTIONAL, REQUIRED
+from hcilib.model.metrics import metric
+from hcilib.say.words import sentence
+
+TEXTS = ("metric", "pattern", "reduce", "iodepth", "comparator", "wording")
+SIDES = {"more_than": "more than", "less_than": "less than", "about": "about", "nearly": "nearly"}
+CURVES = {
+    "spread": "highest above lowest",
+    "least_step": "smallest step to the next iodepth",
+    "overtakes_at": "iodepth from which it leads",
+}
+KINDS = {"pct_higher": "higher", "pct_lower": "lower", "pct_of": "of it", "times": "it", "times_higher": "more"}
+BASES = {
+    "pct_of": "{} as a percentage of {}",
+    "pct_higher": "how much higher {} is than {}",
+    "pct_lower": "how much lower {} is than {}",
+    "times": "the ratio of {} to {}",
+    "times_higher": "how many times more {} is than {}",
+}
+"""Statistic of two systems -> how a sentence calls it."""
+Labels = Mapping[str, str] | None
+
+
+def claim_words(claims: pd.DataFrame, labels: Labels = None) -> list[str]:
+    """Return each claim in words: subject, metric, pattern, load, comparator.
+
+    Parameters
+    ----------
+    claims : DataFrame
+        One claim a row, as ``published_claims`` returns it.
+    labels : mapping, optional
+        System -> the name that the words use.
+
+    Returns
+    -------
+    list of str
+        In the order of the claims.
+
+    Examples
+    --------
+    >>> hci.claim_words(hci.published_claims().query("id == 155"), hci.short_labels())
+    ['StarWind RDMA: Mean latency, 1m-read, iodepth 16, 20 VMs, against S2D mirror tier']
+    """
+    return [_words(claim, labels or {}) for claim in _records(claims)]
+
+
+def claim_findings(judged: pd.DataFrame, claims: pd.DataFrame, labels: Labels = None) -> list[str]:
+    """Return why each claim does not match its tables, as far as an editor can act on it.
+
+    Parameters
+    ----------
+    judged : DataFrame
+        As ``check_claims`` returns it, of any of the claims.
+    claims : DataFrame
+        The claims that were judged.
+    labels : mapping, optional
+        System -> the name that the sentences use.
+
+    Returns
+    -------
+    list of str
+        In the order of `judged`, empty where a claim matches.
+
+    Examples
+    --------
+    >>> claims = hci.published_claims().query("id == 155")
+    >>> hci.claim_findings(hci.check_claims(hci.published(), claims), claims)[0].partition(". ")[0]
+    'The article claims 278 % higher, but its tables give 177.7 %'
+    """
+    by_id = {claim["id"]: claim for claim in _records(claims)}
+    found = (_finding(row, by_id[row["id"]], labels or {}) for row in judged.to_dict("records"))
+    return [" ".join(filter(None, map(sentence, texts))) for texts in found]
+
+
+def _records(claims: pd.DataFrame) -> list[dict]:
+    """Return the claims with every column, empty texts as ''."""
+    table = claims.reindex(columns=[*REQUIRED, *OPTIONAL])
+    return table.assign(**{name: table[name].astype(object).fillna("") for name in TEXTS}).to_dict("records")
+
+
+def _words(claim: Mapping, labels: Mapping[str, str]) -> str:
+    name, depths, vms = claim["metric"], words(claim["iodepth"]), claim["vms"]
+    parts = [
+        f"{labels.get(claim['subject'], claim['subject'])}: {metric(name).label if name in METRICS else name}",
+        ", ".join(words(claim["pattern"])),
+        f"iodepth {', '.join(depths)}" if depths else "",
+        {"at": "", "max": "maximum", "min": "minimum"}.get(claim["reduce"], claim["reduce"]),
+        CURVES.get(claim["statistic"], ""),
+        "" if pd.isna(vms) else f"{vms:.0f} VM{'s' * (vms != 1)}",
+    ]
+    others = [labels.get(system, system) for system in words(claim["comparator"])]
+    return ", ".join(filter(None, parts)) + (f", against {', '.join(others)}" if others else "")
+
+
+def _finding(row: Mapping, claim: Mapping, labels: Mapping[str, str]) -> Iterator[str]:
+    """Yield the sentences about one claim that does not match."""
+    system = labels.get(row["reason_system"], row["reason_system"])
+    if row["verdict"] == "not checkable":
+        yield f"{row['reason']}{f' ({system})' * bool(system)}"
+    elif row["verdict"] != "matches":
+        digits = claim["unit"] in ("%", "x", "GB/s", "count")
+        kind = f" {KINDS[claim['statistic']]}" if claim["statistic"] in KINDS else ""
+        found = _shown(row["recomputed"], claim, digits)
+        yield f"The article claims {_number(claim)}{kind}, but its tables give {found}"
+        yield row["reason"]
+        yield _origin(row, claim, labels)
+        if row["rival"] == row["rival"]:
+            yield f"It holds only if the number of {system} was {row['needs_lo']:,.6g} to {row['needs_hi']:,.6g}"
+            yield f"Claim {row['rival']:g} needs it to be {row['rival_lo']:,.6g} to {row['rival_hi']:,.6g}"
+
+
+def _origin(row: Mapping, claim: Mapping, labels: Mapping[str, str]) -> str:
+    """Return how the tables give the claimed number after all."""
+    first, second = (labels.get(row[name], row[name]) for name in ("origin_system", "origin_comparator"))
+    match row["origin"]:
+        case "unit":
+            return f"the number is right in {BINARY[claim['unit']]}"
+        case "base":
+            return f"{_number(claim)} is {BASES[row['origin_statistic']].format(first, second)}"
+        case "one":
+            return f"{_number(claim)} is the figure at iodepth {row['origin_iodepth']:g} against {second} alone"
+        case "cell":
+            return f"{_number(claim)} is its value in {row['origin_pattern']} at iodepth {row['origin_iodepth']:g}"
+    return ""
+
+
+def _number(claim: Mapping) -> str:
+    return f"{SIDES.get(claim['wording'], '')} {_shown(claim['claimed'], claim)}".strip()
+
+
+def _shown(value: float, claim: Mapping, one_more: bool = False) -> str:
+    """Return a number with its unit, to the claim's last printed digit or one more."""
+    decimals = max(0, -math.floor(math.log10(claim["resolution"]) + 1e-9))
+    unit = {"x": "times", "count": ""}.get(claim["unit"], claim["unit"])
+    return f"{value:,.{decimals + one_more}f} {unit}".strip()

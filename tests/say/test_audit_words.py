@@ -1,0 +1,52 @@
+"""Sentences about an audit count what its tables hold."""
+
+import re
+
+import pandas as pd
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hcilib as hci
+from tests.style import faults, sentences
+
+CHECKS = ("little", "bandwidth", "cpu_efficiency", "ceiling", "drives")
+VERDICTS = ("matches", "rounding", "wrong", "not checkable")
+ROWS = pd.DataFrame({"system": "a", "pattern": "4k-randread", "iodepth": [8, 16], "iops": [1.0, 2.0], "vms": 4})
+
+
+def counted(word: str, text: str) -> int:
+    found = re.search(rf"([\d,]+) (?:of [\d,]+ )?{word}", text)
+    return int(found[1]) if found else 0
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(CHECKS), st.sampled_from(("", "outside", "missing", "truncated"))), max_size=30),
+    st.lists(st.sampled_from(VERDICTS), max_size=30),
+)
+def test_claims_and_checks_are_counted_as_they_are(checks, verdicts):
+    audit = pd.DataFrame(checks, columns=["check", "code"])
+    audit["ok"] = audit["code"].map({"": True, "truncated": True, "outside": False}).astype("boolean")
+    judged = pd.DataFrame({"verdict": verdicts}, dtype=object)
+    answer, facts = hci.audit_answer(audit, hci.regimes(ROWS), judged, ROWS), hci.audit_facts(audit, judged)
+    whole = " ".join(facts)
+    assert [fault for text in (sentences(answer)[:-1], facts) for part in text for fault in faults(part)] == []
+    assert len(sentences(answer)[0]) <= 90
+    for verdict, words in (("wrong", "(?:is|are) wrong"), ("rounding", "holds? only"), ("matches", "match"),
+                           ("not checkable", "cannot be checked")):  # fmt: skip
+        assert counted(words, whole) == verdicts.count(verdict)
+    failed = int(audit["ok"].eq(False).sum())
+    assert counted("checks? of 2 rows against physics fails?", answer) == failed
+    assert ("Failed checks" in whole) == bool(failed)
+    assert counted("printed numbers? (?:was|were) truncated", whole) == (audit["code"] == "truncated").sum()
+    wrong = verdicts.count("wrong")
+    assert counted("claims? in the article contradicts?", answer) == wrong
+    assert ("None of 2 rows has" in answer) == audit["ok"].isna().all()
+
+
+def test_claims_that_cannot_be_checked_are_not_called_true():
+    open_ = pd.DataFrame({"verdict": ["not checkable"] * 3})
+    audit = pd.DataFrame({"check": [], "code": [], "ok": pd.array([], dtype="boolean")})
+    answer = hci.audit_answer(audit, hci.regimes(ROWS), open_, ROWS)
+    assert answer.startswith("None of 3 claims in the article can be checked.")
+    assert hci.audit_facts(audit, open_.head(0)) == []
