@@ -1,4 +1,4 @@
-"""Sentences about an audit: claims that contradict their tables, and numbers that break a law of physics."""
+"""Sentences about an audit: claims that contradict tables, and numbers that break a law."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VERDICTS = {
 
 
 def audit_answer(audit: pd.DataFrame, regimes: pd.DataFrame, judged: pd.DataFrame, results: pd.DataFrame) -> str:
-    """Return how many claims contradict their tables, how many checks fail, and where more load gives less.
+    """Return how many claims are wrong, how many checks fail, and where more load gives less.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def audit_answer(audit: pd.DataFrame, regimes: pd.DataFrame, judged: pd.DataFram
 
 
 def audit_facts(audit: pd.DataFrame, judged: pd.DataFrame) -> list[str]:
-    """Return the verdicts on claims, the checks that fail by law, and how many printed numbers were truncated.
+    """Return the verdicts on claims, the failed checks by law, and truncated numbers.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Sentences about usable capacity: the share of raw that a scheme leaves, and more IOPS for less of it."""
+"""Sentences about usable capacity: the share of raw that is left, and IOPS for space."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMED = 3
 def capacity_sentence(
     capacity: pd.DataFrame, front: pd.DataFrame, measured: Collection[str], labels: Mapping[str, str] | None = None
 ) -> str:
-    """Return the usable shares of the measured systems, and which of them deliver more IOPS for less space.
+    """Return the usable shares of systems, and which of them deliver more IOPS for less space.
 
     Parameters
     ----------
@@ -61,14 +61,14 @@ def capacity_sentence(
 def capacity_facts(
     capacity: pd.DataFrame, measured: Collection[str], labels: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Return each usable share with its scheme, with and without a reserve, and whether printed shares follow from it.
+    """Return each usable share with its scheme and reserve, and how many printed shares follow.
 
     Parameters
     ----------
     capacity : DataFrame
         As of ``system_capacity``, ``with_stated`` or ``usable_shares``.
     measured : collection of str
-        Systems that are named one by one. Of other schemes the highest and the lowest share are given.
+        Systems that are named one by one. Other schemes have a range.
     labels : mapping, optional
         System -> the name that the sentences use.
 
@@ -97,7 +97,7 @@ def capacity_facts(
 
 
 def _ranked(capacity: pd.DataFrame, labels: Mapping[str, str] | None) -> pd.DataFrame:
-    """Return the rows from the highest share down, with name, share (as printed) and kept (of a reserve)."""
+    """Return the rows by falling share, with name, share (as printed) and kept (as a reserve)."""
     ranked = capacity.sort_values("efficiency", ascending=False, kind="stable")
     names = ranked["system"].map(lambda system: (labels or {}).get(system, system))
     kept = ranked["scheme"].map(reserve_share).astype(float)
@@ -124,7 +124,7 @@ def _reserve(ranked: pd.DataFrame) -> str:
 
 
 def _trade(front: pd.DataFrame, labels: Mapping[str, str] | None) -> Iterator[str]:
-    """Yield which systems with less space make up for it by more IOPS, in as many patterns as any of them.
+    """Yield which systems with less space deliver more IOPS, and in how many patterns.
 
     On the front a system has more IOPS than every other one with as much space.
     """

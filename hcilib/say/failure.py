@@ -1,4 +1,4 @@
-"""Sentences about failures: the outage, the lowest level after the repair, the way back, and data loss."""
+"""Sentences about failures: the outage, the worst second after the repair, recovery, data loss."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Quantities = Mapping[str, Mapping]
 def failure_answer(
     verdicts: pd.DataFrame, summary: pd.DataFrame, unseen: pd.DataFrame | None = None, labels: Labels = None
 ) -> str:
-    """Return a line a failure: the outage, the lowest level after the repair, the way back, and data loss.
+    """Return a line a failure: the outage, the worst second after it, recovery, and data loss.
 
     Each number is of the worst and of the median run.
 
@@ -85,7 +85,8 @@ def failure_sentences(
     >>> folder = hci.ROOT / "data/samples/box/failure-ceph"
     >>> summary = hci.failure_summary(hci.failures(hci.read_series(folder), hci.read_events(folder)))
     >>> found = hci.failure_verdicts(summary)
-    >>> found.assign(sentence=hci.failure_sentences(found, summary))["sentence"].str.endswith("not tested.").item()
+    >>> [text] = hci.failure_sentences(found, summary)
+    >>> text.endswith("Data loss was not tested.")
     True
     """
     texts = []
@@ -119,7 +120,7 @@ def _rows(summary: pd.DataFrame, column: str) -> pd.DataFrame:
 
 
 def _with_loss(text: list[str], row: Mapping, labels: Labels, bound: bool = False) -> str:
-    """Return the sentences with the one about data loss: first where writes were lost, else last."""
+    """Return the sentences with the one about data loss, first where writes were lost."""
     loss = loss_words(row["lost"], row["kept"], row["unchecked"], bound)
     if row["lost"]:
         text = [f"After {row['failure']} on {_name(row, labels)}, {loss[:1].lower()}{loss[1:]}", *text]
@@ -133,7 +134,7 @@ def _name(row: Mapping, labels: Labels) -> str:
 
 
 def _outage(row: Mapping, found: Quantities, pattern: str, labels: Labels) -> str:
-    """Return the sentence about the longest outage of a run. One that was not seen is never called 0."""
+    """Return the sentence about the longest outage. One that was not seen is never called 0."""
     gap = found["gap_s"]
     unseen_s = 2 * gap["resolution_s"]
     worst, median = (number(gap[side], gap[side], gap[side] + unseen_s) for side in ("worst", "median"))
@@ -159,7 +160,7 @@ def _lowest(found: Quantities) -> str:
 
 
 def _recovery(found: Quantities, level: str = "") -> str:
-    """Return the sentence about the time from the repair to recovery, or in how many runs it was unfinished."""
+    """Return the sentence about the time to recovery, or in how many runs it was unfinished."""
     if "back_s" not in found:
         return "There was no repair."
     back, missing = found["back_s"], found["back_s"]["n"] - found["back_s"]["seen"]
@@ -183,7 +184,7 @@ def _each(found: Quantities, column: str, text: str) -> str:
 
 
 def _degraded(ratio: Mapping) -> str:
-    """Return how many more or fewer IOPS a system delivers degraded, where the interval is on one side of 1."""
+    """Return how many more or fewer IOPS a degraded system delivers. The interval excludes 1."""
     ends = (ratio["mean_lo"], ratio["mean_hi"])
     change = size(ratio["mean"], *ends)
     more = "more" if ratio["mean"] > 1 else "fewer"

@@ -1,4 +1,4 @@
-"""Sentences about data loss: whether an acknowledged write was lost, in how many runs, and how many were checked."""
+"""Sentences about data loss: runs that lost acknowledged writes, and how many writes were checked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ UNTESTED = "Data loss was not tested."
 
 
 def integrity_sentence(verdicts: pd.DataFrame) -> str:
-    """Return how many runs lost an acknowledged write, the bound where none did, and how many writes were checked.
+    """Return how many runs lost a write, the bound where none did, and how many were checked.
 
     Only the last write of each block can be checked, because it overwrote the earlier ones.
 
@@ -51,7 +51,7 @@ def loss_words(lost: int, kept: int, unchecked: int, bound: bool = False) -> str
     Parameters
     ----------
     lost, kept, unchecked : int
-        Runs that lost an acknowledged write, that lost none that was checked, and that could not be checked.
+        Runs that lost acknowledged writes, lost none, and could not be checked.
     bound : bool
         Whether to add the share of runs that may still lose a write where none did.
     """

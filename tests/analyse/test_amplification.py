@@ -192,17 +192,17 @@ def test_reads_that_the_drives_gave_hold_and_others_name_a_cache():
     assert audited(reads, drives(reads, reads=1))["ok"].all()
     cached = audited(reads, drives(reads, reads=0.25)).iloc[0]
     assert (cached["ok"], cached["ratio"]) == (False, pytest.approx(4.0))
-    assert "75 % of it came from a cache" in cached["note"]
+    assert (cached["code"], cached["note"].partition(" of ")[0]) == ("cache", "75 %")
     ram = audited(reads, drives(reads, reads=0)).iloc[0]
     assert (ram["ok"], ram["ratio"]) == (False, np.inf)
-    assert "100 % of it came from a cache" in ram["note"]
+    assert (ram["code"], ram["note"].partition(" of ")[0]) == ("cache", "100 %")
 
 
 def test_what_was_not_sampled_or_not_read_is_not_checkable():
     reads = runs("4k-randread", read_share=1.0)
     absent = audited(reads, drives(reads, reads=1).query("rep > 1"))
     assert absent["ok"].isna().tolist() == [True, False, False]
-    assert absent.loc[0, "note"] == "not checkable: needs counters of drives in this run"
+    assert absent.loc[0, "code"] == "missing"
     assert audited(runs(), drives(runs(), writes=2))["ok"].isna().all()
     assert "drives" not in set(audit(reads)["check"]), "who gives none is told nothing of it"
 
