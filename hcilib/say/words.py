@@ -56,11 +56,22 @@ def size(ratio: float, lo: float = math.nan, hi: float = math.nan) -> str:
     The caller adds more, fewer, faster or slower. A ratio below 0.001 is ``more than 99.9 %``.
     """
     if ratio >= TIMES:
-        return f"{steady(ratio):,.2g} times" if ratio < 100 else f"{steady(ratio):,.0f} times"
+        return f"{_factor(ratio)} times"
     if ratio < 0.001:
         return "more than 99.9 %"
     percents = sorted(100 * abs(end - 1) for end in (lo, hi))
     return f"{number(100 * abs(ratio - 1), *percents)} %"
+
+
+def change(ratio: float, lo: float = math.nan, hi: float = math.nan) -> str:
+    """Return how a count differs: ``31 % fewer`` for 0.69, ``31 % more`` for 1.31, ``2.4 times as many`` for 2.4."""
+    if ratio >= TIMES:
+        return f"{size(ratio)} as many"
+    return f"{size(ratio, lo, hi)} {'more' if ratio > 1 else 'fewer'}"
+
+
+def _factor(ratio: float) -> str:
+    return f"{steady(ratio):,.2g}" if ratio < 100 else f"{steady(ratio):,.0f}"
 
 
 def span(lo: float, hi: float) -> str:
@@ -70,6 +81,6 @@ def span(lo: float, hi: float) -> str:
     """
     near, far = sorted((lo, hi), key=lambda ratio: abs(ratio - 1))
     if max(lo, hi) >= TIMES:
-        return " to ".join(dict.fromkeys(f"{steady(end):,.2g}" for end in (lo, hi))) + " times"
+        return " to ".join(dict.fromkeys(map(_factor, (lo, hi)))) + " times"
     percents = sorted((100 * abs(near - 1), 100 * abs(far - 1)))
     return " to ".join(dict.fromkeys(number(end, *percents) for end in percents)) + " %"

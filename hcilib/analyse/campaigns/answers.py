@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import pandas as pd
 
 from hcilib.analyse.compare.cells import asked_by
 from hcilib.analyse.compare.compare import rank
 from hcilib.analyse.compare.overall import headline
-from hcilib.analyse.curves.curves import peak, peak_sentence, regimes_sentence
-from hcilib.analyse.curves.scaling import saturation_sentences
-from hcilib.analyse.physics.traffic import INFERRED
-from hcilib.model.metrics import metric, noun, pattern_order, pattern_words, scheme_words
+from hcilib.analyse.curves.curves import peak
+from hcilib.model.metrics import metric, noun, pattern_order, pattern_words
+from hcilib.say.sweep import peak_sentence
 
 LAWS = {"little": "Little's law", "bandwidth": "IOPS times block size", "cpu_efficiency": "IOPS per CPU"}
 Labels = Mapping[str, str] | None
@@ -63,28 +61,6 @@ def _readiness(checks: pd.DataFrame) -> str:
     return f"Not ready: {len(failed)} of {len(checks)} checks on {hosts} hosts failed ({first}{more})."
 
 
-def baseline_answer(baseline: pd.DataFrame, name: str) -> str:
-    """What the bare drive does at best, and how many of its patterns meet the datasheet; of ``against_datasheet``."""
-    if baseline["measured"].isna().all():
-        return f"{name} has no measured value."
-    best = baseline.loc[baseline["measured"].idxmax()]
-    said = f"{name} delivers up to {metric('iops').show(best['measured'])} IOPS in {pattern_words(best['pattern'])}"
-    known, counts = int(baseline["datasheet"].notna().sum()), baseline["verdict"].value_counts()
-    if not known:
-        return f"{said}; no datasheet figure is known for any of {len(baseline)} patterns, so nothing is judged."
-    met, missed = (int(counts.get(verdict, 0)) for verdict in ("meets", "below"))
-    absent = int((baseline["datasheet"].notna() & baseline["measured"].isna()).sum())
-    others = {"below it": missed, "not decided": known - met - missed - absent, "not measured": absent}
-    rest = "".join(f", {count} {what}" for what, count in others.items() if count)
-    of = f"{met} of the {known} patterns" if rest else "every pattern" if known > 1 else "the one pattern"
-    return f"{said}; it meets its datasheet in {of} with a figure there{rest}."
-
-
-def sweep_answer(peaks: pd.DataFrame, regimes: pd.DataFrame, results: pd.DataFrame, labels: Labels = None) -> str:
-    """Return where one system is best (``peak``), and where more load gives less (``regimes`` of the same results)."""
-    return f"{peak_sentence(peaks, labels)} {_capital(regimes_sentence(regimes, results))}."
-
-
 def latency_answer(one: pd.DataFrame, cost: pd.DataFrame, labels: Labels = None, margin: float = 0.05) -> str:
     """Who answers one outstanding I/O first, by pattern, and what stable writes cost (``pattern_cost``).
 
@@ -130,75 +106,6 @@ def _who_is_first(ranks: pd.DataFrame, patterns: Mapping[str, pd.DataFrame], lab
     return said + ["each is one number, so none is proven"] * (not any(proven))
 
 
-def scaling_answer(knees: pd.DataFrame, share: pd.DataFrame, pattern: str, labels: Labels = None) -> str:
-    """The knee of one pattern's curve (``saturation``), its share of the drives' ceiling (``best_share``), and what
-    binds it where ``binding`` was asked."""
-    fullest = knees[knees["pattern"] == pattern].nlargest(1, "points")
-    sentence = saturation_sentences(fullest, labels).iloc[0].rstrip(".")
-    reached = share[share["pattern"] == pattern].dropna(subset=["pct_of_ceiling"])
-    shares = ", ".join(f"{row.pct_of_ceiling:.1f} % ({row.curve})" for row in reached.itertuples())
-    fullest_curve = share[(share["pattern"] == pattern) & share["iops"].notna()]
-    binds = [str(said) for said in fullest_curve["said"].tail(1)] if "said" in share else []
-    return "; ".join([sentence, f"share of the drives' ceiling: {shares or 'not known'}", *binds]) + "."
-
-
-def traffic_answer(
-    checked: pd.DataFrame, cost: pd.DataFrame, scheme: str, tolerance: float, on_drives: pd.DataFrame | None = None
-) -> str:
-    """How many counters agree with a scheme (``check_traffic``), what it sends by placement (``placement_cost``), and
-    how many counts of the drives are what it costs there (``amplification``)."""
-    judged, layout = checked["ok"].dropna(), scheme_words(scheme)
-    rows = ", ".join(f"{r.ddir} {r.owner:g} on the owner and {r.non_owner:g} elsewhere" for r in cost.itertuples())
-    if len(judged):
-        fits = "carries" if judged.all() else "does not carry"
-        counted = f"{judged.sum()} of {len(judged)} counters within {100 * tolerance:g} %"
-        said = int(checked["note"].astype(str).str.startswith(INFERRED).sum())
-        counted += f" ({said} more {'is' if said == 1 else 'are'} no test: the scheme was inferred from it)" * (
-            said > 0
-        )
-        parts = [f"The network {fits} what {layout} sends: {counted}", f"bytes for each byte of the client: {rows}"]
-    else:
-        parts = [f"{_capital(layout)} sends for each byte of the client: {rows}", "no counters to hold it against"]
-    counts = on_drives["ok"].dropna() if on_drives is not None else judged[:0]
-    if len(counts):
-        parts.append(f"on the drives {counts.sum()} of {len(counts)} counts are what the scheme costs")
-    return "; ".join(parts) + "."
-
-
-def factorial_answer(effects: pd.DataFrame, cells: pd.DataFrame) -> str:
-    """Which main effects on IOPS can be estimated (``effects``), and how much of the grid (``grid``) is there."""
-    main = effects[~effects["effect"].str.contains(" x ", regex=False)]
-    found = [_effect(row) for row in main.dropna(subset=["ratio"]).to_dict("records")]
-    unknown = ", ".join(EFFECTS.get(name, name) for name in main[main["ratio"].isna()]["effect"])
-    open_ = [f"what {unknown} costs cannot be said"] if unknown else []
-    missing, bound = int(cells["missing"].sum()), int(cells["cpu_bound"].sum())
-    every = f"all {len(cells)} combinations measured"
-    state = f"{missing} of {len(cells)} combinations have no IOPS" if missing else every
-    parts = [*(found or ["no effect on IOPS can be estimated"]), *open_, f"{state}, in {bound} the CPU is the limit"]
-    return f"{_capital('; '.join(parts))}."
-
-
-EFFECTS = {"dedup": "deduplication", "write_pct": "the share of writes", "resiliency": "the resiliency"}
-"""Columns of a factorial -> what they are in a sentence."""
-
-
-def _effect(row: Mapping) -> str:
-    """How many more or fewer IOPS a level gives than the baseline's, with its interval where runs were repeated."""
-    level, baseline = _level(row["effect"], row["level"]), _level(row["effect"], row["baseline"])
-    ratios = (row[name] for name in ("ratio", "ratio_lo", "ratio_hi"))
-    found, lo, hi = (f"{100 * abs(ratio - 1):.3g} % {'more' if ratio > 1 else 'fewer'}" for ratio in ratios)
-    of = f"{row['contexts']} of {row['possible']} pair{'s' * (row['possible'] > 1)} of combinations"
-    if row["ratio_lo"] <= 1 <= row["ratio_hi"]:
-        return f"{level} against {baseline} is not decided ({lo} to {hi} IOPS, {of})"
-    between = "one number each: untested" if np.isnan(row["ratio_lo"]) else f"{lo} to {hi}"
-    return f"{level} gives {found} IOPS than {baseline} ({between}, {of})"
-
-
-def _level(effect: str, level: object) -> str:
-    """A factor's level in words: ``dedup`` yes is "with deduplication"."""
-    if effect == "dedup":
-        return f"{'with' if level in ('yes', True) else 'no'} deduplication"
-    return f"a mix of {level} % writes" if effect == "write_pct" else str(level)
 
 
 def method_answer(

@@ -18,13 +18,11 @@ from hcilib.analyse.compare.cells import (
 )
 from hcilib.analyse.compare.contrast import CONFIDENCE, against, below, contrast, judge, notes_of_pairs, own_interval
 from hcilib.model.caveats import NONE, Caveat, caveats, together
-from hcilib.model.metrics import FACTORS, better_sign, metric_of, noun, pattern_order, pattern_words, where
+from hcilib.model.metrics import FACTORS, better_sign, metric_of, noun, pattern_order, where
 
 ALPHA = 0.05
 """Of the one-sided tests along a curve, divided by their number."""
 
-UNTESTED = "one run or one printed value each: untested"
-"""Of points that differ and cannot be compared by a test."""
 _JUDGED = ("ratio", "ratio_lo", "ratio_hi", "n", "n_baseline", "verdict", "warnings")
 _RUN = ("source", "run_id", "block", "rep")
 
@@ -85,27 +83,6 @@ def peak(
         ),
     )
     return out
-
-
-def peak_sentence(peaks: pd.DataFrame, labels: Mapping[str, str] | None = None, over: str = "iodepth") -> str:
-    """The highest IOPS of a ``peak`` table by system and pattern: at which load it was measured, and how sure that load
-    is.
-
-    Highest, not best: `peak` tests the loads of one curve against each other, and no pattern or system against another.
-    """
-    if peaks["iops"].isna().all():
-        return "No system has a valid run with IOPS."
-    row = peaks.loc[peaks["iops"].idxmax()]
-    others = ", ".join(at for at in str(row["tied"]).split(", ") if at != f"{row['best']:g}")
-    sure = {
-        "peak": f"no other {over} is tied with it",
-        "plateau": f"tied with {over} {others}",
-        "point": UNTESTED,
-    }
-    system = (labels or {}).get(row["system"], row["system"])
-    load = f"in {pattern_words(row['pattern'])} at {over} {row['best']:g}"
-    rest = "" if len(peaks) == 1 else "; no other curve is tested against it here"
-    return f"{system} delivers at most {row['iops']:,.0f} IOPS, {load} ({sure[row['verdict']]}{rest})."
 
 
 def crossover(
@@ -291,29 +268,16 @@ def regimes(results: pd.DataFrame, over: str = "iodepth", drop: float = 0.1) -> 
     -------
     DataFrame
         The keys source and system and the factors present, `over`, iops, n (fewest runs of the two points), best_iops
-        and best_at (the best before), ratio, kind, verdict (lower, point), note, warnings.
+        and best_at (the best before), ratio, kind, verdict (lower, point), warnings.
     """
-    keys, cells, curves = _curves_of(results, over)
+    keys, cells, curves = curves_of(results, over)
     found = [point for curve in curves for point in _drops(cells, curve, over, drop)]
-    told = ["iops", "n", "best_iops", "best_at", "ratio", "kind", "verdict", "note", "warnings"]
+    told = ["iops", "n", "best_iops", "best_at", "ratio", "kind", "verdict", "warnings"]
     return pd.DataFrame(found, columns=[*keys, over, *told])
 
 
-def regimes_sentence(found: pd.DataFrame, results: pd.DataFrame, over: str = "iodepth", drop: float = 0.1) -> str:
-    """Return how many points ``regimes`` found in these results, those that a test shows apart from single values."""
-    less = f"more than {100 * drop:g} %"
-    if found.empty and all(len(curve) == 1 for curve in _curves_of(results, over)[2]):
-        return f"each pattern has one {over}, so what more load gives is not known"
-    if found.empty:
-        return f"more load is nowhere shown to give {less} less"
-    shown, single = (int((found["verdict"] == verdict).sum()) for verdict in ("lower", "point"))
-    ways = ((shown, ", shown by a test"), (single, f" ({UNTESTED})"))
-    return "; ".join(f"at {n} load{'s' * (n != 1)}, more {over} gives {less} less IOPS{how}" for n, how in ways if n)
-
-
-def _curves_of(results: pd.DataFrame, over: str) -> tuple[list[str], pd.DataFrame, list[np.ndarray]]:
-    """Return the keys of a curve, the cells with valid IOPS, and the positions of each curve's cells in order of
-    `over`."""
+def curves_of(results: pd.DataFrame, over: str) -> tuple[list[str], pd.DataFrame, list[np.ndarray]]:
+    """Return the keys of a curve, the cells with valid IOPS, and each curve's positions in them, in order of `over`."""
     keys = [c for c in ("source", "system", *FACTORS) if c in results and c != over]
     measured = results[(results["iops"] > 0) & results[over].notna()]
     known = [c for c in (*keys, over, "iops", *_RUN_OF) if c in results]
@@ -340,13 +304,12 @@ def _drops(cells: pd.DataFrame, curve: np.ndarray, over: str, drop: float) -> It
 def _told(cells: pd.DataFrame, row: int, best: int, over: str) -> dict:
     """What a drop's row says of its two points."""
     here, there = cells.loc[row], cells.loc[best]
-    names = [f"{over} {point[over]:g}" for point in (there, here)]
-    points = zip(names, (there, here), strict=True)
-    unstable = [caveats(point["notes"]).of(name) if point["unstable"] else NONE for name, point in points]
+    unstable = [
+        caveats(point["notes"]).of(f"{over} {point[over]:g}") if point["unstable"] else NONE for point in (there, here)
+    ]
     return {
         "iops": here["center"], "n": min(here["n"], there["n"]), "best_iops": there["center"], "best_at": there[over],
         "ratio": here["center"] / there["center"],
-        "note": f"{here['center']:,.0f} IOPS at {names[1]}, after {there['center']:,.0f} at {there[over]:g}",
         "warnings": together(unstable),
     }  # fmt: skip
 

@@ -18,11 +18,9 @@ from numpy.typing import ArrayLike
 from scipy.optimize import isotonic_regression
 
 from hcilib.analyse.compare.cells import LATENCY, SINGLE_RUN, group_codes, interval_names, refuse_mixing, valid_rows
-from hcilib.analyse.compare.compare import compare, summarize
+from hcilib.analyse.compare.compare import summarize
 from hcilib.analyse.compare.contrast import CONFIDENCE, half_width_of
 from hcilib.model.caveats import Caveat, Caveats, caveats
-from hcilib.model.metrics import metric as metric_of
-from hcilib.model.metrics import pattern_order, pattern_words
 
 BY = ("system", "pattern")
 DEMAND = ("demand", "offered_iops", "open_loop", "iops")
@@ -209,83 +207,6 @@ def latency_at(
             rows.append(key | {"iops": asked, "metric": metric} | _at(runs, asked, metric))
     columns = [*by, "iops", "metric", "n", *LATENCY, "warnings"]
     return pd.DataFrame(rows, columns=columns).assign(confidence=CONFIDENCE)
-
-
-def demand_answer(
-    results: pd.DataFrame,
-    baseline: str | None = None,
-    labels: Mapping[str, str] | None = None,
-    **limit: float,
-) -> str:
-    """What each system gives within a latency limit, a sentence a pattern, with intervals; the others against
-    `baseline`.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> rows = [(s, b, f"{i}", r * i * (1 + b / 1e3), 1e6 / (1 - i)) for s, r in (("A", 1e3), ("B", 7e2))
-    ...         for b in (1, 2, 3) for i in (0.3, 0.6, 0.9)]
-    >>> results = pd.DataFrame(rows, columns=["system", "block", "demand", "iops", "p99_ns"])
-    >>> results = results.assign(pattern="4k-randrw70", offered_iops=results["iops"], open_loop=True)
-    >>> print(hci.demand_answer(results, "A", p99_ns=5e6))
-    Within p99 latency of 5 ms at 4k random read/write 70/30: A 751 [700, 904], B 526 [490, 633] IOPS; B gives 30 % less (proven).
-    """  # noqa: E501
-    [(metric, limit_ns)] = _limits(limit)
-    held = load_within(results, BY, **limit)
-    runs = load_within_runs(results, BY, **limit)
-    held["named"] = held["system"].map(lambda name: (labels or {}).get(name, name))
-    base, systems = baseline or held["system"].iloc[0], runs["system"].unique()
-    said, verdicts = [], []
-    if len(systems) > 1 and base in systems and runs["valid"].any():
-        bounds = held[[*BY, "named", "bound", "iops_lo", "iops_hi"]]
-        compared = compare(runs.drop(columns="bound"), base, metric="iops", by=("pattern",))
-        verdicts = compared.merge(bounds, on=["system", "pattern"]).to_dict("records")
-    shown = f"{metric_of(metric).label.replace('latency', '').strip()} latency of {limit_ns / 1e6:g} ms"
-    for pattern in pattern_order(held["pattern"].unique()):
-        own = held[held["pattern"] == pattern].to_dict("records")
-        parts = ", ".join(f"{row['named']} {_held(row)}" for row in own)
-        side = next((row for row in own if row["system"] == (baseline or own[0]["system"])), None)
-        against = [f"; {row['named']} {_against(row, side)}" for row in verdicts if row["pattern"] == pattern]
-        said.append(f"Within {shown} at {pattern_words(pattern)}: {parts} IOPS{''.join(against)}.")
-    return "\n".join(said)
-
-
-def _held(row: Mapping) -> str:
-    if row["iops"] != row["iops"]:
-        return "no number (its blocks disagree)"
-    if row["bound"]:
-        return f"{row['bound']} {_count(row['iops_lo' if row['bound'] == 'at least' else 'iops_hi'])}"
-    interval = (
-        f" [{_count(row['iops_lo'])}, {_count(row['iops_hi'])}]"
-        if row["iops_lo"] == row["iops_lo"]
-        else " (one block, no interval)"
-    )
-    return _count(row["iops"]) + interval
-
-
-def _count(value: float) -> str:
-    """Three digits, in thousands where there are more: 798, 41.2k."""
-    return f"{value / 1e3:.3g}k" if value >= 1e4 else f"{value:.3g}" if value < 100 else f"{value:,.0f}"
-
-
-def _against(row: Mapping, base: Mapping | None) -> str:
-    """What a verdict says of a system. Where a side is a bound, a ratio over the blocks that have a number would favour
-    one side."""
-    if base and (base["bound"] or row["bound"]):
-        if base["bound"] == "at least" and not row["bound"] and row["iops_hi"] < base["iops_lo"]:
-            return f"gives at least {100 * (1 - row['iops_hi'] / base['iops_lo']):.0f} % less (proven)"
-        if row["bound"] == "at least" and not base["bound"] and row["iops_lo"] > base["iops_hi"]:
-            return f"gives at least {100 * (row['iops_lo'] / base['iops_hi'] - 1):.0f} % more (proven)"
-        further = "start lower" if "below" in (base["bound"], row["bound"]) else "reach further"
-        return f"cannot be compared: a side is a bound, so demands have to {further}"
-    share = f"{abs(100 * (row['ratio'] - 1)):.0f} %"
-    words = {
-        "higher": f"gives {share} more (proven)",
-        "lower": f"gives {share} less (proven)",
-        "equivalent": "gives as much (proven within 5 %)",
-        "inconclusive": "is not shown to differ: more runs would decide",
-    }
-    return words.get(row["verdict"], "cannot be compared: a number is missing, a bound or a single block")
 
 
 # --- what was offered -------------------------------------------------------------------------------------------------

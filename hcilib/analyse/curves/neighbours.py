@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -12,8 +12,6 @@ from hcilib.analyse.compare.cells import SINGLE_RUN, valid_rows
 from hcilib.analyse.compare.compare import compare
 from hcilib.analyse.compare.contrast import CONFIDENCE, critical, half_width_of, interval, judge
 from hcilib.model.caveats import caveats
-from hcilib.model.metrics import cap_words, noun, pattern_order, pattern_words
-from hcilib.model.metrics import metric as metric_of
 
 ALONE = "alone"
 BY = ["of", "tenant", "pattern"]
@@ -35,10 +33,11 @@ def neighbours(
     Returns
     -------
     system, tenant, pattern, beside (who else was at work; ``backup-rate64m`` is a neighbour with a limit), limit
-    and came (texts, one for each limit in `beside`: what it let through, and what came, geometric mean over blocks),
-    metric, n (blocks), alone, value (geometric means), ratio (beside / alone), ratio_lo, ratio_hi, p_adjusted, verdict,
-    equivalent, given_back_pct (of what the unlimited neighbour took; NaN without a limit, or where it is not shown to
-    take any), confidence, margin, method, warnings. A limited tenant's own rows are left out: it gets what it is let.
+    and came (one for each limit in `beside`, in its form: what it lets through a VM, ``64m`` or ``500iops``, and what
+    came, geometric mean over blocks), metric, n (blocks), alone, value (geometric means), ratio (beside / alone),
+    ratio_lo, ratio_hi, p_adjusted, verdict, equivalent, given_back_pct (of what the unlimited neighbour took; NaN
+    without a limit, or where it is not shown to take any), confidence, margin, method, warnings. A limited tenant's own
+    rows are left out: it gets what it is let.
 
     Verdicts and intervals have one correction over their family: a difference is shown where its interval leaves
     out 1, and only there. METHODS section 6.
@@ -71,9 +70,9 @@ def neighbours(
     table = table.rename(columns={"system": "beside", "of": "system", "value_baseline": "alone"})
     came, together = _came(results), _together(table["tenant"], table["beside"])
     limited = [[name for name in beside.split(", ") if "-rate" in name] for beside in table["beside"]]
-    table["limit"] = ["; ".join(_limit_words(name) for name in names) for names in limited]
+    table["limit"] = ["; ".join(name.partition("-rate")[2] for name in names) for names in limited]
     table["came"] = [
-        "; ".join(came.get((*step, name), "an unknown rate") for name in names)
+        "; ".join(came.get((*step, name), "unknown") for name in names)
         for *step, names in zip(table["system"], together, limited, strict=True)
     ]
     key = ["system", "tenant", "pattern", "metric"]
@@ -121,25 +120,20 @@ def _together(tenants: Iterable[str], beside: Iterable[str]) -> list[str]:
     return [", ".join(sorted([tenant, *others.split(", ")])) for tenant, others in zip(tenants, beside, strict=True)]
 
 
-def _limit_words(name: str) -> str:
-    """Return ``64 MiB/s a VM`` of ``backup-rate64m``."""
-    return f"{cap_words(name.partition('-rate')[2])} a VM"
-
-
 def _came(results: pd.DataFrame) -> dict[tuple[str, str, str], str]:
-    """Map a system, who ran together, and one who was limited there to what came a VM, as text."""
+    """Map a system, who ran together, and one who was limited there to what came a VM: ``48m``, ``490iops``."""
     runs = results[results["tenant"].notna().to_numpy() & valid_rows(results)]
     runs = runs[runs["pattern"].astype(str).str.contains("-rate") & runs["beside"].notna()]
     limit = runs["pattern"].astype(str).str.partition("-rate")[2] if len(runs) else runs["pattern"]
     name = runs["tenant"] + "-rate" + limit
     runs = runs.assign(name=name, together=_together(name, runs["beside"]))
-    texts = {}
+    rounded = {}
     for (system, together, who), own in runs.groupby(["system", "together", "name"], sort=False):
-        column, scale, unit = ("bw_bytes", 2**20, "MiB/s") if who.endswith("m") else ("iops", 1, "IOPS")
+        column, scale, unit = ("bw_bytes", 2**20, "m") if who.endswith("m") else ("iops", 1, "iops")
         rates = own[column].to_numpy(float) / own["vms"].to_numpy(float) / scale
         mean = np.exp(np.log(rates).mean()) if (rates > 0).all() else rates.mean()
-        texts[system, together, who] = f"{mean:,.3g} {unit} a VM"
-    return texts
+        rounded[system, together, who] = f"{float(f'{mean:.3g}'):.10g}{unit}"
+    return rounded
 
 
 def fairness(results: pd.DataFrame) -> pd.DataFrame:
@@ -190,66 +184,6 @@ def fairness(results: pd.DataFrame) -> pd.DataFrame:
             | {"warnings": caveats(SINGLE_RUN if n == 1 else None)}
         )
     return pd.DataFrame(rows)
-
-
-def neighbours_answer(
-    table: pd.DataFrame, fair: pd.DataFrame | None = None, labels: Mapping[str, str] | None = None
-) -> str:
-    """What each tenant lost beside its neighbours, and whether a limit on them gives it back: a line each.
-
-    Examples
-    --------
-    >>> lost = hci.neighbours(hci.read_results("data/samples/lab-neighbours"), ["iops"])
-    >>> print(hci.neighbours_answer(lost.query("tenant == 'database'")))
-    lab-single, database (8k random read/write 70/30)
-      beside backup and desktops: 16 % less IOPS [7, 24] (proven)
-      with backup limited to 1 MiB/s a VM (0.572 MiB/s a VM came) and desktops: 12 % less IOPS [6, 19] (proven)
-    """
-    names, said = dict(labels or {}), []
-    for system, of_system in table.groupby("system", sort=False):
-        for tenant, own in of_system.groupby("tenant", sort=False):
-            for pattern in pattern_order(own["pattern"].unique()):
-                said.append(f"{names.get(system, system)}, {tenant} ({pattern_words(pattern)})")
-                for beside, rows in own[own["pattern"] == pattern].groupby("beside", sort=False):
-                    others = _beside(beside, *rows[["limit", "came"]].iloc[0])
-                    said.append(f"  {others}: {', '.join(map(_lost, rows.to_dict('records')))}")
-    for row in () if fair is None else fair.itertuples():
-        sure = f"[{row.jain_lo:.2f}, {row.jain_hi:.2f}]" if row.jain_lo == row.jain_lo else "(one block, no interval)"
-        said.append(f"{names.get(row.system, row.system)}, {row.together}: Jain's index {row.jain:.2f} {sure}.")
-    return "\n".join(said)
-
-
-def _beside(beside: str, limit: str, came: str) -> str:
-    """Return ``beside backup``, or ``with backup limited to 64 MiB/s a VM (48 MiB/s a VM came)``."""
-    limits = (f"limited to {let} ({rate} came)" for let, rate in zip(limit.split("; "), came.split("; "), strict=True))
-    words = [f"{name.partition('-rate')[0]} {next(limits)}" if "-rate" in name else name for name in beside.split(", ")]
-    return ("with " if "-rate" in beside else "beside ") + " and ".join(words)
-
-
-def _lost(row: Mapping) -> str:
-    what = metric_of(row["metric"])
-    name = noun(what).replace(" latency", "")
-    ratio, lo, hi = row["ratio"], row["ratio_lo"], row["ratio_hi"]
-    if ratio != ratio:
-        return f"{name} unknown, a side has no number"
-    open_, single = "(not shown: more blocks would decide)", "(one block, no interval)"
-    sure = {"higher": "(proven)", "lower": "(proven)", "inconclusive": open_, "point": single}
-    if row["equivalent"]:
-        return f"{name} as alone (proven within {100 * row['margin']:g} %)"
-    if row["verdict"] == "inconclusive" and lo == lo:
-        return f"{name} between {_of_alone(lo)} and {_of_alone(hi)} {open_}"
-    if ratio > 2:
-        interval = f" [{lo:.1f}, {hi:.1f}]" if lo == lo else ""
-        return f"{name} {_of_alone(ratio)}{interval} {sure[row['verdict']]}"
-    ends = sorted(100 * (x - 1) * (1 if ratio > 1 else -1) for x in (lo, hi))
-    interval = f" [{ends[0]:.0f}, {ends[1]:.0f}]" if lo == lo else ""
-    return f"{_of_alone(ratio)} {name}{interval} {sure[row['verdict']]}"
-
-
-def _of_alone(ratio: float) -> str:
-    if ratio > 2:
-        return f"{ratio:.1f} times as high"
-    return f"{100 * abs(ratio - 1):.0f} % {'more' if ratio > 1 else 'less'}"
 
 
 def _runs(results: pd.DataFrame) -> pd.DataFrame:

@@ -6,7 +6,7 @@ only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,7 @@ from scipy.special import fdtrc
 from hcilib.analyse.compare.cells import refuse_mixing, require_columns, valid_rows
 from hcilib.analyse.compare.contrast import CONFIDENCE, critical
 from hcilib.model.caveats import Caveat, Caveats
-from hcilib.model.metrics import FACTORS, MAY_BE_UNTOLD, pattern_words
+from hcilib.model.metrics import FACTORS, MAY_BE_UNTOLD
 
 GRID = 0.25
 NEAR_PEAK = 0.95
@@ -343,37 +343,3 @@ def fleet_curves(results: pd.DataFrame) -> pd.DataFrame:
     told = {PRINTED: results, ADDED_UP: gained.assign(iops=gained[GAINS])}
     rows = pd.concat([rows.assign(curve=name) for name, rows in told.items()], ignore_index=True)
     return rows.drop(columns=GAINS)
-
-
-def saturation_sentences(saturated: pd.DataFrame, labels: Mapping[str, str] | None = None) -> pd.Series:
-    """One sentence for every row of ``saturation`` in IOPS, by system, pattern and, if it is there, `curve`."""
-    labels = labels or {}
-    return pd.Series([_sentence(row, labels) for row in saturated.to_dict("records")], saturated.index, dtype=str)
-
-
-def _sentence(row: Mapping, labels: Mapping[str, str]) -> str:
-    named = [labels.get(row["system"], row["system"]), pattern_words(row["pattern"])]
-    about = ", ".join([*named, row["curve"]] if "curve" in row else named)
-    if row["n"] == 0:
-        return f"{about}: no value at any VM count."
-    top = f"{row['peak']:,.0f} IOPS at {row['peak_vms']:g} VMs"
-    near = "" if pd.isna(row["smallest_vms"]) else f", and 95 % of that from {row['smallest_vms']:g} VMs on"
-    known = [_shape(row), f"{top}{near}"] if row["model"] else [f"{top}{near}", _shape(row)]
-    return f"{about}: {'; '.join(known)}."
-
-
-def _shape(row: Mapping) -> str:
-    match row["model"]:
-        case "two-segment":
-            interval = f" ({100 * row['confidence']:g} % interval {row['knee_lo']:g} to {row['knee_hi']:g})"
-            sure = "" if pd.isna(row["knee_lo"]) else interval
-            before, after = f"{row['slope_before']:,.0f}", f"{row['slope_after']:,.0f}"
-            return f"{before} IOPS per added VM up to {row['knee']:g} VMs{sure}, {after} after"
-        case "line":
-            return f"no knee, {row['slope_before']:,.0f} IOPS per added VM throughout"
-        case "smooth":
-            return "bends smoothly, no knee"
-        case "usl":
-            return f"the universal scalability law fits best and peaks at {row['usl_peak_n']:.1f} VMs"
-        case _:
-            return f"too few VM counts for a knee ({row['points']}, it takes 5)"

@@ -21,7 +21,7 @@ from hcilib.model.workload import READ_PCT
 PLACEMENT = ["placement", "ddir"]
 RESOURCES = {"drives": "drives_iops", "network": "network_iops", "node CPU": "cpu_iops"}
 NEAR_PCT = 80.0
-"""From this share of what a resource can give it is said to bind."""
+"""From this share of what a resource can give it is the bottleneck."""
 
 
 def expected_traffic(
@@ -89,10 +89,6 @@ def _copies(scheme: Scheme, nodes: int, copies_per_node: float | None) -> tuple[
     return copies, copies_per_node
 
 
-INFERRED = "no test"
-"""Begins the note of a counter from which the scheme was inferred: it agrees by construction."""
-
-
 def check_traffic(
     observed: pd.DataFrame,
     expected: pd.DataFrame,
@@ -115,8 +111,8 @@ def check_traffic(
     Returns
     -------
     DataFrame
-        The observed rows with observed, expected, ratio (NaN where 0 is expected), ok (<NA> where one side is
-        missing, or the scheme was inferred from it), note.
+        The observed rows with observed, expected, ratio (NaN where 0 is expected), ok (<NA> where it is not
+        judged), code (why it is not: ``no-expected``, ``no-observed`` or ``inferred``, else empty).
 
     Raises
     ------
@@ -129,16 +125,15 @@ def check_traffic(
     ok = (deviation <= tolerance * table["expected"].clip(lower=1) + 1e-12).astype("boolean")
     table["ratio"] = table["observed"] / table["expected"].where(table["expected"] > 0)
     table["ok"] = ok.mask(deviation.isna())
-    table["note"] = [_traffic_note(row, tolerance) for row in table.itertuples()]
+    absent = [table["expected"].isna(), table["observed"].isna()]
+    table["code"] = np.select(absent, ["no-expected", "no-observed"], "")
     sources = table["source"] if "source" in table else pd.Series("", table.index)
     known = {name: own for name, own in (inferred_from or {}).items() if sources.eq(name).any()}
     for source, (place, ddir) in ((name, counter) for name, own in known.items() for counter in own):
         own = sources.eq(source) & table["placement"].eq(place) & table["ddir"].eq(ddir)
         if not own.any():
             raise ValueError(f"inferred_from names {place} {ddir}, of which {source} has no counter")
-        table.loc[own, "ok"] = pd.NA
-        seen = table.loc[own, "observed"]
-        table.loc[own, "note"] = [f"{INFERRED}: the scheme was inferred from this {x:.2f} x" for x in seen]
+        table.loc[own, "ok"], table.loc[own, "code"] = pd.NA, "inferred"
     return table
 
 
@@ -151,14 +146,6 @@ def _per_client_byte(observed: pd.DataFrame) -> pd.DataFrame:
         client = numbers_of(table, "bw_bytes").fillna(numbers_of(table, "rate_bytes"))
         table = table.assign(observed=numbers_of(table, "net_bytes_per_s") / client.where(client > 0))
     return table
-
-
-def _traffic_note(row, tolerance: float) -> str:
-    if pd.isna(row.ok):
-        absent = "expected" if pd.isna(row.expected) else "observed"
-        return f"not checkable: no {absent} traffic for {row.placement} {row.ddir}"
-    expected = f"{'as' if row.ok else 'not as'} expected ({row.expected:.2f} within {100 * tolerance:g} %)"
-    return f"{row.observed:.2f} x the client's bytes, {expected}"
 
 
 # ---- What crossed a network card, per byte of the client: counted, to stand beside what the placement demands
@@ -258,7 +245,8 @@ def binding(
     Returns
     -------
     The results with drives_iops, network_iops, cpu_iops (NaN where it is not known), binds (the nearest of those known:
-    drives, network, node CPU), pct_of_binding, and said: one sentence, which names what is not known too.
+    drives, network, node CPU), pct_of_binding, bottleneck (whether that is used to `NEAR_PCT` or more; <NA> where no
+    use is known), stated_cpu (the source's words, where they count).
     """
     iops = results["iops"].astype(float)
     cpu = numbers_of(results, "node_cpu_pct")
@@ -274,10 +262,16 @@ def binding(
     named = {column: name for name, column in RESOURCES.items()}
     most = 100 * share.max(axis=1)
     words = numbers_of(results, "vms").map(stated_cpu or {}).where(cpu.isna() & iops.notna())
-    busier = words.map(_number_in).fillna(-1.0).ge(most.fillna(0.0))
-    binds = nearest.map(named).mask(busier, "node CPU")
-    table = results.assign(**limits, binds=binds, pct_of_binding=most.mask(busier))
-    return table.assign(said=[_said(row, words[at]) for at, row in table.iterrows()])
+    stated_pct = words.map(_number_in)
+    busier = stated_pct.fillna(-1.0).ge(most.fillna(0.0))
+    bottleneck = most.ge(NEAR_PCT).astype("boolean").mask(most.isna())
+    return results.assign(
+        **limits,
+        binds=nearest.map(named).mask(busier, "node CPU"),
+        pct_of_binding=most.mask(busier),
+        bottleneck=bottleneck.mask(busier & stated_pct.ge(NEAR_PCT), True),
+        stated_cpu=words,
+    )
 
 
 def _number_in(words: object) -> float:
@@ -297,28 +291,6 @@ def _crossing(results: pd.DataFrame, scheme: Scheme | None, redirected: float) -
     each = expected.set_index("ddir")["expected"]
     read = results["rw"].map(READ_PCT).fillna(results["rwmixread"]) / 100
     return counted.fillna(read * each["read"] + (1 - read) * each["write"])
-
-
-def _said(row: pd.Series, stated: object) -> str:
-    shares = {name: row["iops"] / row[column] for name, column in RESOURCES.items() if row[column] > 0}
-    in_words = stated if isinstance(stated, str) else ""
-    unknown = [
-        name for name, column in RESOURCES.items() if pd.isna(row[column]) and not (name == "node CPU" and in_words)
-    ]
-    tail = f"; not known: {', '.join(unknown)}" if unknown else ""
-    order = sorted(shares, key=lambda name: -shares[name]) if pd.notna(row["iops"]) else []
-    used = [f"{name} {100 * shares[name]:.3g} %" for name in order]
-    if in_words and row["binds"] == "node CPU" and _number_in(in_words) >= NEAR_PCT:
-        others = f" ({', '.join(used)})" if used else ""
-        return f"node CPU binds: stated as {in_words}{others}{tail}"
-    beside = f"; node CPU stated as {in_words}" if in_words else ""
-    if not order:
-        return f"nothing is known of what could bind{beside}{tail}"
-    rest = ", ".join(used[1:])
-    first = f"used to {100 * shares[order[0]]:.3g} %"
-    if 100 * shares[order[0]] >= NEAR_PCT:
-        return f"{order[0]} bind{'s' * (order[0] != 'drives')}: {first}{f' ({rest})' if rest else ''}{beside}{tail}"
-    return f"none of those known binds: {order[0]} {first}{f', {rest}' if rest else ''}{beside}{tail}"
 
 
 # What the drives did for one I/O and one byte of the client, beside what the scheme costs (METHODS section 9).
@@ -383,8 +355,9 @@ def amplification(
     DataFrame
         The by columns, measure (reads, writes per client I/O; read_bytes, write_bytes per client byte), n, seen,
         seen_lo, seen_hi (mean over runs, t interval, NaN of one run), confidence, expected (NaN where the scheme does
-        not tell), ratio, ok (<NA> where a side is missing), explained (what is beyond, or missing, by name; or why it
-        is not checkable), drives (how many were counted), warnings.
+        not tell), ratio, ok (<NA> where a side is missing), code (what would fit a deviation, or why nothing is
+        judged; empty where it fits), extra_bytes (size of a write beyond the scheme's, where the code is
+        ``metadata``), drives (how many were counted), warnings.
 
     Raises
     ------
@@ -395,10 +368,10 @@ def amplification(
     >>> results = hci.read_results(hci.samples()["lab-mirror"])
     >>> drives = hci.read_drives(hci.samples()["lab-mirror"])  # measured before drives were sampled
     >>> table = hci.amplification(results, drives, hci.Mirror(2), by=["system", "pattern", "iodepth"])
-    >>> table[["measure", "expected", "explained"]].head(2)
-      measure  expected                                          explained
-    0   reads       1.0  not checkable: no drives were sampled in these...
-    1  writes       0.0  not checkable: no drives were sampled in these...
+    >>> table[["measure", "expected", "code"]].head(2)
+      measure  expected         code
+    0   reads       1.0  not-sampled
+    1  writes       0.0  not-sampled
     """
     by, pieces = list(by), []
     for name, rows in results.groupby("system", sort=False) if isinstance(scheme, Mapping) else [("", results)]:
@@ -424,8 +397,8 @@ def amplification(
             count = own["drives"].max() if len(own) else 0
             pieces.append(_judged(table, load, own_scheme).assign(drives=count, warnings=said))
     columns = [
-        *by, "measure", "n", "seen", "seen_lo", "seen_hi", "confidence", "expected", "ratio", "ok", "explained",
-        "drives", "warnings",
+        *by, "measure", "n", "seen", "seen_lo", "seen_hi", "confidence", "expected", "ratio", "ok", "code",
+        "extra_bytes", "drives", "warnings",
     ]  # fmt: skip
     return pd.concat(pieces, ignore_index=True)[columns] if pieces else pd.DataFrame(columns=columns)
 
@@ -475,47 +448,45 @@ def _judged(table: pd.DataFrame, load: _Load, scheme: Scheme) -> pd.DataFrame:
     off, room = by["seen"] - by["expected"], TOLERANCE * by["expected"].clip(lower=1)
     by = by.assign(over=off, beyond=np.sign(off).where(off.abs() > room, 0))
     ok = (off.abs() <= room + 1e-12).astype("boolean").mask(off.isna())
-    why = [_why(name, by, load, scheme) for name in MEASURES]
+    code = [_code(name, by, load, scheme) for name in MEASURES]
     ratio = table["seen"] / table["expected"].where(table["expected"] > 0)
-    return table.assign(ratio=ratio, ok=ok.array, explained=why)
+    extra = np.nan
+    if "metadata" in code:
+        extra = by.at["write_bytes", "over"] * load.bs_bytes / by.at["writes", "over"]
+    sizes = [extra if one == "metadata" else np.nan for one in code]
+    return table.assign(ratio=ratio, ok=ok.array, code=code, extra_bytes=sizes)
 
 
-def _why(name: str, by: pd.DataFrame, load: _Load, scheme: Scheme) -> str:
-    """What a deviation is, as far as the counters tell; nothing where there is none."""
-    seen, expected, over, beyond = by.at[name, "seen"], by.at[name, "expected"], by["over"], by["beyond"]
-    if np.isnan(seen):
-        return "not checkable: no drives were sampled in these runs"
-    if np.isnan(expected):
-        return "not checkable: how many I/Os this takes is a matter of splitting and merging"
+def _code(name: str, by: pd.DataFrame, load: _Load, scheme: Scheme) -> str:
+    """Return what a deviation would be, as far as the counters tell; nothing where there is none."""
+    beyond = by["beyond"]
+    if np.isnan(by.at[name, "seen"]):
+        return "not-sampled"
+    if np.isnan(by.at[name, "expected"]):
+        return "any-count"
     if not beyond[name]:
         return ""
     if name in ("writes", "write_bytes"):
-        return _why_written(name, by, load, scheme)
+        return _code_of_writes(name, by, load, scheme)
     if beyond[name] < 0:
-        if name == "reads" and not beyond["read_bytes"]:
-            return "merging: fewer and larger reads of the same bytes"
-        return f"cache: {max(0.0, -over[name]):.2f} of {expected:.2f} were not read from the drives"
+        return "merged" if name == "reads" and not beyond["read_bytes"] else "cached"
     if name == "read_bytes" and not beyond["reads"]:
-        return "read-ahead, or reads in larger units than the client's"
-    return "metadata, or " + ("a partial block read before it is written" if load.read_share < 1 else "other readers")
+        return "read-ahead"
+    return "partial-blocks" if load.read_share < 1 else "other-readers"
 
 
-def _why_written(name: str, by: pd.DataFrame, load: _Load, scheme: Scheme) -> str:
+def _code_of_writes(name: str, by: pd.DataFrame, load: _Load, scheme: Scheme) -> str:
     seen, expected, over, beyond = by.at[name, "seen"], by.at[name, "expected"], by["over"], by["beyond"]
     if beyond[name] < 0:
         if name == "writes" and beyond["write_bytes"] >= 0:
-            return "merging: fewer and larger writes of the bytes"
+            return "merged"
         kept = seen / expected  # k of its copies, or what was saved otherwise
-        if any(abs(kept - k / scheme.copies) <= TOLERANCE for k in range(1, scheme.copies)):
-            return "fewer copies than the scheme has: degraded, or the drives of a node were not counted"
-        return "not written yet (a write-back cache), or deduplicated, compressed"
+        fewer = any(abs(kept - k / scheme.copies) <= TOLERANCE for k in range(1, scheme.copies))
+        return "fewer-copies" if fewer else "not-written"
     if expected and abs(by.at["write_bytes", "seen"] / by.at["write_bytes", "expected"] - 2) <= TOLERANCE:
-        return "journal: every byte is written twice"
+        return "journal"
     if over["writes"] > 0 and beyond["write_bytes"] > 0:
-        each = over["write_bytes"] * load.bs_bytes / over["writes"] / 1024
-        return f"metadata or journal: {over['writes']:.2f} more writes of {each:.1f} KiB for each I/O of the client"
+        return "metadata"
     if name == "writes":
-        return "splitting: more and smaller writes of the same bytes, or metadata of small size"
-    if load.read_share < 1:
-        return "metadata or journal: more bytes than the scheme writes"
-    return "metadata, or other writers"
+        return "split"
+    return "more-bytes" if load.read_share < 1 else "other-writers"

@@ -14,6 +14,7 @@ import pandas as pd
 
 from hcilib.model.metrics import CHECK_UNITS, CHECKS, FACTORS, METRICS, PLACES, SHARES, Metric, steady, time_unit
 from hcilib.model.system import known_labels
+from hcilib.say.neighbours import limit_words
 
 DIGITS = 3
 """Significant digits at least: with three, one step of the last digit is at most 1 % of the number."""
@@ -139,6 +140,8 @@ NAMED = {"metric": NAMES, "measure": NAMES, "latency": NAMES, "check": CHECKS, "
 called."""
 
 
+LIMITS = ("limit", "came")
+"""Columns of rates of a VM, in a pattern's form: ``64m``, ``500iops``."""
 VALUES = ("value", "value_baseline", "alone")
 """Columns whose metric the column ``metric`` names."""
 
@@ -186,6 +189,8 @@ def _given(values: pd.Series, column: str, metric: str | None) -> list[str]:
     if pd.api.types.is_bool_dtype(values):
         return ["yes" if v else "no" for v in values.fillna(False)]
     if not pd.api.types.is_numeric_dtype(values):
+        if column in LIMITS:
+            return [limit_words(str(v)) for v in values]
         return [_words(v, NAMED.get(column, known_labels())) for v in values]
     if pd.api.types.is_integer_dtype(values) and column not in KNOWN and printed_as(column, metric).scale == 1:
         return ["" if pd.isna(v) else f"{v:,}" for v in values]  # a count has no decimals

@@ -1,0 +1,74 @@
+"""Sentences of a factorial table: what each factor costs in IOPS."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pandas as pd
+
+from hcilib.say.words import TIMES, change, listed, sentence, span
+
+EFFECTS = {"dedup": "deduplication", "write_pct": "the share of writes", "resiliency": "the resiliency"}
+"""Column of a factorial -> the factor in a sentence."""
+
+
+def factorial_answer(effects: pd.DataFrame, cells: pd.DataFrame) -> str:
+    """Return each main effect on IOPS, a line each, and how much of the grid was measured.
+
+    Parameters
+    ----------
+    effects : ``effects`` on IOPS
+    cells : ``grid`` or ``factor_cells`` of the same factors
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> rows = pd.DataFrame({"dedup": ["no", "yes"], "iops": [100.0, 84.0], "node_cpu_pct": [50, 99]})
+    >>> effects, cells = hci.effects(rows, "iops", ["dedup"]), hci.grid(rows, "iops", ["dedup"])
+    >>> print(hci.factorial_answer(effects, cells))
+    In single runs, deduplication gives 16 % fewer IOPS than none.
+    All 2 combinations were measured. In 1, the CPU is the limit.
+    """
+    main = effects[~effects["effect"].str.contains(" x ", regex=False)]
+    known = main.dropna(subset=["ratio"])
+    sentences = [_effect(row) for row in known.to_dict("records")] or ["No effect on IOPS can be estimated."]
+    if unknown := [EFFECTS.get(name, name) for name in main.loc[main["ratio"].isna(), "effect"]]:
+        sentences.append(f"The effect of {listed(unknown)} is unknown.")
+    return "\n".join([*sentences, _grid(cells)])
+
+
+def _grid(cells: pd.DataFrame) -> str:
+    """Return how many combinations were measured, and how many show the CPU instead of the storage."""
+    missing, bound = int(cells["missing"].sum()), int(cells["cpu_bound"].sum())
+    measured = f"All {len(cells)} combinations were measured."
+    if missing:
+        measured = f"{missing} of {len(cells)} combinations {'has' if missing == 1 else 'have'} no IOPS."
+    return f"{measured} In {bound}, the CPU is the limit." if bound else measured
+
+
+def _effect(row: Mapping) -> str:
+    """Return how many more or fewer IOPS a level gives than the baseline's."""
+    level, base = _level(row["effect"], row["level"]), _baseline(row["effect"], row["baseline"])
+    ratio, lo, hi = (row[name] for name in ("ratio", "ratio_lo", "ratio_hi"))
+    if lo <= 1 <= hi:
+        return f"The effect of {level} against {base} is undecided, from {change(lo)} to {change(hi)} IOPS."
+    basis = [span(lo, hi)] if lo == lo else []
+    if row["contexts"] < row["possible"]:
+        basis.append(f"{row['contexts']} of {row['possible']} pairs of combinations")
+    brackets = f" ({', '.join(basis)})" if basis else ""
+    than = "as" if ratio >= TIMES else "than"
+    found = f"{level} gives {change(ratio, lo, hi)} IOPS {than} {base}{brackets}"
+    return sentence(f"in single runs, {found}" if pd.isna(lo) else found)
+
+
+def _level(effect: str, level: object) -> str:
+    if effect == "dedup":
+        return "deduplication" if level in ("yes", True) else "no deduplication"
+    return f"a mix of {level} % writes" if effect == "write_pct" else str(level)
+
+
+def _baseline(effect: str, level: object) -> str:
+    """Return a level in words where another one of its factor was named before."""
+    if effect == "dedup":
+        return "deduplication" if level in ("yes", True) else "none"
+    return f"one of {level} %" if effect == "write_pct" else str(level)

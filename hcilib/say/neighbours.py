@@ -1,0 +1,79 @@
+"""Sentences of tenants: how their IOPS and latency change next to neighbours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+import pandas as pd
+
+from hcilib.model.metrics import cap_words, metric_of, noun, pattern_order, pattern_words
+from hcilib.say.words import TIMES, listed, sentence, size, span
+
+
+def neighbours_answer(table: pd.DataFrame, labels: Mapping[str, str] | None = None) -> str:
+    """Return how each tenant changes next to its neighbours, without and with limits, a line a tenant.
+
+    Parameters
+    ----------
+    table : ``neighbours``
+    labels : system -> what it is called
+
+    Examples
+    --------
+    >>> lost = hci.neighbours(hci.read_results("data/samples/lab-neighbours"), ["iops"])
+    >>> print(hci.neighbours_answer(lost.query("tenant == 'database'")).replace(". ", ".\\n"))
+    Next to backup and desktops, the IOPS of database on lab-single fall by 16 % (7 to 24 %).
+    Next to backup limited to 1 MiB/s a VM and desktops, its IOPS fall by 12 % (6 to 19 %).
+    """
+    lines = []
+    for (system, tenant), rows in table.groupby(["system", "tenant"], sort=False):
+        patterns = pattern_order(rows["pattern"].unique())
+        for pattern in patterns:
+            place = f" in {pattern_words(pattern)}" if len(patterns) > 1 else ""
+            owner = f"{tenant} on {(labels or {}).get(system, system)}{place}"
+            lines.append(" ".join(_sentences(rows[rows["pattern"] == pattern], owner)))
+    if table["verdict"].eq("inconclusive").any():
+        lines.append("More repeats would settle what is undecided.")
+    return "\n".join(lines)
+
+
+def limit_words(limits: str) -> str:
+    """Return ``64 MiB/s a VM; 500 IOPS a VM`` of ``64m; 500iops``; other text stays as it is."""
+    return re.sub(r"\b[\d.]+(m|iops)\b", lambda cap: f"{cap_words(cap[0])} a VM", limits)
+
+
+def _sentences(rows: pd.DataFrame, owner: str) -> Iterator[str]:
+    """Return the sentences of one tenant in one pattern, those without a limit first as in the table."""
+    whose = (f"the {{}} of {owner}", "its {}")
+    first = True
+    for beside, own in rows.groupby("beside", sort=False):
+        effects: dict[tuple[str, str], list[str]] = {}
+        for row in own.to_dict("records"):
+            effects.setdefault(_effect(row), []).append(noun(metric_of(row["metric"])).removesuffix(" latency"))
+        for n, ((one, many), names) in enumerate(effects.items()):
+            verb = many if len(names) > 1 or names == ["IOPS"] else one
+            change = f"{whose[not first].format(listed(names))} {verb}"
+            yield sentence(change if n else f"next to {_others(str(beside))}, {change}")
+            first = False
+
+
+def _others(beside: str) -> str:
+    """Return ``backup limited to 64 MiB/s a VM and desktops``."""
+    named = (name.partition("-rate") for name in beside.split(", "))
+    return listed(f"{who} limited to {cap_words(cap)} a VM" if cap else who for who, _, cap in named)
+
+
+def _effect(row: Mapping) -> tuple[str, str]:
+    """Return the change of one metric, for one and for several subjects."""
+    ratio, lo, hi = row["ratio"], row["ratio_lo"], row["ratio_hi"]
+    if pd.isna(ratio):
+        return "is unknown", "are unknown"
+    if row["equivalent"]:
+        same = f"the same within {100 * row['margin']:g} %"
+        return f"stays {same}", f"stay {same}"
+    if row["verdict"] == "inconclusive":
+        return "is undecided", "are undecided"
+    interval = " in a single run" if pd.isna(lo) else f" ({span(lo, hi)})"
+    change = f"{'to' if ratio >= TIMES else 'by'} {size(ratio, lo, hi)}{interval}"
+    return (f"rises {change}", f"rise {change}") if ratio > 1 else (f"falls {change}", f"fall {change}")

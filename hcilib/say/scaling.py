@@ -1,0 +1,124 @@
+"""Sentences of a curve over the VM count: its peak, its knee, and the bottleneck there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pandas as pd
+
+from hcilib.analyse.curves.scaling import MEASURED
+from hcilib.analyse.physics.traffic import RESOURCES
+from hcilib.model.metrics import pattern_words
+from hcilib.say.words import listed, number, sentence
+
+ARTICLES = {"drives": "the drives", "network": "the network", "node CPU": "node CPU"}
+
+
+def saturation_sentences(saturated: pd.DataFrame, labels: Mapping[str, str] | None = None) -> pd.Series:
+    """Return the sentences of every row of ``saturation`` in IOPS: the peak, and the shape of the curve.
+
+    Parameters
+    ----------
+    saturated : ``saturation`` by system, pattern and, if there is one, `curve`
+    labels : system -> what it is called
+
+    Returns
+    -------
+    Series of texts, on the table's index
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> gains = pd.DataFrame({"first": [1, 10], "last": [9, 20], "gain": [120, 46]})
+    >>> curve = hci.curve_from_gains(gains).assign(system="A", pattern="4k-randread")
+    >>> print(hci.saturation_sentences(hci.saturation(curve)).iloc[0].replace(". ", ".\\n"))
+    A reaches 1,586 IOPS with 20 VMs in 4k random read (single runs).
+    Each VM adds 120 IOPS up to 9 VMs, then 46.
+    """
+    rows = saturated.to_dict("records")
+    return pd.Series([_saturation(row, labels or {}) for row in rows], saturated.index, dtype=str)
+
+
+def _saturation(row: Mapping, labels: Mapping[str, str]) -> str:
+    system, pattern = labels.get(row["system"], row["system"]), pattern_words(row["pattern"])
+    curve = row.get("curve", MEASURED)
+    if row["n"] == 0:
+        return f"{system} has no value at any VM count in {pattern}{_brackets(curve)}."
+    vms = "1 VM" if row["peak_vms"] == 1 else f"{row['peak_vms']:g} VMs"
+    runs = "single runs" if row["n"] == 1 else f"mean of at least {row['n']} runs"
+    basis = _brackets(runs if curve == MEASURED else curve)
+    return f"{system} reaches {row['peak']:,.0f} IOPS with {vms} in {pattern}{basis}. {_shape(row)}"
+
+
+def _brackets(words: str) -> str:
+    return "" if words == MEASURED else f" ({words})"
+
+
+def _shape(row: Mapping) -> str:
+    """Return how the curve bends, or why that is not known."""
+    match row["model"]:
+        case "two-segment":
+            known = pd.notna(row["knee_lo"])
+            sure = f" ({row['knee_lo']:g} to {row['knee_hi']:g})" if known else ""
+            after = f"{row['slope_after']:,.0f}".replace("-", "minus ")
+            return f"Each VM adds {row['slope_before']:,.0f} IOPS up to {row['knee']:g} VMs{sure}, then {after}."
+        case "line":
+            return f"Each VM adds {row['slope_before']:,.0f} IOPS, without a knee."
+        case "smooth":
+            return "The gain of a VM falls smoothly, without a knee."
+        case "usl":
+            return f"The universal scalability law fits best and peaks at {row['usl_peak_n']:.1f} VMs."
+    return f"A knee takes 5 VM counts, and only {row['points']} {'was' if row['points'] == 1 else 'were'} measured."
+
+
+def binding_notes(bound: pd.DataFrame) -> pd.Series:
+    """Return the bottleneck of every row of ``binding``, how much the others are used, and unknown uses.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> row = {"iops": 900, "ceiling_iops": 1000, "bs_bytes": 4096, "node_cpu_pct": 40}
+    >>> hci.binding_notes(hci.binding(pd.DataFrame([row]))).item()
+    'The drives are the bottleneck, at 90 % of their limit (node CPU 40 %). The use of the network is unknown.'
+    """
+    rows = bound.to_dict("records")
+    return pd.Series([_bottleneck(row) for row in rows], bound.index, dtype=str)
+
+
+def _bottleneck(row: Mapping) -> str:
+    stated = row["stated_cpu"] if isinstance(row["stated_cpu"], str) else ""
+    limits = {name: row[column] for name, column in RESOURCES.items()}
+    known = {name: 100 * row["iops"] / limit for name, limit in limits.items() if limit > 0}
+    used = {name: pct for name, pct in known.items() if pct == pct}
+    main = row["binds"] if pd.notna(row["bottleneck"]) and row["bottleneck"] else None
+    in_words = bool(main and pd.isna(row["pct_of_binding"]))
+    others = sorted(used.keys() - {main}, key=used.__getitem__, reverse=True)
+    rest = f" ({', '.join(f'{name} {number(used[name])} %' for name in others)})" if others else ""
+    if main:
+        are, whose = ("are", "their") if main == "drives" else ("is", "its")
+        share = f"stated as {stated}" if in_words else f"at {number(used[main])} % of {whose} limit"
+        first = sentence(f"{ARTICLES[main]} {are} the bottleneck, {share}{rest}")
+    else:
+        first = f"No bottleneck was found{rest}." if others else "The bottleneck is unknown."
+    unknown = [ARTICLES[n] for n, limit in limits.items() if pd.isna(limit) and not (n == "node CPU" and stated)]
+    low = [f"Node CPU is stated as {stated}."] if stated and not in_words else []
+    last = [f"The use of {listed(unknown)} is unknown."] if unknown else []
+    return " ".join([first, *low, *last])
+
+
+def scaling_answer(
+    knees: pd.DataFrame, bound: pd.DataFrame, pattern: str, labels: Mapping[str, str] | None = None
+) -> str:
+    """Return the peak and the knee of one pattern's fullest curve, and the bottleneck at its best.
+
+    Parameters
+    ----------
+    knees : ``saturation`` by system, pattern and curve
+    bound : ``binding`` of ``best_share``, which has a row of each curve
+    labels : system -> what it is called
+    """
+    fullest = knees[knees["pattern"] == pattern].nlargest(1, "points")
+    if fullest.empty:
+        return f"No fleet was measured in {pattern_words(pattern)}."
+    best = bound[(bound["pattern"] == pattern) & bound["curve"].isin(fullest["curve"])]
+    return " ".join([*saturation_sentences(fullest, labels), *binding_notes(best)])

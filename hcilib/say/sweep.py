@@ -1,0 +1,100 @@
+"""Sentences of curves over the load: where one peaks, and where more load gives fewer IOPS."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pandas as pd
+
+from hcilib.analyse.curves.curves import curves_of
+from hcilib.model.caveats import caveats
+from hcilib.model.metrics import pattern_words
+from hcilib.say.words import counted, listed
+
+
+def peak_sentence(peaks: pd.DataFrame, labels: Mapping[str, str] | None = None, over: str = "iodepth") -> str:
+    """Return the highest IOPS of a ``peak`` table, at which load, and how sure that load is.
+
+    Parameters
+    ----------
+    peaks : ``peak`` of IOPS by system and pattern: the loads of a curve were tested, not its patterns
+    labels : system -> what it is called
+    over : the column over which the curves run
+
+    Examples
+    --------
+    >>> results = hci.published().query("system == 's2d-nmap-mirror' and vms > 1")
+    >>> print(hci.peak_sentence(hci.peak(results)).replace(". ", ".\\n"))
+    s2d-nmap-mirror delivers up to 2,615,000 IOPS (single runs) in 4k random read at iodepth 128.
+    Each point is a single run or value, so the best iodepth is untested.
+    """
+    if peaks["iops"].isna().all():
+        return "No system has a valid run with IOPS."
+    row = peaks.loc[peaks["iops"].idxmax()]
+    system = (labels or {}).get(row["system"], row["system"])
+    runs = "single runs" if row["verdict"] == "point" else "mean"
+    place = f"in {pattern_words(row['pattern'])} at {over} {row['best']:g}"
+    first = f"{system} delivers up to {row['iops']:,.0f} IOPS ({runs}) {place}."
+    return f"{first} {_certainty(row, over)}".strip()
+
+
+def _certainty(row: pd.Series, over: str) -> str:
+    """Return how the best load differs from the others of its curve; nothing where it is the only one."""
+    if "one-point" in caveats(row["warnings"]).codes:
+        return ""
+    if row["verdict"] == "point":
+        return f"Each point is a single run or value, so the best {over} is untested."
+    others = [at for at in str(row["tied"]).split(", ") if at != f"{row['best']:g}"]
+    runs = f"(at least {counted(row['n'], 'run')} each)"
+    if others:
+        return f"No test separates this load from {over} {listed(others)} {runs}."
+    return f"A test shows fewer IOPS at every other {over} {runs}."
+
+
+def regimes_sentence(regimes: pd.DataFrame, results: pd.DataFrame, over: str = "iodepth", drop: float = 0.1) -> str:
+    """Return at how many loads ``regimes`` found fewer IOPS than at a lower one, by a test or in single runs.
+
+    Parameters
+    ----------
+    regimes : of these `results`, with this `over` and `drop` (a share of the IOPS)
+
+    Examples
+    --------
+    >>> results = hci.published().query("system == 's2d-nmap-mirror' and pattern == '4k-randrw70' and vms > 1")
+    >>> hci.regimes_sentence(hci.regimes(results), results)
+    'In single runs, 2 loads give over 10 % fewer IOPS than a lower iodepth.'
+    """
+    if regimes.empty:
+        if any(len(curve) > 1 for curve in curves_of(results, over)[2]):
+            return f"No loss of over {100 * drop:g} % of IOPS is shown at a higher {over}."
+        return f"Each pattern was measured at one {over}, so the effect of more load is unknown."
+    sentences = []
+    for verdict, basis in (("lower", "By a test"), ("point", "In single runs")):
+        if n := int(regimes["verdict"].eq(verdict).sum()):
+            loads = f"{counted(n, 'load')} {'gives' if n == 1 else 'give'}"
+            sentences.append(f"{basis}, {loads} over {100 * drop:g} % fewer IOPS than a lower {over}.")
+    return " ".join(sentences)
+
+
+def sweep_answer(
+    peaks: pd.DataFrame,
+    regimes: pd.DataFrame,
+    results: pd.DataFrame,
+    labels: Mapping[str, str] | None = None,
+) -> str:
+    """Return where one system is best (``peak``), and where more load gives fewer IOPS.
+
+    Parameters
+    ----------
+    peaks, regimes : ``peak`` and ``regimes`` of these `results`
+    labels : system -> what it is called
+
+    Examples
+    --------
+    >>> results = hci.published().query("system == 's2d-nmap-mirror' and vms > 1")
+    >>> print(hci.sweep_answer(hci.peak(results), hci.regimes(results), results).replace(". ", ".\\n"))
+    s2d-nmap-mirror delivers up to 2,615,000 IOPS (single runs) in 4k random read at iodepth 128.
+    Each point is a single run or value, so the best iodepth is untested.
+    In single runs, 9 loads give over 10 % fewer IOPS than a lower iodepth.
+    """
+    return f"{peak_sentence(peaks, labels)} {regimes_sentence(regimes, results)}"
