@@ -109,7 +109,9 @@ def table_of(system: str, run_dir: Path) -> pd.DataFrame:
         stripe_bytes=hci.stripe_bytes(product.tuning),
         devices="|".join(sorted(set(mounted))) or None,
     )
-    return found[SHOWN].assign(load=float((run_dir / "load").read_text()))
+    return found.assign(explained=hci.amplification_notes(found))[SHOWN].assign(
+        load=float((run_dir / "load").read_text())
+    )
 
 
 def main() -> int:

@@ -102,17 +102,6 @@ def test_tables_call_checks_and_placements_by_the_words_of_the_page():
     assert "ddir" not in repr(hci.table(traffic))
 
 
-def test_what_was_not_looked_at_is_not_said_to_be_fine():
-    rows = results({"a": [100.0]}).assign(rep=1, run_id="r", outstanding=32)
-    said = hci.regimes_sentence(hci.regimes(rows), rows)
-    assert said == "each pattern has one iodepth, so what more load gives is not known"
-    more = pd.concat([rows, rows.assign(iodepth=16, iops=150.0)])
-    assert hci.regimes_sentence(hci.regimes(more), more) != said
-    for without in ({"iops": float("nan")}, {"valid": False}):
-        one = pd.concat([rows.assign(valid=True), rows.assign(**{"iodepth": 16, "valid": True} | without)])
-        assert hci.regimes_sentence(hci.regimes(one), one) == said, "no IOPS were measured at the second load"
-
-
 def test_a_tie_names_both_and_a_single_number_says_so():
     tied = hci.latency_answer(
         results({"a": [100.0, 101, 99], "b": [100.0, 99, 101]}).assign(lat_ns=lambda t: 1e9 / t["iops"]),
@@ -142,22 +131,6 @@ def test_every_system_that_is_first_is_named_once_with_all_its_patterns():
     mixed = pd.concat([one[one["pattern"].ne("4k-randread")], one[one["pattern"].eq("4k-randread") & one["rep"].eq(1)]])
     said = hci.latency_answer(mixed, pd.DataFrame(columns=["ratio", "pattern"]))
     assert "a is first in 4k random read (1.001 ms, one number each: untested) and" in said
-
-
-@pytest.mark.parametrize(
-    ("runs", "said"),
-    [
-        ([88.0], "Parity gives 12 % fewer IOPS than mirror (one number each: untested, 1 of 1 pair of combinations)"),
-        ([87.0, 88.0, 89.0], "Parity gives 12 % fewer IOPS than mirror (14.2 % fewer to 9.7 % fewer, 1 of 1 pair"),
-        ([60.0, 90.0, 150.0], "Parity against mirror is not decided (68.2 % fewer to 155 % more IOPS"),
-    ],
-)
-def test_what_a_factor_costs_is_said_in_percent_with_its_interval(runs, said):
-    rows = [{"kind": "mirror", "iops": 100 * run / runs[len(runs) // 2]} for run in runs]
-    rows += [{"kind": "parity", "iops": run} for run in runs]
-    table = pd.DataFrame(rows).assign(node_cpu_pct=50.0)
-    effects = hci.effects(table, "iops", ["kind"])
-    assert hci.factorial_answer(effects, hci.grid(table, "iops", ["kind"])).startswith(said)
 
 
 @pytest.mark.parametrize(

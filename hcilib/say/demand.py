@@ -9,7 +9,7 @@ import pandas as pd
 from hcilib.analyse.compare.compare import compare
 from hcilib.analyse.curves.demand import BY, load_within, load_within_runs
 from hcilib.model.metrics import metric, noun, pattern_order, pattern_words
-from hcilib.say.words import change, counted, span
+from hcilib.say.words import change, counted, interval
 
 
 def demand_answer(
@@ -104,7 +104,7 @@ def _other(name: str, row: pd.Series, base: pd.Series, verdict: Mapping) -> str:
     ratio, lo, hi = (verdict.get(c, float("nan")) for c in ("ratio", "ratio_lo", "ratio_hi"))
     match verdict.get("verdict"):
         case "higher" | "lower":
-            return f"{value}, which is {change(ratio, lo, hi)} ({span(lo, hi)})."
+            return f"{value}, which is {change(ratio, lo, hi)}{interval(ratio, lo, hi)}."
         case "equivalent":
             return f"{value}, the same within {100 * verdict['margin']:g} %."
         case "inconclusive":

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from hcilib.say.words import TIMES, change, listed, sentence, span
+from hcilib.say.words import TIMES, change, interval, listed, sentence
 
 EFFECTS = {"dedup": "deduplication", "write_pct": "the share of writes", "resiliency": "the resiliency"}
 """Column of a factorial -> the factor in a sentence."""
@@ -52,12 +52,10 @@ def _effect(row: Mapping) -> str:
     ratio, lo, hi = (row[name] for name in ("ratio", "ratio_lo", "ratio_hi"))
     if lo <= 1 <= hi:
         return f"The effect of {level} against {base} is undecided, from {change(lo)} to {change(hi)} IOPS."
-    basis = [span(lo, hi)] if lo == lo else []
-    if row["contexts"] < row["possible"]:
-        basis.append(f"{row['contexts']} of {row['possible']} pairs of combinations")
-    brackets = f" ({', '.join(basis)})" if basis else ""
+    part = f" ({row['contexts']} of {row['possible']} pairs of combinations)"
     than = "as" if ratio >= TIMES else "than"
-    found = f"{level} gives {change(ratio, lo, hi)} IOPS {than} {base}{brackets}"
+    found = f"{level} gives {change(ratio, lo, hi)} IOPS {than} {base}{interval(ratio, lo, hi)}"
+    found += part if row["contexts"] < row["possible"] else ""
     return sentence(f"in single runs, {found}" if pd.isna(lo) else found)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import pandas as pd
 
 from hcilib.model.metrics import cap_words, metric_of, noun, pattern_order, pattern_words
-from hcilib.say.words import TIMES, listed, sentence, size, span
+from hcilib.say.words import TIMES, interval, listed, sentence, size
 
 
 def neighbours_answer(table: pd.DataFrame, labels: Mapping[str, str] | None = None) -> str:
@@ -24,7 +24,7 @@ def neighbours_answer(table: pd.DataFrame, labels: Mapping[str, str] | None = No
     >>> lost = hci.neighbours(hci.read_results("data/samples/lab-neighbours"), ["iops"])
     >>> print(hci.neighbours_answer(lost.query("tenant == 'database'")).replace(". ", ".\\n"))
     Next to backup and desktops, the IOPS of database on lab-single fall by 16 % (7 to 24 %).
-    Next to backup limited to 1 MiB/s a VM and desktops, its IOPS fall by 12 % (6 to 19 %).
+    Next to backup limited to 1 MiB/s a VM and desktops, its IOPS fall by 12 %.
     """
     lines = []
     for (system, tenant), rows in table.groupby(["system", "tenant"], sort=False):
@@ -44,18 +44,19 @@ def limit_words(limits: str) -> str:
 
 
 def _sentences(rows: pd.DataFrame, owner: str) -> Iterator[str]:
-    """Return the sentences of one tenant in one pattern, those without a limit first as in the table."""
-    whose = (f"the {{}} of {owner}", "its {}")
-    first = True
+    """Return the sentences of one tenant in one pattern, in the order of the table."""
+    whose = f"the {{}} of {owner}"
     for beside, own in rows.groupby("beside", sort=False):
+        is_one_run = own["verdict"].eq("point").any() and own["ratio_lo"].isna().all()
+        next_to = f"{'in one run ' if is_one_run else ''}next to {_others(str(beside))}, "
         effects: dict[tuple[str, str], list[str]] = {}
         for row in own.to_dict("records"):
-            effects.setdefault(_effect(row), []).append(noun(metric_of(row["metric"])).removesuffix(" latency"))
-        for n, ((one, many), names) in enumerate(effects.items()):
+            name = noun(metric_of(row["metric"])).removesuffix(" latency")
+            effects.setdefault(_effect(row, is_one_run), []).append(name)
+        for (one, many), names in effects.items():
             verb = many if len(names) > 1 or names == ["IOPS"] else one
-            change = f"{whose[not first].format(listed(names))} {verb}"
-            yield sentence(change if n else f"next to {_others(str(beside))}, {change}")
-            first = False
+            yield sentence(f"{next_to}{whose.format(listed(names))} {verb}")
+            next_to, whose = "", "its {}"
 
 
 def _others(beside: str) -> str:
@@ -64,8 +65,8 @@ def _others(beside: str) -> str:
     return listed(f"{who} limited to {cap_words(cap)} a VM" if cap else who for who, _, cap in named)
 
 
-def _effect(row: Mapping) -> tuple[str, str]:
-    """Return the change of one metric, for one and for several subjects."""
+def _effect(row: Mapping, is_one_run: bool) -> tuple[str, str]:
+    """Return the change of one metric, for one and for several subjects; `is_one_run`: that was said."""
     ratio, lo, hi = row["ratio"], row["ratio_lo"], row["ratio_hi"]
     if pd.isna(ratio):
         return "is unknown", "are unknown"
@@ -74,6 +75,7 @@ def _effect(row: Mapping) -> tuple[str, str]:
         return f"stays {same}", f"stay {same}"
     if row["verdict"] == "inconclusive":
         return "is undecided", "are undecided"
-    interval = " in a single run" if pd.isna(lo) else f" ({span(lo, hi)})"
-    change = f"{'to' if ratio >= TIMES else 'by'} {size(ratio, lo, hi)}{interval}"
+    sure = "" if "-rate" in row["beside"] else interval(ratio, lo, hi)  # with a limit only the table has it
+    sure = " in one run" if lo != lo and not is_one_run else sure
+    change = f"{'to' if ratio >= TIMES else 'by'} {size(ratio, lo, hi)}{sure}"
     return (f"rises {change}", f"rise {change}") if ratio > 1 else (f"falls {change}", f"fall {change}")

@@ -102,7 +102,7 @@ def _bottleneck(row: Mapping) -> str:
         first = f"No bottleneck was found{rest}." if others else "The bottleneck is unknown."
     unknown = [ARTICLES[n] for n, limit in limits.items() if pd.isna(limit) and not (n == "node CPU" and stated)]
     low = [f"Node CPU is stated as {stated}."] if stated and not in_words else []
-    last = [f"The use of {listed(unknown)} is unknown."] if unknown else []
+    last = [f"The use of {listed(unknown)} is unknown."] if 0 < len(unknown) < len(limits) else []
     return " ".join([first, *low, *last])
 
 

@@ -84,3 +84,10 @@ def span(lo: float, hi: float) -> str:
         return " to ".join(dict.fromkeys(map(_factor, (lo, hi)))) + " times"
     percents = sorted((100 * abs(near - 1), 100 * abs(far - 1)))
     return " to ".join(dict.fromkeys(number(end, *percents) for end in percents)) + " %"
+
+
+def interval(ratio: float, lo: float, hi: float) -> str:
+    """Return `` (28 to 35 %)`` to stand behind a ratio's `size`; nothing where there is none or it prints alike."""
+    if lo != lo or span(lo, hi) == size(ratio, lo, hi):
+        return ""
+    return f" ({span(lo, hi)})"

@@ -1,4 +1,4 @@
-"""Which of drives, network and CPU binds, and what is said where one of them is not known."""
+"""Which of drives, network and CPU binds, also where one of them is not known."""
 
 import numpy as np
 import pandas as pd
@@ -41,7 +41,7 @@ def test_each_of_the_three_can_bind_and_is_named():
     found = hci.binding(run(), narrow, mirror).iloc[0]
     assert found["binds"] == "network"
     assert found["network_iops"] == pytest.approx(2 * 25e6 / 4096)  # both nodes receive the other's copies
-    assert found["said"].startswith("network binds: used to 81.9 %")
+    assert (found["bottleneck"], round(found["pct_of_binding"], 1)) == (True, 81.9)
 
 
 def test_counted_bytes_go_before_the_scheme():
@@ -58,9 +58,9 @@ def test_a_lab_has_one_loopback():
 def test_what_is_not_known_is_named_and_judged_by_nobody():
     found = hci.binding(run(cpu=np.nan, ceiling=np.nan)).iloc[0]
     assert pd.isna(found["binds"])
-    assert found["said"] == "nothing is known of what could bind; not known: drives, network, node CPU"
-    idle = hci.binding(run(cpu=10), links(1e12), hci.Mirror(2))["said"].item()
-    assert idle.startswith("none of those known binds: drives used to 25 %")
+    assert pd.isna(found["bottleneck"])
+    idle = hci.binding(run(cpu=10), links(1e12), hci.Mirror(2)).iloc[0]
+    assert (idle["bottleneck"], idle["binds"], idle["pct_of_binding"]) == (False, "drives", 25)
 
 
 def test_a_mirror_read_on_its_owner_needs_no_network():
@@ -83,22 +83,22 @@ def test_cpu_that_a_source_states_in_words_binds_and_gives_no_iops():
     assert list(found["binds"]) == ["node CPU", "drives"]
     assert found["cpu_iops"].isna().all()
     assert np.isnan(found["pct_of_binding"][0])
-    assert found["said"][0] == "node CPU binds: stated as close to 100 % (drives 25 %); not known: network"
-    assert found["said"][1].endswith("not known: network, node CPU")
+    assert list(found["bottleneck"]) == [True, False]
+    assert found["stated_cpu"][0] == "close to 100 %"
+    assert pd.isna(found["stated_cpu"][1])
 
 
 def test_a_measured_cpu_goes_before_words_and_words_of_little_bind_nothing():
     own = hci.binding(run(cpu=50, vms=20), stated_cpu={20: "close to 100 %"}).iloc[0]
     assert (own["binds"], own["pct_of_binding"]) == ("node CPU", 50)
-    assert "stated" not in own["said"]
+    assert pd.isna(own["stated_cpu"])
     idle = hci.binding(run(cpu=np.nan, vms=20), stated_cpu={20: "below 10 %"}).iloc[0]
-    assert (idle["binds"], idle["pct_of_binding"]) == ("drives", 25)
-    assert idle["said"] == (
-        "none of those known binds: drives used to 25 %; node CPU stated as below 10 %; not known: network"
-    )
+    assert (idle["binds"], idle["pct_of_binding"], idle["bottleneck"]) == ("drives", 25, False)
+    assert idle["stated_cpu"] == "below 10 %"
     vague = hci.binding(run(cpu=np.nan, ceiling=np.nan, vms=20), stated_cpu={20: "high %"}).iloc[0]
     assert pd.isna(vague["binds"])
-    assert vague["said"].startswith("nothing is known of what could bind; node CPU stated as high %")
+    assert pd.isna(vague["bottleneck"])
+    assert vague["stated_cpu"] == "high %"
 
 
 def test_the_articles_curve_is_bound_by_its_cpu():

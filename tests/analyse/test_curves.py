@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from hcilib.analyse.compare.compare import summarize
-from hcilib.analyse.curves.curves import crossover, of_patterns, peak, peak_sentence
+from hcilib.analyse.curves.curves import crossover, of_patterns, peak
 from hcilib.analyse.curves.winners import winners
 from hcilib.model.caveats import caveats
 
@@ -162,29 +162,6 @@ def test_peak_ties_what_is_not_shown_to_be_worse():
     clear = peak(curve("a", [100, 150, 199, 300, 198], [1, 2, 4, 8, 16], noise)).iloc[0]
     assert (clear["tied"], clear["verdict"], clear["n"]) == ("8", "peak", 5)
     assert clear["iops_lo"] < clear["iops"] < clear["iops_hi"]
-
-
-def test_the_sentence_of_a_peak_names_the_load_at_which_it_was_measured():
-    """Runs so far apart that the smallest tied load is not the best."""
-    noise = (-0.6, 0.0, 0.6)
-    tied = pd.concat(
-        [curve("lab-single", [11742, 23522], [1, 8], noise), curve("lab-single", [5, 4], [1, 8], noise, "1m-read")]
-    )
-    found = peak(tied)
-    assert found["smallest_tied"].iloc[0] == 1
-    assert peak_sentence(found) == (
-        "lab-single delivers at most 20,271 IOPS, in 4k random read at iodepth 8 (tied with iodepth 1; no other "
-        "curve is "
-        "tested against it here)."
-    )
-    single = peak(curve("a", A))
-    assert peak_sentence(single, {"a": "System A"}) == (
-        "System A delivers at most 1,624 IOPS, in 4k random read at iodepth 32 (one run or one printed value "
-        "each: untested)."
-    )
-    clear = peak(curve("a", [100, 200, 300], [1, 2, 4], (-0.01, 0.0, 0.01)))
-    assert peak_sentence(clear).endswith("300 IOPS, in 4k random read at iodepth 4 (no other iodepth is tied with it).")
-    assert peak_sentence(peak(curve("a", A).assign(valid=False))) == "No system has a valid run with IOPS."
 
 
 def test_a_pattern_nobody_measured_is_named_with_those_there_are():

@@ -36,12 +36,6 @@ def test_a_curve_has_one_row_a_demand_and_marks_what_did_not_keep_up():
     assert [sorted(caveats(w).codes) for w in curve["warnings"]] == [[]] * 4 + [["above-maximum", "saturated"]]
 
 
-def test_of_blocks_that_disagree_the_answer_has_no_number_and_says_why():
-    both = [campaign(blocks=1).assign(block=block, p99_ns=p99_ns) for block, p99_ns in ((1, 9e6), (2, 1e6))]
-    said = hci.demand_answer(pd.concat(both, ignore_index=True), p99_ns=2e6)
-    assert said.endswith("A no number (its blocks disagree) IOPS.")
-
-
 def test_demands_stand_in_the_order_of_their_numbers():
     results = campaign().dropna(subset=["demand"])
     results = results.assign(demand=(1000 * results["demand"].astype(float)).map("{:.0f}iops".format))
@@ -141,12 +135,6 @@ def test_bounds_and_values_are_never_averaged():
     assert held["iops_lo"] == held["iops"]
 
 
-def test_who_compares_a_bound_from_below_needs_lower_demands():
-    fast = campaign(blocks=4, rate=4000.0, spread=0.01, system="B", seed=2)
-    both = pd.concat([campaign(blocks=4, shares=(0.6, 0.8)), fast])
-    assert "demands have to start lower" in hci.demand_answer(both, "B", p99_ns=4e6)
-
-
 def test_a_short_run_hides_long_queues_and_its_interval_reaches_lower():
     long, short = (campaign().assign(runtime_s=seconds) for seconds in (3600, 2))
     assert hci.load_within(short, p99_ns=50e6)["iops_lo"].item() < hci.load_within(long, p99_ns=50e6)["iops_lo"].item()
@@ -187,13 +175,3 @@ def test_a_closed_loop_has_no_such_answer():
     mixed = pd.concat([campaign(vms=4), campaign(vms=8)])
     with pytest.raises(ValueError, match="vary in vms"):
         hci.load_curve(mixed)
-
-
-def test_a_bound_is_compared_only_where_it_decides():
-    both = pd.concat([campaign(shares=(0.3, 0.6)), campaign(rate=400.0, spread=0.01, seed=2, system="B")])
-    [line] = hci.demand_answer(both, "A", p99_ns=14e6).splitlines()
-    assert "A at least 600" in line
-    assert "B gives at least 4" in line
-    assert line.endswith("% less (proven).")
-    close = pd.concat([campaign(shares=(0.3, 0.6)), campaign(rate=900.0, spread=0.01, seed=2, system="B")])
-    assert "B cannot be compared: a side is a bound" in hci.demand_answer(close, "A", p99_ns=14e6)

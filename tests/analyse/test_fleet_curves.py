@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hcilib.analyse.curves.scaling import curve_from_gains, fleet_curves, saturation, saturation_sentences
+from hcilib.analyse.curves.scaling import curve_from_gains, fleet_curves
 
 
 def told(vms: int = 20) -> pd.DataFrame:
@@ -42,39 +42,3 @@ def test_own_runs_are_one_curve_and_the_input_is_left_alone():
 def test_a_table_without_iops_is_refused():
     with pytest.raises(ValueError, match="no column 'iops'"):
         fleet_curves(pd.DataFrame({"vms": [1]}))
-
-
-def test_sentence_of_a_knee_states_gains_knee_peak_and_plateau():
-    saturated = saturation(fleet_curves(told()), by=("system", "pattern", "curve"))
-    sentences = dict(zip(saturated["curve"], saturation_sentences(saturated, {"a": "System A"}), strict=True))
-    assert sentences["gains added up"] == (
-        "System A, 4k random read, gains added up: 120 IOPS per added VM up to 9 VMs, 46 after; 1,586 IOPS at 20 VMs, "
-        "and 95 % of that from 19 VMs on."
-    )
-    assert sentences["printed"] == (
-        "System A, 4k random read, printed: 1,700 IOPS at 20 VMs, and 95 % of that from 20 VMs on; "
-        "too few VM counts for a knee (1, it takes 5)."
-    )
-
-
-def test_sentence_names_the_interval_where_runs_were_repeated():
-    rng = np.random.default_rng(1)
-    curve = told().drop(columns="iops").rename(columns={"iops_from_gains": "iops"})
-    runs = pd.concat([curve.assign(rep=r, iops=curve["iops"] * np.exp(rng.normal(0, 0.01, 20))) for r in range(5)])
-    row = saturation(runs)
-    [sentence] = saturation_sentences(row)
-    assert f"(95 % interval {row['knee_lo'][0]:g} to {row['knee_hi'][0]:g})" in sentence
-
-
-def test_sentences_of_a_line_a_usl_and_nothing():
-    vms = np.arange(1, 11)
-    line = pd.DataFrame({"system": "a", "pattern": "p", "vms": vms, "iops": 10.0 * vms})
-    assert "no knee, 10 IOPS per added VM throughout; 100 IOPS at 10 VMs" in saturation_sentences(saturation(line))[0]
-    n = np.array([1, 18, 36, 72, 108, 144, 216.0])
-    usl = line.head(7).assign(vms=n, iops=90 * n / (1 + 0.03 * (n - 1) + 1e-4 * n * (n - 1)))
-    assert "fits best and peaks at 98.5 VMs" in saturation_sentences(saturation(usl))[0]
-    noisy = pd.concat([line.head(2), line.head(2).assign(iops=[1e3, 1e4])])
-    assert "IOPS at 2 VMs; too few" in saturation_sentences(saturation(noisy))[0]  # no plateau: nothing said of it
-    empty = saturation(line.assign(iops=np.nan))
-    assert list(saturation_sentences(empty)) == ["a, p: no value at any VM count."]
-    assert saturation_sentences(empty.head(0)).empty

@@ -53,13 +53,9 @@ REGIME = 100 * inspect.signature(hci.regimes).parameters["drop"].default
 def _loads(page: Page) -> Iterator[Claim]:
     """Return the claims about loads at which more is less."""
     regimes = page.table("Best (IOPS)", "Best at", "Verdict")
-    yield Claim("more than # % less", REGIME)
-    yield Claim(
-        r"[Aa]t # loads?, more \w+ gives .{,30}less IOPS \(", count(regimes["Verdict"], "point")
-    )
-    yield Claim(
-        r"[Aa]t # loads?, more \w+ gives .{,30}less IOPS, shown", count(regimes["Verdict"], "lower")
-    )
+    yield Claim("over # %", REGIME)
+    yield Claim("In single runs, # loads? give", count(regimes["Verdict"], "point"))
+    yield Claim("By a test, # loads? give", count(regimes["Verdict"], "lower"))
 
 
 # ---- one system against another: 00_files, 04_compare
@@ -203,12 +199,13 @@ def _02(page: Page) -> Iterator[Claim]:
     verdicts = [count(table["Verdict"], word) for word in ("meets", "below")]
     best = table.loc[table["Measured"].map(middle).idxmax()]
     words = re.escape(pattern_words(best["Pattern"]))
-    yield Claim(f"up to # IOPS in {words}", best["Measured"])
-    yield Claim("in # of the # patterns", verdicts[0], len(stated))
-    yield Claim("# below it", verdicts[1])
-    yield Claim("# not measured", unmeasured)
-    yield Claim("# not decided", len(stated) - sum(verdicts) - unmeasured)
-    yield Claim("any of # patterns", len(table))
+    yield Claim(rf"up to # IOPS in {words} \((?:mean of # runs)?", best["Measured"], best["n"])
+    yield Claim("(?:all|Of) # datasheet figures?", len(stated))
+    yield Claim("meets #", verdicts[0])
+    yield Claim("misses #", verdicts[1])
+    yield Claim("# (?:is|are) not measured", unmeasured)
+    yield Claim("# (?:is|are) undecided", len(stated) - sum(verdicts) - unmeasured)
+    yield Claim("its # patterns?", len(table))
 
 
 def _03(page: Page) -> Iterator[Claim]:
@@ -218,9 +215,10 @@ def _03(page: Page) -> Iterator[Claim]:
     own = curve[(curve["Pattern"] == best["Pattern"]) & (curve["iodepth"] == best["Best"])]
     words = re.escape(pattern_words(best["Pattern"]))
     known = [best["IOPS"], most(curve["IOPS"]), *own["IOPS"]]
-    yield Claim(f"at most # IOPS, in {words} at iodepth #", known, best["Best"])
+    yield Claim(rf"up to # IOPS \([a-z ]+\) in {words} at iodepth #", known, best["Best"])
+    yield Claim("at least # runs? each", best.get("n", "1"))
     others = [at for at in re.findall(NUMBER, best["Tied"]) if at != best["Best"]]
-    for tied in re.finditer(r"tied with iodepth ([\d, ]+)", page.said):
+    for tied in re.finditer(r"this load from iodepth ([\d, and]+)", page.said):
         said = re.compile(NUMBER).finditer(page.said, *tied.span(1))
         for number, other in itertools.zip_longest(said, others, fillvalue="not tied"):
             if isinstance(number, re.Match):
@@ -289,77 +287,80 @@ def _06(page: Page) -> Iterator[Claim]:
         fleets[fleets["Curve"] == row["Curve"]] if "Curve" in fleets and "Curve" in row else fleets
     )
     top = [row["Peak"], most(curve["IOPS"])]
-    yield Claim("# IOPS per added VM up to # VMs", row["Slope before"], row["Knee"])
-    yield Claim("# IOPS per added VM throughout", row["Slope before"])
+    yield Claim("reaches # IOPS with # VMs?", top, row["VMs at the peak"])
+    yield Claim("adds # IOPS(?: up to # VMs)?", row["Slope before"], row["Knee"])
     interval = next((ends(row[name]) for name in row.index if "interval" in name), ["", ""])
-    yield Claim(r"\(# % interval # to #\)", 95, *interval)
-    yield Claim(", # after", row["Slope after"])
-    yield Claim("# IOPS at # VMs", top, row["VMs at the peak"])
-    yield Claim("and # % of that from # VMs on", 95, row["Smallest VMs"])
-    yield Claim(r"\(#, it takes #\)", row["Points"], Free("the least number of points of a knee"))
-    shares = page.table("Pattern", "Ceiling (IOPS)", "Share of the ceiling (%)")
-    shares = shares[shares["Pattern"] == page.params["pattern"]] if "Pattern" in shares else shares
-    for own in shares.to_dict("records"):
-        curve = re.escape(own.get("Curve", "measured"))
-        both = [own["Share of the ceiling (%)"]]
-        both += [through(lambda a, b: 100 * a / b, own["IOPS"], own["Ceiling (IOPS)"])]
-        yield Claim(rf"# % \({curve}\)", both)
+    yield Claim(r"VMs \(# to #\)", *interval)
+    yield Claim("then # *", row["Slope after"])
+    yield Claim("mean of at least # runs", row.get("n", fleets["n"].min()))
+    least_points = Free("the least number of points of a knee")
+    yield Claim("takes # VM counts, and only #", least_points, row["Points"])
     busy = page.table("System", "VMs", "n", "Node CPU (%)")
-    limits = page.table("Drives (IOPS)", "Network (IOPS)", "CPU (IOPS)", "Said")
+    limits = page.table("Drives (IOPS)", "Network (IOPS)", "CPU (IOPS)", "Note")
     for own in limits.to_dict("records"):
-        for at in re.finditer(re.escape(own["Said"]), page.said):
-            for what, words in BINDING.items():
+        for at in re.finditer(re.escape(own["Note"]), page.said):
+            for what, (name, first) in BINDING.items():
                 share = [through(lambda a, b: 100 * a / b, own["IOPS"], own[f"{what} (IOPS)"])]
                 if what == "CPU":
                     share += [*busy[busy["VMs"] == row["VMs at the peak"]]["Node CPU (%)"]]
-                yield Claim(rf"{words} (?:binds?: used to |used to )?# %", share, part=at.span())
+                yield Claim(f"{name} # %", share, part=at.span())
+                yield Claim(f"{first} the bottleneck, at # %", share, part=at.span())
     yield Claim("stated as close to # %", QUOTED)
 
 
-BINDING = {"Drives": "drives", "Network": "network", "CPU": "node CPU"}
-"""What may bind as a column calls it -> as a sentence does."""
+BINDING = {
+    "Drives": ("drives", "The drives are"),
+    "Network": ("network", "The network is"),
+    "CPU": ("node CPU", "Node CPU is"),
+}
+"""What may bind as a column calls it -> as a sentence does, in its middle and at its start."""
 
 
 def _07(page: Page) -> Iterator[Claim]:
     checked = page.table("Placement", "Direction", "Expected", "Observed", "Holds")
     held, asked = count(checked["Holds"], "yes"), count(checked["Holds"], "yes", "no")
-    yield Claim("# of # counters within # %", held, asked, 100 * page.params["tolerance"])
-    yield Claim(
-        "# more (?:is|are) no test",
-        int(checked.get("Note", pd.Series(dtype=str)).str.startswith("no test").sum()),
-    )
-    for row in page.table("Direction", "VM on the owner", "VM on another node").to_dict("records"):
-        fragment = f"{row['Direction']} # on the owner and # elsewhere"
-        yield Claim(fragment, row["VM on the owner"], row["VM on another node"])
+    yield Claim(r"in # of # counters? \(within # %", held, asked, 100 * page.params["tolerance"])
+    notes = checked.get("Note", pd.Series(dtype=str))
+    yield Claim("# more counters?", int(notes.str.contains("inferred").sum()))
+    cost = page.table("Direction", "VM on the owner", "VM on another node").set_index("Direction")
+    sends = {ddir: cost.loc[ddir, ["VM on the owner", "VM on another node"]] for ddir in cost.index}
+    yield Claim("sends # network bytes? per byte written on the owner node and #", *sends["write"])
+    yield Claim("Per byte read it sends # and #", *sends["read"])
     counts = page.table("Measure", "Seen", "Expected", "Holds")["Holds"]
-    yield Claim("# of # counts are", count(counts, "yes"), count(counts, "yes", "no"))
+    yield Claim("the drives, # of # count", count(counts, "yes"), count(counts, "yes", "no"))
 
 
 def _08(page: Page) -> Iterator[Claim]:
     cells = page.table("Write (%)", "IOPS", "CPU bound")
     missing, bound = count(cells["IOPS"], "missing", "–"), count(cells["CPU bound"], "yes")
     yield Claim("# of # combinations have no IOPS", missing, len(cells))
-    yield Claim("all # combinations measured", len(cells))
-    yield Claim("in # the CPU is the limit", bound)
+    yield Claim("All # combinations", len(cells))
+    yield Claim("In #, the CPU is the limit", bound)
     effects = page.table("Effect", "Level", "Baseline", "Ratio", "Contexts", "Possible")
-    words = {"no": "no deduplication", "yes": "with deduplication"}
     for row in effects[~effects["Effect"].str.contains(" x ")].to_dict("records"):
-        mix = row["Effect"] == "write_pct"
-        level, baseline = (
-            "a mix of # % writes" if mix else re.escape(words.get(row[side], row[side]))
-            for side in ("Level", "Baseline")
+        level, base = LEVELS.get(
+            row["Effect"], (re.escape(row["Level"]), re.escape(row["Baseline"]))
         )
-        levels = ([row["Level"]], [row["Baseline"]]) if mix else ([], [])
-        lo, hi = (off_pct(end) if end else "" for end in ends(row.get("95 % interval", "")))
-        change = r"# % (?:more|fewer)"
-        sure = rf"\((?:{change} to {change}|one number each: untested)"
-        found = f"(?i:{level}) gives {change} IOPS than {baseline} {sure}"
+        mix = ([row["Level"]], [row["Baseline"]]) if row["Effect"] == "write_pct" else ([], [])
+        lo, hi = ends(row.get("95 % interval", ""))
+        inner = sorted(map(off_pct, (lo, hi)), key=middle) if lo else ["", ""]
         pairs = (row["Contexts"], row["Possible"])
+        size = r"(?:# % (?:more|fewer)|# times as many)"
+        sure = r"(?: \(#(?: to #)? (?:%|times)\))?(?: \(# of # pairs)?"
         yield Claim(
-            f"{found}, # of # pairs?", *levels[0], off_pct(row["Ratio"]), *levels[1], lo, hi, *pairs
-        )
-        open_ = rf"(?i:{level}) against {baseline} is not decided {sure} IOPS, # of # pairs?"
-        yield Claim(open_, *levels[0], *levels[1], lo, hi, *pairs)
+            f"(?i:{level}) gives {size} IOPS (?:than|as) {base}{sure}",
+            *mix[0], off_pct(row["Ratio"]), row["Ratio"], *mix[1], *inner, *pairs,
+        )  # fmt: skip
+        both = [value for end in (lo, hi) for value in ((off_pct(end), end) if end else ("", ""))]
+        open_ = f"(?i:{level}) against {base} is undecided, from {size} to {size} IOPS"
+        yield Claim(open_, *mix[0], *mix[1], *both)
+
+
+LEVELS = {
+    "dedup": ("(?:no )?deduplication", "(?:none|deduplication)"),
+    "write_pct": ("a mix of # % writes", "one of # %"),
+}
+"""Factor -> how a sentence names its level and its baseline."""
 
 
 def _09(page: Page) -> Iterator[Claim]:
@@ -601,86 +602,64 @@ def _14(page: Page) -> Iterator[Claim]:
     compared = page.table("System", "Pattern", "Ratio", "n of the baseline", "Verdict")
     limit = page.params["limit_ms"]
     for line, part in lines(page):
-        yield Claim("latency of # ms", limit, part=part)
-        for row in held.to_dict("records"):
-            if (
-                middle(row["Limit (ms)"]) != limit
-                or f"at {pattern_words(row['Pattern'])}:" not in line
-            ):
-                continue
+        yield Claim("latency below # ms", limit, part=part)
+        own = [
+            row
+            for row in held.to_dict("records")
+            if middle(row["Limit (ms)"]) == limit and f"in {pattern_words(row['Pattern'])}" in line
+        ]
+        for row in own:
             lo, hi = ends(row.get("95 % interval", ""))
-            value = (
-                row["IOPS"]
-                if not row["Bound"]
-                else hi
-                if row["Bound"] == "below"
-                else lo or row["IOPS"]
-            )
+            bound = {"below": hi, "at least": lo}.get(row["Bound"]) or row["IOPS"]
             name = re.escape(row["System"])
+            value = r"(?:(?:at least|fewer than) #|#)"
+            runs = r"(?:# to #, )?# runs?"
             yield Claim(
-                rf"{name} (?:at least |below )?#(?: \[#, #\])?(?![\dk])", value, lo, hi, part=part
+                rf"{name} sustains {value} IOPS [^(.]*(?:\({runs}\))?",
+                bound, row["IOPS"], lo, hi, row["n"], part=part,
+            )  # fmt: skip
+            yield Claim(
+                rf"For {name} it is {value}(?: \(# to #\))?", bound, row["IOPS"], lo, hi, part=part
             )
-            thousands = [
-                through(lambda v: v / 1e3, cell) if cell else "" for cell in (value, lo, hi)
-            ]
-            yield Claim(rf"{name} (?:at least |below )?#k(?: \[#k, #k\])?", *thousands, part=part)
         for row in compared.to_dict("records"):
-            if f"at {pattern_words(row['Pattern'])}:" in line:
+            if f"in {pattern_words(row['Pattern'])}" in line:
+                name = re.escape(row["System"])
+                lo, hi = ends(row.get("95 % interval", ""))
+                inner = sorted(map(off_pct, (lo, hi)), key=middle) if lo else ["", ""]
                 yield Claim(
-                    f"{re.escape(row['System'])} gives # % (?:more|less)",
-                    off_pct(row["Ratio"]),
-                    part=part,
-                )
-        yield Claim("proven within # %", Free("the margin of `compare`, its default"), part=part)
+                    rf"For {name} it is [^.]*, which is # % (?:more|fewer)(?: \(# to # %\))?",
+                    off_pct(row["Ratio"]), *inner, part=part,
+                )  # fmt: skip
+        yield Claim("same within # %", Free("the margin of `compare`, its default"), part=part)
 
 
 def _15(page: Page) -> Iterator[Claim]:
     lost = page.table("Tenant", "Pattern", "Beside", "Metric", "Ratio")
-    fair = page.table("Together", "Jain's index")
-    tenant = words = ""
     for line, part in lines(page):
-        if head := re.match(r"(.+?), ([\w-]+) \((.+)\)$", line):
-            tenant, words = head[2], head[3]
-        for row in fair.to_dict("records"):
-            if row["Together"] in line:
-                index = r"index # \[#, #\]"
-                yield Claim(
-                    index, row["Jain's index"], *ends(row.get("95 % interval", "")), part=part
-                )
-        own = lost[(lost["Tenant"] == tenant) & (lost["Pattern"].map(pattern_words) == words)]
-        for row in own.to_dict("records"):
-            if _beside(line) != row["Beside"].replace("-rate1m", "-").replace("-rate64m", "-"):
-                continue
-            yield from _lost(row, part, page.params["margin"])
-
-
-def _beside(line: str) -> str:
-    """Return the neighbours of a line, a hyphen after those that were limited."""
-    said = line.strip().partition(": ")[0]
-    said = re.sub(r" limited to .*? came\)| limited to \S+ \S+ a VM", "-", said)
-    return ", ".join(re.split(" and |, ", re.sub("^(beside|with) ", "", said)))
+        owner = re.search(r"the .*? of ([\w-]+) on ", line)
+        own = lost[lost["Tenant"] == owner[1]] if owner else lost.head(0)
+        places = [*re.finditer(r"[Nn]ext to (.*?), (?:the|its) ", line)]
+        borders = [*(part[0] + place.start() for place in places), part[1]]
+        for place, lo, hi in zip(places, borders[:-1], borders[1:], strict=True):
+            said = re.sub(r" limited to (\S+) (\S+) a VM", r"-rate\1\2", place[1])
+            beside = (
+                ", ".join(re.split(" and |, ", said)).replace("MiB/s", "m").replace("IOPS", "iops")
+            )
+            for row in own[own["Beside"] == beside].to_dict("records"):
+                yield from _lost(row, (lo, hi), page.params["margin"])
 
 
 def _lost(row: dict, part: tuple[int, int], margin: float) -> Iterator[Claim]:
     """Return the claims about one metric of a tenant beside its neighbours."""
-    metric = row["Metric"].removesuffix(" latency")
     lo, hi = ends(row.get("95 % interval", ""))
-    if row.get("Limit"):
-        limit, came = (re.match(NUMBER, row[name]) for name in ("Limit", "Came"))
-        rates = (limit and limit[0], came and came[0])
-        yield Claim(r"limited to # MiB/s a VM(?: \(# MiB/s a VM came\))?", *rates, part=part)
-    size, change = (
-        r"(?:# % (?:less|more)|# times as high)",
-        lambda cell: [off_pct(cell), span(cell)] if cell else ["", ""],
-    )
-    between = [*change(lo), *change(hi)]
-    yield Claim(f"{metric} between {size} and {size}", *between, part=part)
-    inner = sorted((off_pct(end) for end in (lo, hi)), key=middle) if lo else ["", ""]
-    yield Claim(
-        rf"# % (?:less|more) {metric}(?: \[#, #\])?", off_pct(row["Ratio"]), *inner, part=part
-    )
-    yield Claim(rf"{metric} # times as high(?: \[#, #\])?", row["Ratio"], lo, hi, part=part)
-    yield Claim("proven within # %", 100 * margin, part=part)
+    if limit := re.match(NUMBER, row.get("Limit", "")):
+        yield Claim("limited to # MiB/s a VM", limit[0], part=part)
+    metric = row["Metric"].removesuffix(" latency")
+    inner = sorted(map(off_pct, (lo, hi)), key=middle) if lo else ["", ""]
+    changed = f"{metric}[^.]*? (?:rises?|falls?)"
+    yield Claim(rf"{changed} by # %(?: \(# to # %\))?", off_pct(row["Ratio"]), *inner, part=part)
+    yield Claim(rf"{changed} to # times(?: \(# to # times\))?", row["Ratio"], lo, hi, part=part)
+    yield Claim("same within # %", 100 * margin, part=part)
 
 
 RULES: dict[str, Callable[[Page], Iterator[Claim]]] = {

@@ -1,0 +1,82 @@
+"""Sentences of the data path: counters, what a scheme sends, and the codes of deviations."""
+
+import pandas as pd
+import pytest
+
+import hcilib as hci
+from hcilib.say.datapath import DRIVES, TRAFFIC
+from tests.style import faults
+
+SCHEMES = ("Mirror(2)", "Mirror(2) * Raid5(5)", "Raid5(5)", "ErasureCode(2, 1)", "nested_parity(5, 0.2).reserve(2, 5)")
+
+
+def expected_of(scheme: str) -> pd.DataFrame:
+    nodes = 3 if scheme.startswith("Erasure") else 2
+    return hci.expected_traffic(hci.parse_scheme(scheme), nodes=nodes)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("wrong", [0, 1, 4])
+@pytest.mark.parametrize("inferred", [0, 1, 2])
+def test_counters_are_counted_as_they_were_judged(scheme, wrong, inferred):
+    expected = expected_of(scheme)
+    observed = expected.assign(source="lab", observed=expected["expected"])
+    observed.loc[: wrong - 1, "observed"] += 1
+    kept = [[row.placement, row.ddir] for row in observed.tail(inferred).itertuples()]
+    checked = hci.check_traffic(observed, expected, inferred_from={"lab": kept})
+    cost = hci.placement_cost(expected)
+    answer = hci.traffic_answer(checked, cost, scheme, 0.1)
+    assert faults(answer) == []
+    judged = checked["ok"].dropna()
+    assert f"in {judged.sum()} of {len(judged)} counters (within 10 %)." in answer
+    assert (f"{inferred} more counter" in answer) == (inferred > 0)
+    write, read = (cost.set_index("ddir").loc[ddir] for ddir in ("write", "read"))
+    assert f"on the owner node and {write['non_owner']:g} elsewhere. Per byte read it sends " in answer
+    assert answer.endswith(f"{read['owner']:g} and {read['non_owner']:g}.")
+    assert "drives" not in answer.partition("counters")[2]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_without_counters_nothing_is_said_to_fit(scheme):
+    expected = expected_of(scheme)
+    checked = hci.check_traffic(expected.drop(columns="expected").assign(observed=None), expected)
+    answer = hci.traffic_answer(checked, hci.placement_cost(expected), scheme, 0.1)
+    assert faults(answer) == []
+    assert "fits" not in answer
+    assert "No counters were given" in answer
+
+
+def test_counts_of_the_drives_are_those_that_were_judged():
+    expected = expected_of("Mirror(2)")
+    checked = hci.check_traffic(expected.assign(observed=expected["expected"]), expected)
+    ok = pd.DataFrame({"ok": pd.array([True, False, True, None], dtype="boolean")})
+    cost = hci.placement_cost(expected)
+    answer = hci.traffic_answer(checked, cost, "Mirror(2)", 0.1, ok)
+    assert answer.endswith("On the drives, 2 of 3 counters fit.")
+    assert "drives" not in hci.traffic_answer(checked, cost, "Mirror(2)", 0.1, ok.head(0))
+
+
+@pytest.mark.parametrize("code", TRAFFIC)
+def test_a_counter_that_was_not_judged_says_why(code):
+    assert faults(hci.traffic_notes(pd.DataFrame({"code": [code]})).item()) == []
+    assert hci.traffic_notes(pd.DataFrame({"code": ["", code]})).iloc[0] == ""
+
+
+@pytest.mark.parametrize("code", ["", *DRIVES])
+@pytest.mark.parametrize("measure", ["reads", "writes", "read_bytes", "write_bytes"])
+def test_each_code_of_a_deviation_has_a_sentence_with_its_numbers(code, measure):
+    extra = 4096.0 if code == "metadata" else float("nan")
+    row = {"measure": measure, "seen": 1.25, "expected": 2.0, "code": code, "extra_bytes": extra}
+    if code == "metadata":
+        row["seen"] = 2.5
+    text = hci.amplification_notes(pd.DataFrame([row])).item()
+    assert faults(text) == []
+    assert bool(text) == bool(code)
+    assert "nan" not in text
+    if code == "cached":
+        assert "0.75 of 2.00" in text
+    if code == "metadata":
+        assert "0.50 more" in text
+        assert "4.0 KiB" in text
+    if code == "merged":
+        assert f"larger {measure.split('_')[0].removesuffix('s')}s" in text
