@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
-from hcilib.analyse.curves.curves import regimes_sentence
 from hcilib.analyse.physics.audit import TRUNCATED
-from hcilib.say.words import counted, listed, sentence
+from hcilib.say.sweep import regimes_sentence
+from hcilib.say.words import counted, listed
 
 LAWS = {
     "little": "Little's law",
@@ -51,7 +51,7 @@ def audit_answer(audit: pd.DataFrame, regimes: pd.DataFrame, judged: pd.DataFram
     >>> hci.audit_answer(hci.audit(results), hci.regimes(results), claims, results).split(". ")[0]
     '22 of 150 claims in the article contradict its own tables'
     """
-    texts = [_claims(judged), _checks(audit, len(results)), sentence(regimes_sentence(regimes, results))]
+    texts = [_claims(judged), _checks(audit, len(results)), regimes_sentence(regimes, results)]
     return " ".join(filter(None, texts))
 
 
