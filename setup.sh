@@ -22,6 +22,13 @@ install_as_root() { # install_as_root <what for> <packages>
     || { echo "$1: apt-get could not install$2" >&2; return 1; }
 }
 
+stable_kernels() { # stable_kernels <environment>: its kernels report no version of Python, and notebooks keep none
+  # JupyterLab writes what a kernel reports into every notebook that it opens. Then the notebook is marked as changed.
+  mkdir -p "$1/etc/ipython"
+  printf '%s\n' 'from ipykernel.ipkernel import IPythonKernel' '' 'IPythonKernel.language_info.pop("version", None)' \
+    >"$1/etc/ipython/ipython_kernel_config.py"
+}
+
 want "the lab, hosts and drives of known speed on this machine" \
   fio=fio sshd=openssh-server qemu-storage-daemon=qemu-system-common nbdkit=nbdkit
 # The guests' kernel is fetched by apt too, and never installed.
@@ -48,7 +55,7 @@ for group in "${groups[@]}"; do echo "  ${group%%|*}:${group#*|}"; done
 for group in "${groups[@]}"; do
   install_as_root "${group%%|*}" "${group#*|}" || [ "${group%%|*}" = "$BROWSER" ] || exit 1
 done
-[ "${CONDA_DEFAULT_ENV:-}" != hcilib ] || exit 0
+[ "${CONDA_DEFAULT_ENV:-}" != hcilib ] || { stable_kernels "$CONDA_PREFIX"; exit 0; }
 
 if [ -n "$uv" ]; then
   { python3 -m venv .venv-uv && .venv-uv/bin/python -m pip install --quiet --disable-pip-version-check "uv==$UV"; } \
@@ -60,3 +67,4 @@ fi
 (n=0; while sleep 5 >/dev/null 2>&1; do n=$((n+5)); echo "Python packages of uv.lock: $n s"; done) & beat=$!
 trap 'kill $beat' EXIT
 uv sync --quiet --frozen --compile-bytecode
+stable_kernels .venv

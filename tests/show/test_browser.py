@@ -213,6 +213,21 @@ def test_a_notebook_runs_shows_a_figure_and_a_table_and_is_saved(window, lab_url
     work.page.close()
 
 
+@pytest.mark.deep
+@pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb")))
+def test_a_committed_notebook_is_not_changed_by_opening_it(window, lab_url, desk, name):
+    """JupyterLab writes what the kernel reports into the notebook, which setup.sh makes the same for all Pythons."""
+    path = desk / f"notebooks/{name}"
+    committed = path.read_bytes()
+    work = Desk(window, lab_url, name)
+    assert work.page.locator(".lm-DockPanel-tabBar .jp-mod-current").count() == 1
+    assert work.page.locator(".lm-DockPanel-tabBar .jp-mod-dirty").count() == 0
+    work.save(path)
+    assert path.read_bytes() == committed
+    work.menu("Kernel", "Shut Down Kernel")
+    work.page.close()
+
+
 def contrast(page, selector: str) -> float:
     """WCAG 2.1 contrast of a thing's text with the nearest background painted behind it."""
     ink, paper = page.locator(selector).first.evaluate(
