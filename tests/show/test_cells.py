@@ -164,6 +164,16 @@ def test_what_cannot_be_found_is_an_error_with_its_remedy():
         drawn(grid(table), summary(scale=3.0))
 
 
+def test_a_column_without_an_interval_has_open_marks_and_its_table_stays():
+    table = summary().assign(per_io=lambda t: t["iops"] / t["iodepth"])
+    columns = list(table)
+    g = drawn(grid(table, y="per_io"), table, "per_io")
+    assert list(table) == columns
+    assert [bars(ax) for ax in g.axes.flat] == [[], []]
+    assert {opened for ax in g.axes.flat for points in marks(ax).values() for *_, opened in points} == {True}
+    assert g.figure.get_supxlabel().startswith("3 runs each. Open: no interval.")
+
+
 def test_a_load_without_a_value_interrupts_its_line_and_has_a_cross():
     table = summary()
     gone = table["system"].eq("lab-mirror") & table["iodepth"].eq(8)

@@ -159,7 +159,8 @@ def intervals(g: Grid, table: pd.DataFrame, value: str, dodge: float = 0.0, valu
     ----------
     g : what ``sns.relplot`` or ``sns.catplot`` returned, or the Axes of ``sns.lineplot``, ...
     table : the table that was drawn, with the columns `value`, ``<value>_lo`` and ``<value>_hi``;
-        ``n`` is the number of runs of a row
+        ``n`` is the number of runs of a row. A column of your own may have neither end: all its
+        marks are open
     value : the column on one of the axes
     dodge : how far neighbours are moved apart where intervals would cover each other, in doublings of
         the load, or in its steps on a linear axis
@@ -179,7 +180,11 @@ def intervals(g: Grid, table: pd.DataFrame, value: str, dodge: float = 0.0, valu
     >>> g = sns.relplot(iops, x="iodepth", y="iops", col="pattern", col_wrap=4, kind="line", **look)
     >>> hci.intervals(g, iops, "iops")
     """
-    absent = [name for name in (value, f"{value}_lo", f"{value}_hi") if name not in table]
+    ends = [f"{value}_lo", f"{value}_hi"]
+    own = value in table and not set(ends) & set(table)
+    if own:
+        table = table.assign(**dict.fromkeys(ends, np.nan))
+    absent = [name for name in (value, *ends) if name not in table]
     if absent:
         raise ValueError(
             f"intervals: the table has no column {absent[0]}; it has {', '.join(map(str, table))}. "
@@ -210,7 +215,8 @@ def intervals(g: Grid, table: pd.DataFrame, value: str, dodge: float = 0.0, valu
     fig = style.sheet(next(panels(g))[0])
     if {"p", "p_adjusted"} <= set(table) and (table["p_adjusted"] > table["p"]).any():
         notes.append("Intervals are each test's own; verdicts are corrected for their number.")
-    fig.__dict__["hci_notes"] = [style.runs_note(table), *dict.fromkeys(notes)]
+    runs = style.runs_note(table, intervals=table[ends[0]].notna().any())
+    fig.__dict__["hci_notes"] = [runs, "Open: no interval." if own else None, *dict.fromkeys(notes)]
     points = pd.concat(drawn, ignore_index=True) if drawn else pd.DataFrame()
     if len(points) and "metric" in table and table["metric"].nunique() > 1:
         points["name"] = points["panel"] + " " + points["name"]  # one range would mix units
