@@ -110,8 +110,21 @@ def test_every_params_file_fits_its_notebook():
 
 
 def test_every_notebook_has_a_scenario():
-    named = {s.notebook.name for s in find_scenarios(ROOT / "params", ROOT / "notebooks")}
-    assert {n.name for n in NOTEBOOKS} <= named
+    named = {s.notebook.stem for s in find_scenarios(ROOT / "params", ROOT / "notebooks")}
+    assert {n.stem for n in NOTEBOOKS} - named == {"template"}
+
+
+def test_the_template_has_the_steps_of_a_first_change():
+    """docs/USE.md shows lines that are in its cells, and names that it has."""
+    use = (ROOT / "docs/USE.md").read_text().partition("## Your first change")[2].partition("\n## ")[0]
+    [template] = [n for n in NOTEBOOKS if n.stem == "template"]
+    assert "](../notebooks/template.ipynb)" in use
+    sources = "\n".join(text(c) for c in code_cells(template))
+    [lines] = re.findall(r"```python\n(.+?)```", use, re.S)
+    assert all(line.strip() in sources for line in lines.splitlines())
+    assert {"values", "metric", "baseline"} <= set(re.findall(r"^(\w+)(?:: \w+)? =", sources, re.M))
+    headings = [text(c) for c in json.loads(template.read_text())["cells"] if c["cell_type"] == "markdown"]
+    assert [h.split("\n")[0] for h in headings[1:]] == ["## Answer", "## Your column", "## Limits"]
 
 
 def copied_house(folder: Path) -> Path:
@@ -167,6 +180,7 @@ def built(tmp_path_factory) -> tuple[Path, dict[str, dict]]:
     folder = tmp_path_factory.mktemp("built")
     cases = {
         "05_latency.alone": "sources: [data/samples/box/box-drbd-latency]\narticle: null\nbaseline: box-drbd\n",
+        "template.first": "baseline: lab-mirror\nchallenger: lab-single\nmetric: lat_ns\n",
         "03_sweep.eight": "patterns: [4k-randread, 8k-randread]\n",
         "03_sweep.tied": "system: params/systems/box-drbd.yaml\nsource: data/samples/box/box-drbd\n"
         "article: null\ndrive: null\npatterns: [4k-randread]\n",
@@ -215,6 +229,13 @@ def test_a_price_becomes_a_figure_and_shares_and_none_is_made_up(built):
         for output in cell["outputs"]
     ]
     assert printed.splitlines()[-1].count("S2D mirror + parity") == 1
+
+
+def test_the_template_runs_in_batch_with_other_parameters(built):
+    result = built[1]["template.first"]
+    assert result["ok"], result["error"]
+    table = (built[0] / result["page"]).parent / "values.csv"
+    assert {"lat_ns", "lat_ns_lo", "per_io"} <= set(table.read_text().splitlines()[0].split(","))
 
 
 def test_an_article_nobody_wrote_is_refused_and_never_named_as_a_source(built):

@@ -679,6 +679,7 @@ RULES: dict[str, Callable[[Page], Iterator[Claim]]] = {
     "13_failure": _13,
     "14_demand": _14,
     "15_neighbours": _15,
+    "template": _against,
 }
 
 
