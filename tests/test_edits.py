@@ -18,6 +18,11 @@ from nbformat.v4 import new_code_cell, new_notebook
 ROOT = Path(__file__).resolve().parents[1]
 FIGURE = 'y="iops", col="pattern"'
 TABLE = "hci.table(iops"
+WORDS = "import matplotlib.pyplot as plt, pandas as pd\nfrom matplotlib.colors import to_rgb\nfrom scipy import stats"
+"""What the edits, and the expressions that show their effects, import."""
+RESET = """plt.close("all")
+iops = hci.summarize(results, "iops")
+%config InlineBackend.close_figures = False"""
 CODE = [
     "".join(cell["source"])
     for cell in json.loads((ROOT / "notebooks/04_compare.ipynb").read_text())["cells"]
@@ -39,7 +44,7 @@ EDITS = {
         {
             "g = sns": 'iops["per_io"] = iops["iops"] / iops["iodepth"]\ng = sns',
             'y="iops"': 'y="per_io"',
-            'hci.intervals(g, iops, "iops", dodge=0.07)\n': "",
+            'iops, "iops"': 'iops, "per_io"',
         },
         "len(g.axes_dict) == 7 and 'per' in plt.gcf().get_supylabel().lower()",
     ),
@@ -120,10 +125,7 @@ def run() -> Iterator[Callable[[str], str]]:
         frames = next(n for n, cell in enumerate(CODE) if "hci.headline" in cell)
         for source in CODE[:frames]:
             execute(source)
-        execute(
-            "import matplotlib.pyplot as plt, pandas as pd\n"
-            "from matplotlib.colors import to_rgb\nfrom scipy import stats"
-        )
+        execute(WORDS)
         yield execute
 
 
@@ -134,7 +136,6 @@ def test_an_edit_of_three_lines_works(run, edit):
     cell = next(source for source in CODE if find in source)
     changed = edited(cell, edits)
     assert sum(line.startswith("+ ") for line in ndiff(cell.splitlines(), changed.splitlines())) <= 3
-    run('plt.close("all")\niops = hci.summarize(results, "iops")')
-    run("%config InlineBackend.close_figures = False")
+    run(RESET)
     run(changed)
     assert re.search("True", run(f"print(bool({holds}))")), edit

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from hcilib.show.report.report import papers as report_papers
 from hcilib.show.report.scenarios import find_scenarios
 from hcilib.show.report.site import write_index, write_method
 from hcilib.show.report.studies import CHAPTER
+from tests.test_edits import EDITS, RESET, WORDS, edited
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -172,11 +174,39 @@ class Desk:
             self.page.wait_for_timeout(100)
         raise AssertionError(f"{path.name} was not saved within 30 s")
 
+    def code(self, has: str) -> playwright.Locator:
+        """The first code cell that has this text now; it stays the same when its text changes."""
+        cells = self.page.locator(".jp-Notebook .jp-CodeCell .cm-content")
+        return cells.nth(next(n for n, text in enumerate(cells.all_text_contents()) if has in text))
+
+    def type(self, code: playwright.Locator, old: str, new: str) -> None:
+        """Select a text in a cell by the keyboard, and type another in its place."""
+        before, _, _ = text_of(code).partition(old)
+        lines = before.split("\n")
+        code.click()
+        keys = ["Control+Home", *["ArrowDown"] * (len(lines) - 1), *["ArrowRight"] * len(lines[-1])]
+        for key in (*keys, *["Shift+ArrowRight"] * len(old)):
+            self.page.keyboard.press(key)
+        self.page.keyboard.press("Delete")
+        for n, line in enumerate(new.split("\n")):
+            if n:
+                self.page.keyboard.press("Enter")
+                self.page.keyboard.press("Shift+Home")  # the indentation that the editor proposes
+            self.page.keyboard.type(line)
+
+    def run(self, code: playwright.Locator) -> None:
+        code.click()
+        self.page.keyboard.press("Control+Enter")
+
     def look(self, selector: str, path: Path) -> None:
         """A screenshot with the first such thing at the top."""
         self.page.locator(selector).first.evaluate("node => node.scrollIntoView()")
         self.page.wait_for_timeout(300)
         self.page.screenshot(path=path)
+
+
+def text_of(code: playwright.Locator) -> str:
+    return "\n".join(code.locator(".cm-line").all_text_contents())
 
 
 def errors(book: nbformat.NotebookNode) -> list[str]:
@@ -226,6 +256,39 @@ def test_a_committed_notebook_is_not_changed_by_opening_it(window, lab_url, desk
     assert path.read_bytes() == committed
     work.menu("Kernel", "Shut Down Kernel")
     work.page.close()
+
+
+@pytest.fixture(scope="module")
+def compared(window, lab_url, desk) -> Iterator[tuple[Desk, Path]]:
+    """04_compare, run as a whole, with two empty cells behind: the one before an edit and the one after it."""
+    path = desk / "notebooks/edits.ipynb"
+    book = nbformat.read(ROOT / "notebooks/04_compare.ipynb", 4)
+    book.cells += [new_code_cell(f"# {name}") for name in ("before", "after")]
+    nbformat.write(book, path)
+    work = Desk(window, lab_url, path.name)
+    work.run_all()
+    work.done()
+    yield work, path
+    work.page.close()
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edit_of_three_lines_is_typed_and_shows_its_effect(compared, edit):
+    work, path = compared
+    find, edits, holds = EDITS[edit]
+    before, cell, after = work.code("# before"), work.code(find), work.code("# after")
+    source = text_of(cell)
+    work.type(before, text_of(before), f"# before\n{WORDS}\n{RESET}")
+    for old, new in edits.items():
+        work.type(cell, old, new)
+    assert text_of(cell) == edited(source, edits)
+    work.type(after, text_of(after), f"# after\nprint({edit!r}, bool({holds}))")
+    for code in (before, cell, after):
+        work.run(code)
+    work.page.locator(".jp-CodeCell").last.get_by_text(f"{edit} True").wait_for(timeout=60_000)
+    assert errors(work.save(path)) == []
+    work.type(cell, text_of(cell), source)
 
 
 def contrast(page, selector: str) -> float:
@@ -337,7 +400,7 @@ def every_kind(tmp_path_factory) -> Path:
 def test_every_kind_of_page_with_all_tables_open_has_no_serious_accessibility_finding(chromium, every_kind, scheme):
     pages = [page for page in sorted(every_kind.glob("**/*.html")) if page.name != CHAPTER]
     studies = list(every_kind.glob("study.*.html"))
-    assert len(pages) == len(list((ROOT / "notebooks").glob("*.ipynb"))) + len(studies) + 3
+    assert len(pages) == len(list((ROOT / "notebooks").glob("[0-9]*.ipynb"))) + len(studies) + 3
     rules = {"runOnly": ["color-contrast"]} if scheme == "dark" else None  # all else is the same in the dark
     assert [finding for page in pages for finding in serious(chromium, page, scheme, True, rules)] == []
 
