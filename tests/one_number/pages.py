@@ -17,6 +17,7 @@ from typing import Any
 import pandas as pd
 import yaml
 from bs4 import BeautifulSoup, Tag
+from hcilib.show.tables.tables import unfolded
 
 ROOT = Path(__file__).resolve().parents[2]
 SENTENCES = ("answer", "facts")
@@ -111,7 +112,7 @@ def new_page(
 
 def tables_of(htmls: list[str]) -> list[pd.DataFrame]:
     """Return every table of some HTML as printed, without the numbers of its footnotes."""
-    soups = (BeautifulSoup(html, "html.parser") for html in htmls if html)
+    soups = (BeautifulSoup(unfolded(html), "html.parser") for html in htmls if html)
     return [read_table(found) for soup in soups for found in soup.find_all("table")]
 
 

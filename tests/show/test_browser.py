@@ -563,6 +563,20 @@ def test_a_table_is_sorted_filtered_and_its_rows_say_their_sentence(chromium, re
     page.context.close()
 
 
+def test_a_long_table_shows_twelve_rows_until_all_are_asked_for(chromium, repository_report):
+    page = opened(chromium, repository_report / COMPARED)
+    section = page.locator("section", has=page.locator("h2#answer"))
+    section.locator("details.table > summary").first.click()
+    seen = section.locator("table.hci").first.locator("tbody tr:visible")
+    assert seen.count() == 12
+    section.get_by_text("and 69 more rows").click()
+    assert seen.count() == 81
+    section.get_by_text("and 69 more rows").click()
+    section.locator("input[type=search]").first.fill("1m-write")
+    assert seen.count() == 9
+    page.context.close()
+
+
 def test_a_mark_says_its_value_and_a_click_on_a_system_dims_the_others(chromium, repository_report):
     page = opened(chromium, repository_report / COMPARED)
     figure = page.locator("section", has=page.locator("h2#iops")).locator("figure").first

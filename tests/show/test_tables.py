@@ -1,5 +1,6 @@
 """A table is read as nbval reads it: as text."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 import hcilib as hci
 from hcilib.model.caveats import Caveat, Caveats
-from hcilib.show.tables.tables import number, table
+from hcilib.show.tables.tables import number, table, unfolded
 
 NAN = np.nan
 
@@ -235,6 +236,23 @@ def test_a_comparison_shows_ratio_interval_and_p():
     }
     both = pd.concat([frame, frame.assign(metric="lat_ns", value=2e6)])
     assert table(both, "metric value").cells["Value"].tolist() == ["858,000", "2.000 ms"]
+
+
+def test_a_long_table_has_twelve_rows_in_sight_and_all_others_behind_a_fold():
+    frame = pd.DataFrame({"system": [f"s{n}" for n in range(31)], "iops": np.arange(31.0)})
+    shown = table(frame, caption="All")
+    html = shown._repr_html_()
+    sight, _, fold = html.partition("<details")
+    rows = re.compile(r"<tr>.*?>(s\d+)<")
+    assert rows.findall(sight) == [f"s{n}" for n in range(12)]
+    assert rows.findall(fold) == [f"s{n}" for n in range(12, 31)]
+    assert "<summary>and 19 more rows</summary>" in fold
+    assert unfolded(html).count("<table") == 1
+    assert rows.findall(unfolded(html)) == [f"s{n}" for n in range(31)]
+    assert repr(shown).count("\n") == 32
+    short = table(frame[:12])._repr_html_()
+    assert "<details" not in short
+    assert unfolded(short) == short
 
 
 def test_html_is_escaped_and_columns_are_scoped():

@@ -21,6 +21,7 @@ from pygments.formatters import HtmlFormatter
 from seaborn.utils import relative_luminance
 
 from hcilib.show.report.studies import CHAPTER
+from hcilib.show.tables.tables import ROWS, unfolded
 
 TEMPLATES = Path(__file__).parent / "templates"
 # No widgets: what they show is in the outputs' other forms, and nothing is fetched from a network.
@@ -28,8 +29,8 @@ SHOWN = ["text/html", "image/svg+xml", "image/png", "text/markdown", "text/plain
 NARROW = "<!-- narrow -->"
 """Between a figure and the same for a phone (hcilib.show.report.export)."""
 DRAWN = ("figure", "picture")
-SHORT = 12
-"""Rows of a table that a study's page shows."""
+DRAWS = re.compile(r"\bsns\.\w+\(|\bhci\.plot_")
+"""A cell that draws; what it prints in place of a figure says why there is none."""
 NOTHING_DRAWN = re.compile(r'id="nothing">.*?<text[^>]*>(.*?)</text>', re.S)
 EMPTY = "No rows."
 """Shown in place of an empty table that has no sentence of its own (``hci.table(empty=...)``)."""
@@ -56,6 +57,11 @@ class Part:
     def marked(self) -> list[str]:
         """The notes that cells carry the numbers of."""
         return [note for note in self.notes if note.startswith("(")]
+
+    @property
+    def folded(self) -> int:
+        """How many rows of a table are out of sight at first."""
+        return max(self.rows - ROWS, 0)
 
     @property
     def slim(self) -> bool:
@@ -116,7 +122,7 @@ def write_page(notebook: NotebookNode, result: dict[str, Any], folder: Path) -> 
 def _short_table(shown: Sequence[Section]) -> Part | None:
     """Return the first table of at most twelve rows."""
     tables = (part for section in shown for part in section.parts if part.kind == "table")
-    return next((table for table in tables if 0 < table.rows <= SHORT), None)
+    return next((table for table in tables if 0 < table.rows <= ROWS), None)
 
 
 def sections(notebook: NotebookNode, result: Mapping[str, Any]) -> Iterator[Section]:
@@ -177,14 +183,15 @@ def _parts(output: NotebookNode, alt: str, numbers: dict) -> Iterator[Part]:
     data, files = output.get("data", {}), output.get("metadata", {}).get("files", [])
     kind = next((kind for kind in SHOWN if kind in data), None)
     if kind == "text/html":
-        rows = data[kind].count("<tr") - 1
-        if instead := re.fullmatch(r'<p class="nothing">(.*)</p>', data[kind], re.S):
+        html = unfolded(data[kind])
+        rows = html.count("<tr") - 1
+        if instead := re.fullmatch(r'<p class="nothing">(.*)</p>', html, re.S):
             yield Part("nothing", unescape(instead[1]))
-        elif "<tr data-empty>" in data[kind]:
+        elif "<tr data-empty>" in html:
             yield Part("nothing", EMPTY)
         else:
-            caption = re.search(r"<caption[^>]*>(.*?)</caption>", data[kind], re.S)
-            body, notes = without_notes(data[kind])
+            caption = re.search(r"<caption[^>]*>(.*?)</caption>", html, re.S)
+            body, notes = without_notes(html)
             said = f"Table {next(numbers['Table'])}: {alt}"
             heads = ", ".join(unescape(head) for head in re.findall(r"<th\b[^>]*>(.*?)</th>", body, re.S))
             yield Part("table", body, said, files, rows, caption[1] if caption else "", heads, "", notes)

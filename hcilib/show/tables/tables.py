@@ -40,6 +40,13 @@ OUTAGES = ("gap_s", "median", "worst", "mean")
 """Columns of outages, of which 0 is never said where `resolution_s` is known."""
 NOT_THERE = ("none", "inconclusive")
 """Verdicts of a crossover without a place: that is not a missing number."""
+ROWS = 12
+"""So many rows are in sight; a longer table is folded below them."""
+FOLDED = re.compile(
+    r'\n</tbody>\n</table>\n<details class="more">.*?<tbody>'
+    r"(.*?\n</tbody>\n</table>)</details>",
+    re.S,
+)
 LEAD = "* shown to be better than every other system; nobody is where one is missing."
 
 
@@ -70,28 +77,42 @@ class Shown:
         if self.instead:
             return f'<p class="nothing">{escape(self.instead)}</p>'
         align = ["left" if c in self.text_columns else "right" for c in self.cells.columns]
+        rows = (zip(row, align, strict=True) for row in self.cells.itertuples(index=False, name=None))
+        told = (f' data-note="{escape(text)}"' if text else "" for text in self.said or [""] * len(self.cells))
+        lines = [
+            f"<tr{note}>" + "".join(self._value(value, a) for value, a in row) + "</tr>"
+            for row, note in zip(rows, told, strict=True)
+        ]
+        none = f'<tr data-empty><td colspan="{len(align)}" style="text-align:left">none</td></tr>'
+        caption = f'<caption style="text-align:left">{escape(self.caption)}</caption>' if self.caption else ""
+        shown = self._part(caption, align, lines[:ROWS] or [none])
+        if rest := lines[ROWS:]:
+            many = f"and {len(rest)} more row{'s' * (len(rest) > 1)}"
+            more = self._part("", align, rest)
+            shown += f'\n<details class="more"><summary>{many}</summary>\n{more}</details>'
+        notes = "".join(f"<br>{escape(note)}" for note in self.notes)
+        return shown + (f'<p class="footnotes"><small>{notes.removeprefix("<br>")}</small></p>' if notes else "")
+
+    def _part(self, caption: str, align: list[str], lines: list[str]) -> str:
+        """Some of the rows as a table with all headings."""
         head = "".join(
             _cell("th", c, a, ' scope="col"' + ' data-kind="number"' * (a == "right"))
             for c, a in zip(self.cells.columns, align, strict=True)
         )
-        rows = (zip(row, align, strict=True) for row in self.cells.itertuples(index=False, name=None))
-        told = (f' data-note="{escape(text)}"' if text else "" for text in self.said or [""] * len(self.cells))
-        body = "\n".join(
-            f"<tr{note}>" + "".join(self._value(value, a) for value, a in row) + "</tr>"
-            for row, note in zip(rows, told, strict=True)
-        )
-        body = body or f'<tr data-empty><td colspan="{len(align)}" style="text-align:left">none</td></tr>'
-        caption = f'<caption style="text-align:left">{escape(self.caption)}</caption>' if self.caption else ""
-        notes = "".join(f"<br>{escape(note)}" for note in self.notes)
-        below = f'<p class="footnotes"><small>{notes.removeprefix("<br>")}</small></p>' if notes else ""
+        body = "\n".join(lines)
         return (
-            '<table class="dataframe '
-            f'hci">{caption}\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>{below}'
+            f'<table class="dataframe hci">{caption}\n<thead><tr>{head}</tr></thead>\n'
+            f"<tbody>\n{body}\n</tbody>\n</table>"
         )
 
     def _value(self, value: object, align: str) -> str:
         leads = LEAD in self.notes and align == "right" and "*" in str(value)
         return _cell("td", value, align + ";font-weight:bold" * leads)
+
+
+def unfolded(html: str) -> str:
+    """The HTML of a table with all rows in one body, as a page folds, sorts and filters them by itself."""
+    return FOLDED.sub(r"\1", html)
 
 
 def table(
@@ -107,7 +128,8 @@ def table(
 
     Every column is shown, in the frame's order. The unit and the digits follow from a column's
     name, and a column that the library does not know is shown as it is. ``iops_lo`` and
-    ``iops_hi`` become one column right of ``iops``. ``warnings`` become footnotes, each written
+    ``iops_hi`` become one column right of ``iops``. Twelve rows are in sight; a click shows the
+    others. ``warnings`` become footnotes, each written
     once and numbered where it first appears. ``confidence`` is in the heading of the intervals.
 
     Parameters

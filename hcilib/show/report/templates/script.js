@@ -23,7 +23,7 @@
     });
   };
   all("#code", "details.code", "Show code", "Hide code", true);
-  all("#tables", "details.table", "Open all tables", "Close all tables");
+  all("#tables", "details.table, details.more", "Open all tables", "Close all tables");
 
   // the reader's own mix: the order of systems in each strip, kept in the address
   const mix = $("#mix");
@@ -102,7 +102,7 @@
     if (rows.length > 12) {
       const field = make("input", { type: "search", placeholder: "filter rows" });
       field.setAttribute("aria-label", "Filter the rows of this table");
-      field.addEventListener("input", () => { const w = field.value.toLowerCase(); rows.forEach(r => { r.hidden = !r.textContent.toLowerCase().includes(w); }); });
+      field.addEventListener("input", () => { const w = field.value.toLowerCase(), more = $("details.more", table.closest("details")); if (w && more) more.open = true; rows.forEach(r => { r.hidden = !r.textContent.toLowerCase().includes(w); }); });
       table.closest(".scroll")?.before(make("p", { className: "filter" }, field));
     }
     // a row's own sentence opens below it
