@@ -490,10 +490,11 @@ def test_notes_stand_outside_of_what_scrolls_and_many_are_folded(tmp_path):
     assert page.index("* leads") < page.index('<details class="notes"')
 
 
-def test_an_empty_table_and_an_empty_figure_say_once_that_nothing_was_found(tmp_path):
+def test_sections_without_data_are_left_out_and_listed_in_one_line_at_the_end(tmp_path):
     empty = '<table class="dataframe hci"><tr data-empty><td>none</td></tr></table>'
     drawing = '<svg><g id="nothing"><text x="0">nothing to check</text></g></svg>'
     written = drawing.replace("<svg>", '<?xml version="1.0"?><svg width="9">')
+    said = [new_output("stream", text="No node CPU.\n")]
     cells = [
         new_markdown_cell("# Which?"),
         new_markdown_cell("## Rows that break a law\n\nThe rows that break a law."),
@@ -501,11 +502,28 @@ def test_an_empty_table_and_an_empty_figure_say_once_that_nothing_was_found(tmp_
         new_markdown_cell("## Physics\n\nEvery row."),
         new_code_cell("hci.plot_audit(a)", outputs=[new_output("display_data", {"image/svg+xml": written})]),
         given("rows", text_html=empty),
+        new_markdown_cell("## Node CPU\n\nOver the load."),
+        new_code_cell("if known:\n    sns.relplot(cpu)\nelse:\n    print('No node CPU.')", outputs=said),
+        new_markdown_cell("## In words\n\nA sentence each."),
+        new_code_cell("print(sentence)", outputs=said),
     ]
     page = shown(cells, tmp_path)
-    assert page.count("No rows.") == 1
-    assert page.count("nothing to check") == 1
+    [line] = re.findall(r'<p class="nothing" id="absent">(.*?)</p>', page)
+    assert line == (
+        "Sections without data: Rows that break a law (No rows); Physics (nothing to check); Node CPU (No node CPU)."
+    )
+    assert page.index(line) > page.index(">In words</h2>")
+    assert re.findall(r"<h2[^>]*>(.*?)</h2>", page) == ["In words"]
+    assert page.count('class="nothing"') == 1
     assert "<figure" not in page
+
+
+def test_what_is_missing_beside_data_is_said_where_it_is(tmp_path):
+    empty = '<p class="nothing">No flush was timed.</p>'
+    cells = [new_markdown_cell("# Which?"), new_markdown_cell("## Flushes\n\nEach."), given("rows", text_html=NOTED)]
+    page = shown([*cells, given("flushes", text_html=empty)], tmp_path)
+    assert "Beyond this: no flush was timed." in page
+    assert 'id="absent"' not in page
 
 
 def test_a_heading_is_not_said_again_below_it_and_names_keep_their_underscores(tmp_path):

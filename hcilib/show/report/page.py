@@ -87,6 +87,11 @@ class Section:
     def drawn(self) -> bool:
         return any(part.kind in DRAWN for part in self.parts)
 
+    @property
+    def empty(self) -> bool:
+        """Whether all that it shows is that there is no data."""
+        return bool(self.parts) and all(part.kind == "nothing" for part in self.parts)
+
     def add(self, part: Part) -> None:
         """One more thing shown; that nothing was found is said once, whether a figure or a table was empty."""
         if part.kind != "nothing" or not self.parts:
@@ -106,12 +111,14 @@ def write_page(notebook: NotebookNode, result: dict[str, Any], folder: Path) -> 
     files = write_downloads(notebook, folder)
     found = list(sections(notebook, result))
     hero = next((part for section in found for part in section.parts if part.kind in DRAWN), None)
+    absent = [section for section in found if section.empty]
     for section in found:
         section.parts = [part for part in section.parts if part is not hero]
-    shown = [s for s in found if s.parts or s.said or s.code]
+    shown = [s for s in found if s not in absent and (s.parts or s.said or s.code)]
     body = "".join(part.body for s in shown for part in s.parts) + (hero.body if hero else "")
     page = folder / f"{result['name']}.html"
-    page.write_text(rendered("scenario", page=result, sections=shown, hero=hero, inks=dark_inks(body)), "utf-8")
+    parts = {"sections": shown, "absent": absent, "hero": hero}
+    page.write_text(rendered("scenario", page=result, inks=dark_inks(body), **parts), "utf-8")
     (folder / CHAPTER).write_text(rendered("chapter", hero=hero, table=_short_table(shown)), "utf-8")
     picture = next((name for name in hero.files if name.endswith(".png")), "") if hero else ""
     thumbnail = f"{folder.name}/{picture}" if picture else ""
@@ -151,7 +158,11 @@ def sections(notebook: NotebookNode, result: Mapping[str, Any]) -> Iterator[Sect
             tags = cell.metadata.get("tags", [])
             if not ({"answer", "facts"} & set(tags) and result["answer"]):
                 alt = cell.metadata.get("alt") or before
-                for part in (part for output in cell.get("outputs", []) for part in _parts(output, alt, numbers)):
+                parts = [part for output in cell.get("outputs", []) for part in _parts(output, alt, numbers)]
+                undrawn = DRAWS.search(cell.source) and not any(part.kind in DRAWN for part in parts)
+                for part in parts:
+                    if undrawn and part.kind == "stream":
+                        part = Part("nothing", part.body.strip())
                     section.add(part)
     yield section
 
