@@ -1,0 +1,110 @@
+"""A plan in sentences: its tests, time and writes, whether the hosts are ready, and each warning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from hcilib.model.metrics import time_unit
+from hcilib.say.words import counted, listed
+
+GIB = 2**30
+
+
+def plan_answer(
+    cost: pd.DataFrame, cells: int, vms: int, checks: pd.DataFrame | None = None, warnings: pd.DataFrame | None = None
+) -> str:
+    """Return the tests, time and writes of a plan, after whether its hosts are ready.
+
+    Parameters
+    ----------
+    cost : of ``Plan.cost``
+    cells : number of tests
+    vms : number of load generators
+    checks : of `preflight`, None where no host was asked
+    warnings : of `plan_warnings`
+
+    Returns
+    -------
+    str : the answer; each warning is a line of its own
+
+    Examples
+    --------
+    >>> plan = hci.sweep(["4k-randread"], vms=2, read_runtime_s=600)
+    >>> print(hci.plan_answer(plan.cost(write_bytes_per_s=1e9), 1, 2))
+    1 test takes 3.39 hours on 2 VMs and writes 200 GiB, prefill and warm-up included. Fill time and bytes are estimates at the given write rate.
+    """  # noqa: E501
+    one = cells == 1
+    does = f"{counted(cells, 'test')} {'takes' if one else 'take'} {_time(3600 * cost['hours'].sum(skipna=False))}"
+    text = (
+        f"{does} on {counted(vms, 'VM')} and {'writes' if one else 'write'} "
+        f"{_amount(cost['bytes_written'].sum(skipna=False))}, prefill and warm-up included. "
+        "Fill time and bytes are estimates at the given write rate."
+    )
+    if checks is not None:
+        text = f"{_readiness(checks)} {text}"
+    return "\n".join([text, *plan_warning_sentences(pd.DataFrame() if warnings is None else warnings)])
+
+
+def plan_warning_sentences(warnings: pd.DataFrame) -> list[str]:
+    """Return two or three short sentences for each row of `plan_warnings`: the finding, and the remedy.
+
+    Examples
+    --------
+    >>> plan = hci.sweep(["4k-randread"], vms=2, span_bytes="200 GiB")
+    >>> narrow = hci.System(name="a", label="a", scheme="Raid6(9)", nodes=2, drives_per_node=8)
+    >>> hci.plan_warning_sentences(hci.plan_warnings(plan, narrow))[0]
+    'Raid6(9) takes 9 drives of a node. The file of a has 8 drives_per_node.'
+    """
+    return [_warning(row) for row in warnings.to_dict("records")]
+
+
+def _warning(row: Mapping[str, Any]) -> str:
+    have, need, about, names = row["have"], row["need"], row["about"], row["names"]
+    match row["warning"]:
+        case "scheme-nodes":
+            return f"{names[0]} spans {need} nodes. The file of {about} has {have} nodes."
+        case "scheme-drives":
+            return f"{names[0]} takes {need} drives of a node. The file of {about} has {have} drives_per_node."
+        case "idle-vms":
+            return f"{len(names)} of {counted(need, 'VM')} have no job ({_few(names)}). Set vms to {need} to use all."
+        case "idle-disks":
+            idle = f"{counted(len(names), 'disk')} of {about} have no job ({_few(names)})"
+            return f"{idle}. Set numjobs to {need} to use all."
+        case "small-disks":
+            small = f"span_bytes of {need / GIB:.4g} GiB is above {counted(len(names), 'disk')} of {about}"
+            return f"{small}. The smallest has {have / GIB:.4g} GiB. Lower span_bytes to use as much of each."
+        case "cached":
+            return (
+                f"The caches of {about} hold the whole working set, so memory would be measured. "
+                f"Set span_bytes above {need / GIB:.4g} GiB. It is {have / GIB:.4g} GiB."
+            )
+        case "short-runs":
+            return f"Runs of {_few(names)} take {have:g} s, less than their ramp_s of {need:g} s. Set longer runs."
+    cold = f"Runs of {_few(names)} take only {have:g} s and have no warm-up"
+    return f"{cold}. New flash writes faster at first. Set warmup_s, or warmup: volume."
+
+
+def _few(names: tuple[str, ...]) -> str:
+    return listed(names if len(names) <= 4 else [*names[:3], f"{len(names) - 3} more"])
+
+
+def _readiness(checks: pd.DataFrame) -> str:
+    failed, hosts = checks[~checks["ok"].astype(bool)], counted(checks["host"].nunique(), "host")
+    if failed.empty:
+        return f"Ready: {'all ' * (len(checks) > 1)}{counted(len(checks), 'check')} on {hosts} passed."
+    which = _few(tuple(f"{row.check} on {row.host}" for row in failed.itertuples()))
+    return f"Not ready: {len(failed)} of {counted(len(checks), 'check')} on {hosts} failed. They are {which}."
+
+
+def _time(seconds: float) -> str:
+    span, name = time_unit(seconds)
+    return "an unknown time" if seconds != seconds else f"{seconds / span:,.3g} {name}"
+
+
+def _amount(written: float) -> str:
+    if written != written:
+        return "an unknown amount"
+    return f"{written / 2**40:,.3g} TiB" if written >= 2**39 else f"{written / GIB:,.3g} GiB"
