@@ -3,7 +3,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from hcilib.analyse.campaigns.regression import campaign_noise, regression, regression_headline
+from hcilib.analyse.campaigns.regression import regression
+from hcilib.model.caveats import caveats
 
 NOISE = np.array([-0.004, 0.0, 0.004])
 
@@ -29,7 +30,6 @@ def test_prediction_interval_by_hand():
     assert row[["ratio", "ratio_lo", "ratio_hi"]].tolist() == pytest.approx(np.exp([d, d - half, d + half]), rel=1e-9)
     assert row["p"] == pytest.approx(2 * stats.t.sf(abs(d) / scale, 3), rel=1e-9)
     assert (row["k"], row["n"], row["df"], row["verdict"]) == (4, 3, 3, "regression")
-    assert f"{100 * (1 - row['ratio']):.1f} % lower than the 4 earlier campaigns" in row["sentence"]
 
 
 def test_the_spread_of_campaigns_and_not_of_runs_decides():
@@ -52,8 +52,7 @@ def test_one_baseline_is_judged_by_the_margin_and_says_so():
     row = regression(results, "c2").iloc[0]
     assert (row["k"], row["verdict"]) == (1, "regression")
     assert row[["ratio_lo", "ratio_hi", "p"]].isna().all()
-    assert "not separable" in str(row["warnings"])
-    assert "declared margin of 5 %" in str(row["warnings"])
+    assert caveats(row["warnings"]).codes == {"one-campaign"}
     assert regression(results, "c2", margin=0.1)["verdict"].iloc[0] == "no change seen"
 
 
@@ -81,22 +80,6 @@ def test_campaigns_that_nobody_measured_are_refused():
         regression(campaigns(**EARLIER), "c4", "c0")
     with pytest.raises(ValueError, match="of one campaign, c1: nothing earlier"):
         regression(campaigns(c1=1e5), "c1")
-
-
-def test_the_headline_calls_a_margin_no_test_and_the_new_campaign_no_yardstick():
-    results = campaigns(**EARLIER, c5=90e3)
-    found, alone = regression(results, "c5"), regression(results, "c5", "c1")
-    noise = campaign_noise(results[results["run_id"] != "c5"])
-    said = regression_headline(found, alone, noise, "c5", "c1", 0.05)
-    assert said.startswith(
-        "c5 against 4 earlier campaigns: worse in 1 of 1 test (by 10.4 %); "
-        f"those lie {noise['cv_pct'][0]:.1f} % apart (95 %"
-    )
-    assert said.endswith("Against c1 alone the margin of 5 % would have said, untested: worse in 1 of 1 test.")
-    assert regression_headline(alone, alone, noise.head(0), "c5", "c1", 0.05) == (
-        "c5 against one earlier campaign: worse in 1 of 1 test, by the margin of 5 % alone, which is no test: a bad "
-        "day looks the same."
-    )
 
 
 def test_campaigns_that_agree_exactly_are_floored():

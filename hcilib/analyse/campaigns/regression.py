@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -23,9 +22,9 @@ from hcilib.analyse.compare.cells import (
 )
 from hcilib.analyse.compare.contrast import CONFIDENCE, FLOOR, check_options, critical, judge
 from hcilib.model.caveats import NONE, Caveat, Caveats, caveats
-from hcilib.model.metrics import metric_of, noun, percent, percent_range, where
+from hcilib.model.metrics import metric_of
 
-_ONE = "k = 1: the effect of a campaign is not separable from a change; judged by the declared margin of {:g} %"
+_ONE = "One earlier campaign gives no range. The declared margin of {:g} % decides, untested."
 
 
 def regression(
@@ -38,18 +37,30 @@ def regression(
     campaign: str = "run_id",
     adjust: str | None = "bh",
 ) -> pd.DataFrame:
-    """The campaign `new` against k earlier ones (default: all others): prediction interval on campaign log-means.
+    """Compare a new campaign with the range that k earlier ones predict.
 
-    Changed means |new - mean| > t_{k-1} s sqrt(1 + 1/k): the runs of a campaign share its day, its firmware and its
-    fill level, so the campaign and not the run is the unit. p is of that test and `adjust` corrects it over the cells.
-    With k = 1 there is no s: the verdict rests on the declared `margin` and says so.
+    A cell has changed where |new - mean| > t_{k-1} s sqrt(1 + 1/k) on logs (METHODS section 1). The campaign is the
+    unit, as its runs share a day, a firmware and a fill level. With k = 1 the declared `margin` decides, untested.
 
-    `campaign` is the column that tells campaigns apart, run_id or source.
+    Parameters
+    ----------
+    new : name of the campaign in question
+    baselines : names of the earlier ones, None for all others
+    by : columns that make a cell
+    margin : relative change that counts where k is 1
+    campaign : column with the names of campaigns, run_id or source
+    adjust : correction of p over the cells, as in `compare`
 
-    Returns the by columns, metric, ratio (new / geometric mean of the baselines), ratio_lo,
-    ratio_hi (its interval), df, p, p_adjusted, k, n (runs of the new campaign), value,
-    value_baseline (centres), verdict (regression, improvement; changed if neither way is better; no
-    change seen; missing), sentence, confidence, warnings. Raises ValueError as `compare` does.
+    Returns
+    -------
+    DataFrame
+        the by columns, metric, ratio (new / geometric mean of the earlier ones), ratio_lo, ratio_hi, df, p, p_adjusted,
+        k, n (runs of the new campaign), value, value_baseline (centres), verdict (``regression``, ``improvement``,
+        ``changed`` where no way is better, ``no change seen``, ``missing``), confidence, warnings
+
+    Raises
+    ------
+    ValueError : a campaign that is not there, runs that differ in a factor outside `by`, as in `compare`
     """
     by = as_list(by)
     check_options(margin, adjust=adjust)
@@ -73,9 +84,8 @@ def regression(
         (out["n"] == 0, Caveat("no-run", f"no valid run in {new}")),
         (out["k"] == 0, Caveat("no-run", "no valid run in an earlier campaign")),
     )
-    out["sentence"] = [_sentence(row, by, metric, new) for row in out.to_dict("records")]
     first = ["metric", "ratio", "ratio_lo", "ratio_hi", "df", "p", "p_adjusted", "k", "n", "value", "value_baseline"]
-    return out[[*by, *first, "verdict", "sentence", "confidence", "warnings"]]
+    return out[[*by, *first, "verdict", "confidence", "warnings"]]
 
 
 def _require_campaigns(results: pd.DataFrame, campaign: str, asked: Sequence[str]) -> None:
@@ -112,93 +122,6 @@ def _verdict(out: pd.DataFrame, metric: str, margin: float, alpha: float) -> np.
     changed = np.where(out["k"] == 1, beyond, out["p_adjusted"] <= alpha)
     conditions = [out["ratio"].isna(), changed & (out["ratio"] > 1), changed & (out["ratio"] < 1)]
     return np.select(conditions, ["missing", up, down], "no change seen")
-
-
-def _sentence(row: Mapping[str, Any], by: Sequence[str], metric: str, new: str) -> str:
-    name, place = noun(metric_of(metric)), where({k: row[k] for k in by})
-    earlier = "the one earlier campaign" if row["k"] == 1 else f"the {row['k']} earlier campaigns"
-    if row["verdict"] == "missing":
-        return f"No comparison of {name} {place}: {new} or the earlier campaigns have no valid run there."
-    change = f"{percent(row['ratio'])} than {earlier}"
-    if row["k"] == 1:
-        basis = "one campaign each way: no interval"
-    elif row["ratio_lo"] > 1 or row["ratio_hi"] < 1:
-        basis = f"{100 * row['confidence']:g} % interval {percent_range(row['ratio_lo'], row['ratio_hi'])}"
-    else:
-        interval = f"{row['ratio_lo']:.3g} to {row['ratio_hi']:.3g}"
-        basis = f"ratio {row['ratio']:.3f}, {100 * row['confidence']:g} % interval {interval}"
-    if row["verdict"] == "no change seen" and (row["ratio_lo"] > 1 or row["ratio_hi"] < 1):
-        basis += f", but adjusted p {row['p_adjusted']:.2g} among all cells asked"
-    verdict = row["verdict"].capitalize()
-    return f"{verdict} in {name} of {new} {place}: {change} ({basis})."
-
-
-def regression_headline(
-    found: pd.DataFrame,
-    alone: pd.DataFrame,
-    noise: pd.DataFrame,
-    new: str,
-    only: str,
-    margin: float,
-    times: pd.DataFrame | None = None,
-) -> str:
-    """A `regression` in a sentence: verdicts of its cells, and what its earlier campaigns could not have shown.
-
-    Parameters
-    ----------
-    found, alone : against all earlier campaigns, and against `only` of them
-    noise : `campaign_noise` of the earlier ones alone: the new one is no yardstick for itself
-    times : `campaign_times` of all of them: when the new one began, and the earlier ones
-    """
-    k = int(found["k"].max())
-    said = _counted(found, sizes=k > 1)
-    began = {} if times is None else times.dropna(subset=["began"]).set_index("run_id")["began"].to_dict()
-    when = f" (began {began[new]})" if new in began else ""
-    others = sorted(at for name, at in began.items() if name != new)
-    if k < 2:
-        return (
-            f"{new} against one earlier campaign: {said}, by the margin of {100 * margin:g} % alone, which is no test: "
-            "a bad day looks the same."
-        )
-    widest = noise.loc[noise["cv_pct"].idxmax()]
-    earlier = f" ({others[0]}{f' to {others[-1]}' if len(others) > 1 else ''})" if others else ""
-    sizes = sorted({1, 2, 5, _past_the_range(widest["cv_pct"], k)})
-    table = chance_to_see(widest["cv_pct"], sizes, [k, 12])
-    chance = {(row.k, row.loss_pct): row.chance_pct for row in table.itertuples()}
-    spread = f"{widest['cv_pct_lo']:.1f} to {widest['cv_pct_hi']:.1f}"
-    *most, last = (f"{loss:g} % in {_share(share)}" for (of, loss), share in chance.items() if of == k)
-    return (
-        f"{new}{when} against {k} earlier campaigns{earlier}: {said}; those lie {widest['cv_pct']:.1f} % apart (95 % "
-        f"interval {spread} %). If that is their spread, {k} of them show a loss of "
-        f"{', '.join(most)} and {last} of cases. 12 of them show 1 % in {_share(chance[12, 1])}. Against {only} "
-        f"alone the margin of {100 * margin:g} % would have said, untested: {_counted(alone)}."
-    )
-
-
-def _share(pct: float) -> str:
-    return f"{pct:.0f} %" if 0.5 <= pct < 99.5 else "fewer than 1 %" if pct < 50 else "more than 99 %"
-
-
-def _counted(found: pd.DataFrame, sizes: bool = False) -> str:
-    counts = found["verdict"].value_counts().reindex(VERDICTS).dropna().astype(int)
-    said: list[str] = []
-    for verdict, n in counts.items():
-        of = "" if said else f" of {len(found)} test{'s' * (len(found) > 1)}"
-        changed = sizes and verdict in ("regression", "improvement", "changed")
-        by = f" (by {_by(found.loc[found['verdict'] == verdict, 'ratio'])})" if changed else ""
-        said.append(f"{PLAIN.get(str(verdict), verdict)} in {n}{of}{by}")
-    return ", ".join(said)
-
-
-def _by(ratios: pd.Series) -> str:
-    """How far the ratios are from 1: one percentage, or from the smallest to the largest."""
-    least, most = (f"{100 * size:.3g}" for size in ((ratios - 1).abs().min(), (ratios - 1).abs().max()))
-    return f"{least} %" if least == most else f"{least} to {most} %"
-
-
-VERDICTS = ("regression", "improvement", "changed", "no change seen", "missing")
-PLAIN = {"regression": "worse", "improvement": "better", "missing": "no number"}
-"""Verdicts of a test as an answer says them, the worst first."""
 
 
 # ---- What a campaign adds of its own

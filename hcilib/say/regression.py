@@ -1,0 +1,122 @@
+"""A new campaign against earlier ones in sentences: its change, and the change that could have been found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from hcilib.analyse.campaigns.regression import chance_to_see
+from hcilib.model.metrics import metric_of, noun, where
+from hcilib.say.words import counted, number
+
+CHANGED = ("regression", "improvement", "changed")
+OFTEN = 80.0
+"""Per cent of cases in which a loss is found that the answer names."""
+
+
+def regression_headline(found: pd.DataFrame, noise: pd.DataFrame, new: str, margin: float) -> str:
+    """Return how the new campaign differs from the earlier ones, and the loss that they could show.
+
+    Parameters
+    ----------
+    found : of `regression`
+    noise : of `campaign_noise`, of the earlier campaigns alone
+    new : name of the new campaign
+    margin : as `regression` had it, used where there is one earlier campaign
+
+    Returns
+    -------
+    str : the first sentence names the worst change
+
+    Examples
+    --------
+    >>> results = hci.read_results([f"data/samples/lab-single{end}" for end in ("", "-2", "-3")])
+    >>> found = hci.regression(results, "lab-single-3")
+    >>> noise = hci.campaign_noise(results.query("run_id != 'lab-single-3'"))
+    >>> hci.regression_headline(found, noise, "lab-single-3", 0.05).split(". ")[0]
+    'lab-single-3 has 12 % fewer IOPS than 2 earlier campaigns in 3 of 6 tests'
+    """
+    k, text = int(found["k"].max()), _verdicts(found, new)
+    if k < 2:
+        judged = f"One earlier campaign gives no range, so the margin of {100 * margin:g} % decides"
+        return f"{text} {judged}. That is no test: a bad day looks the same."
+    widest = noise.loc[noise["cv_pct"].idxmax()]
+    spread, low, high = (number(widest[name]) for name in ("cv_pct", "cv_pct_lo", "cv_pct_hi"))
+    chances = chance_to_see(widest["cv_pct"], campaigns=[k])
+    often = chances[chances["chance_pct"] >= OFTEN]
+    row = (often if len(often) else chances.tail(1)).iloc[0]
+    share = "over 99" if row["chance_pct"] >= 99.5 else f"{row['chance_pct']:.0f}"
+    return (
+        f"{text} The earlier campaigns vary by {spread} % (95 % interval {low} to {high} %). "
+        f"At {spread} %, a loss of {row['loss_pct']:g} % is found in {share} % of cases."
+    )
+
+
+def regression_sentences(found: pd.DataFrame) -> list[str]:
+    """Return a sentence for each row of `regression`: system and load, change, interval.
+
+    Examples
+    --------
+    >>> results = hci.read_results([f"data/samples/lab-single{end}" for end in ("", "-2", "-3")])
+    >>> hci.regression_sentences(hci.regression(results, "lab-single-3"))[1]
+    '12.1 % fewer IOPS than 2 earlier campaigns on lab-single in 4k random read at iodepth 8 (11.8 to 12.4 %).'
+    """
+    by = list(found.columns[: found.columns.get_loc("metric")])
+    return [_cell(row, by) for row in found.to_dict("records")]
+
+
+def _verdicts(found: pd.DataFrame, new: str) -> str:
+    """The changes of the new campaign, the worst first, then how many tests have none."""
+    what, k = noun(metric_of(found["metric"].iloc[0])), int(found["k"].max())
+    earlier, tests, groups = counted(k, "earlier campaign"), counted(len(found), "test"), []
+    for verdict in CHANGED:
+        rows = found[found["verdict"] == verdict]
+        for more in (False, True):
+            ratios = rows.loc[rows["ratio"].gt(1) == more, "ratio"]
+            if len(ratios):
+                groups.append((len(ratios), _change(ratios, what, more)))
+    same, absent = (int(found["verdict"].eq(verdict).sum()) for verdict in ("no change seen", "missing"))
+    if groups:
+        (count, change), *others = groups
+        untested = ", untested" * (k == 1)
+        text = f"{new} has {change} than {earlier} in {count} of {tests}{untested}."
+        text += "".join(f" It has {change} in {count}." for count, change in others)
+    elif same:
+        text = f"No change in {what} of {new} was seen in {same} of {tests} against {earlier}."
+        same = 0
+    else:
+        text = f"{new} cannot be compared with {earlier} in any of {tests}."
+        absent = 0
+    text += f" In {same}, no change was seen." * (same > 0)
+    return text + f" {absent} cannot be compared." * (absent > 0)
+
+
+def _change(ratios: pd.Series, what: str, more: bool) -> str:
+    sizes = (100 * (ratios - 1).abs()).agg(["min", "max"])
+    ends = dict.fromkeys(number(size, 0, 10) for size in sizes)
+    return f"{' to '.join(ends)} % {_side(what, more)} {what}"
+
+
+def _side(what: str, more: bool) -> str:
+    if what.endswith("IOPS"):
+        return "more" if more else "fewer"
+    return "higher" if more else "lower"
+
+
+def _cell(row: Mapping[str, Any], by: list[str]) -> str:
+    what, place = noun(metric_of(row["metric"])), where({name: row[name] for name in by})
+    earlier, ratio, lo, hi = counted(row["k"], "earlier campaign"), row["ratio"], row["ratio_lo"], row["ratio_hi"]
+    if row["verdict"] == "missing":
+        return f"The new or every earlier campaign has no valid run {place}."
+    sizes = sorted(100 * abs(end - 1) for end in (lo, hi))
+    change = f"{number(100 * abs(ratio - 1), *sizes)} % {_side(what, ratio > 1)} {what} than {earlier} {place}"
+    if row["k"] == 1:
+        return f"{change}. One campaign each gives no interval."
+    if lo <= 1 <= hi:
+        ends = [f"{number(100 * abs(end - 1), *sizes)} % {_side(what, end > 1)}" for end in (lo, hi)]
+        return f"No change seen in {what} {place} ({ends[0]} to {ends[1]})."
+    if row["verdict"] == "no change seen":
+        return f"{change}. That is not significant among all tests (adjusted p {row['p_adjusted']:.2g})."
+    return f"{change} ({number(sizes[0], *sizes)} to {number(sizes[1], *sizes)} %)."
