@@ -52,8 +52,8 @@ _ROOMS = {
     "analyse.compare.chosen": "chosen measured pooled under_load closed_loop one_in_flight until_stable load_factors",
     "analyse.curves.curves": "of_patterns peak crossover regimes",
     "analyse.curves.winners": "winners winners_facts",
-    "analyse.campaigns.answers": "files_answer plan_answer latency_answer method_answer unknown_facts",
-    "analyse.campaigns.regression": "regression regression_headline block_drift campaign_noise campaign_ratios "
+    "analyse.campaigns.answers": "files_answer latency_answer unknown_facts",
+    "analyse.campaigns.regression": "regression block_drift campaign_noise campaign_ratios "
     "visible_change chance_to_see",
     "analyse.campaigns.design": "noise pool_noise precision",
     "analyse.campaigns.simulation": "calibrated characteristics simulate_coverage simulate_protocols",
@@ -90,6 +90,9 @@ _ROOMS = {
     "say.factorial": "factorial_answer",
     "say.demand": "demand_answer",
     "say.neighbours": "neighbours_answer",
+    "say.plan": "plan_answer plan_warning_sentences",
+    "say.method": "method_answer method_facts",
+    "say.regression": "regression_headline regression_sentences",
     "show.figures.cells": "theme by finish label_lines",
     "show.figures.marks": "intervals",
     "show.figures.glance": "glance",

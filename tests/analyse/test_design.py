@@ -87,7 +87,7 @@ def test_noise_is_taken_apart_into_runs_and_seconds():
     assert pooled["within_cv_pct"] == pytest.approx(5 * np.sqrt(5 / 300), rel=0.1)
     assert pooled["tau_s"] == pytest.approx(5, rel=0.15)
     assert pooled["cv_pct"] == pytest.approx(np.hypot(2.0, 5 * np.sqrt(5 / 300)), rel=0.12)
-    assert (noise(results, series)["basis"] == "runs measured, seconds measured").all()
+    assert (noise(results, series)[["runs_basis", "seconds_basis"]] == "measured").all(axis=None)
 
 
 def test_spread_and_its_interval_by_hand():
@@ -111,7 +111,7 @@ def test_what_nobody_measured_or_declared_is_missing():
     single = noise(campaign([[1.0]]), second_cv_pct=3)
     assert single[["cv_pct", "cv_pct_lo", "cv_pct_hi", "between_cv_pct"]].isna().all(axis=None)
     assert "spread of runs not measured" in str(single["warnings"].iloc[0])
-    assert single["basis"].iloc[0] == "runs unknown, seconds declared"
+    assert single[["runs_basis", "seconds_basis"]].iloc[0].tolist() == ["unknown", "declared"]
 
 
 def test_a_declared_spread_never_replaces_a_measured_one():

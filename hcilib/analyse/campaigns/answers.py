@@ -31,34 +31,6 @@ def files_answer(comparison: pd.DataFrame, audit: pd.DataFrame, results: pd.Data
     return f"{said} Before this is used: {found} fail." if found else said
 
 
-def plan_answer(
-    cost: pd.DataFrame, cells: int, vms: int, checks: pd.DataFrame | None = None, warnings: pd.DataFrame | None = None
-) -> str:
-    """Steps, time and writes of a plan, from its `cost`; before that whether the hosts are ready for it, from
-    `preflight`'s table, and behind it what is odd, from `plan_warnings`."""
-    hours = cost["hours"].sum()
-    time = f"{hours:.1f} hours" if hours >= 1 else f"{60 * hours:.1f} minutes"
-    written = cost["bytes_written"].sum()
-    amount = f"{written / 2**40:,.3g} TiB" if written >= 2**39 else f"{written / 2**30:,.3g} GiB"
-    said = [
-        f"{cells} tests in {cost['steps'].sum()} steps take {time} on {vms} VMs and write {amount}, "
-        "filling the disks at the rate given."
-    ]
-    if checks is not None:
-        said.insert(0, _readiness(checks))
-    if warnings is not None and len(warnings):
-        said.append(f"{len(warnings)} warning{'s' * (len(warnings) > 1)}: {'; '.join(warnings['detail'])}.")
-    return " ".join(said)
-
-
-def _readiness(checks: pd.DataFrame) -> str:
-    failed = checks[~checks["ok"].astype(bool)]
-    hosts = checks["host"].nunique()
-    if failed.empty:
-        return f"Ready: all {len(checks)} checks on {hosts} hosts hold."
-    first = "; ".join(f"{row.host}: {row.check}: {row.detail}" for row in failed.head(3).itertuples())
-    more = f"; and {len(failed) - 3} more" if len(failed) > 3 else ""
-    return f"Not ready: {len(failed)} of {len(checks)} checks on {hosts} hosts failed ({first}{more})."
 
 
 def latency_answer(one: pd.DataFrame, cost: pd.DataFrame, labels: Labels = None, margin: float = 0.05) -> str:
@@ -108,34 +80,6 @@ def _who_is_first(ranks: pd.DataFrame, patterns: Mapping[str, pd.DataFrame], lab
 
 
 
-def method_answer(
-    planned: pd.DataFrame, coverage: pd.DataFrame, drift_cv_pct: float, calibration: pd.DataFrame | None = None
-) -> str:
-    """What each protocol costs (``precision``), which interval holds under a drift (``simulate_coverage``), and what
-    was found where the truth was dialled (``calibrated``).
-
-    Shares of intervals are of one number of runs, that of the lowest share, and of the noise that was simulated.
-    """
-    in_pairs, method = coverage["situation"].str.contains("pairs"), coverage["method"]
-    fits = method.str.startswith("paired").where(in_pairs, method.str.startswith("Welch"))  # the design's own test
-    under_drift = coverage[fits & coverage["situation"].str.startswith("drift")]
-    worst = under_drift.loc[under_drift["coverage"].idxmin()]
-    held = under_drift[under_drift["runs"] == worst["runs"]].set_index("situation")["coverage"]
-    costs = ", ".join(f"{r.protocol} {r.hours:.1f} h for ±{r.half_width_pct:.1f} %" for r in planned.itertuples())
-    share = {name: f"{100 * value:.0f} %" for name, value in held.items()}
-    under = " and ".join(f"{value} of those measured {name.partition(', ')[2]}" for name, value in share.items())
-    tried = ""
-    if calibration is not None and len(calibration):
-        n, right = calibration["n"], (calibration["held_pct"] * calibration["n"]).sum() / calibration["n"].sum()
-        tried = (
-            f"; of {n.sum()} campaigns measured on drives of known difference the interval held the truth in "
-            f"{right:.0f} %, and {calibration['wrong'].sum()} verdicts were wrong"
-        )
-    return (
-        f"Runs that repeat within {planned['cv_pct'].iloc[0]:.1f} % make {planned['cells'].iloc[0]} tests on two "
-        f"systems cost: {costs}; with {worst['runs']} runs that repeat within {worst['run_cv_pct']:.1f} %, under a "
-        f"drift of {drift_cv_pct:g} %, an interval that promises 95 % holds in {under}{tried}."
-    )
 
 
 def _capital(text: str) -> str:

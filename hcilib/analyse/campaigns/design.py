@@ -76,21 +76,25 @@ def noise(
     between_cv_pct: float | None = None,
     tau_s: float | None = None,
 ) -> pd.DataFrame:
-    """What a campaign says of its own noise, cell by cell.
+    """Return the noise of a campaign, cell by cell.
 
     Parameters
     ----------
-    series : per-second rates of the same runs (`read_series`); without them nothing separates seconds from runs
-    by : what makes a cell; run_id stands in it, because the runs of two campaigns differ by more than runs do
-    second_cv_pct, tau_s, between_cv_pct : declared, and used only where the campaign cannot say (no series; one run a
-        cell)
+    series : per-second rates of the same runs (`read_series`); without them the part of the seconds is unknown
+    by : columns that make a cell, run_id among them, as two campaigns differ by more than their runs do
+    second_cv_pct, tau_s, between_cv_pct : declared values, used where there is no series, or one run of a cell
 
     Returns
     -------
-    The by columns, rwmixread, n, runtime_s (median), cv_pct (of one run, on logs) with lo and hi (chi-square),
-    within_cv_pct (its part from the run's own seconds), between_cv_pct (the rest: sqrt(max(0, cv^2 - within^2))),
-    second_cv_pct (long-run spread of one second), tau_s (its autocorrelation time), basis (what was measured and what
-    declared), confidence, warnings. NaN: unknown. Raises ValueError as `summarize` does.
+    DataFrame
+        the by columns, rwmixread, n, runtime_s (median), cv_pct (of one run, on logs) with lo and hi (chi-square),
+        within_cv_pct (its part from the run's own seconds), between_cv_pct (the rest: sqrt(max(0, cv^2 - within^2))),
+        second_cv_pct (long-run spread of one second), tau_s (its autocorrelation time), runs_basis and seconds_basis
+        (``measured``, ``declared`` or ``unknown``), confidence, warnings; NaN where unknown
+
+    Raises
+    ------
+    ValueError : as `summarize`
     """
     by = as_list(by)
     cells = describe(results, metric, by)
@@ -113,8 +117,9 @@ def noise(
         second_cv_pct=100 * np.sqrt(second2),
         tau_s=seconds["_tau_s"].fillna(np.nan if tau_s is None else tau_s),
     )
-    table["basis"] = _basis(n > 1, seconds["_second2"].notna().to_numpy(), second2 == second2, between2 == between2)
     return table.assign(
+        runs_basis=_basis(n > 1, between2),
+        seconds_basis=_basis(seconds["_second2"].notna().to_numpy(), second2),
         confidence=CONFIDENCE,
         warnings=annotate(cells["notes"], (n < 2, Caveat("single-run-spread", "spread of runs not measured"))),
     )
@@ -272,11 +277,8 @@ def spread_interval(variance: ArrayLike, df: ArrayLike) -> dict[str, np.ndarray]
     }
 
 
-def _basis(runs: np.ndarray, seconds: np.ndarray, second: np.ndarray, between: np.ndarray) -> np.ndarray:
-    def said(what: str, measured: np.ndarray, known: np.ndarray) -> np.ndarray:
-        return np.select([measured, known], [f"{what} measured", f"{what} declared"], f"{what} unknown").astype(object)
-
-    return said("runs", runs, between) + ", " + said("seconds", seconds, second)
+def _basis(measured: np.ndarray, spread: np.ndarray) -> np.ndarray:
+    return np.select([measured, spread == spread], ["measured", "declared"], "unknown").astype(object)
 
 
 def _pooled(pct: pd.Series, weight: pd.Series, code: np.ndarray) -> pd.Series:

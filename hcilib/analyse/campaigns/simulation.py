@@ -34,20 +34,21 @@ def simulate_coverage(
     resamples: int = 1000,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """How often a nominal 95 % interval holds the truth, by method, without drift and under it, in the
-    designs that can be run: back to back, one system after the other in blocks, and side by side in pairs.
+    """Return how often a 95 % interval contains the truth, by method, with and without a drift of the testbed.
 
     Parameters
     ----------
-    run_cv_pct : spread of runs, lognormal; drift_cv_pct, drift_h : an Ornstein-Uhlenbeck level all runs share, its
-        spread and its time constant
+    run_cv_pct : spread of lognormal runs, in percent
+    drift_cv_pct, drift_h : spread, and time constant in hours, of an Ornstein-Uhlenbeck level that all runs share
+    runs : numbers of runs of a cell
     draws : campaigns; resamples : of the bootstrap
 
     Returns
     -------
-    situation, runs, method, n (campaigns), coverage, coverage_lo, coverage_hi (95 %, over
-    campaigns), half_width_pct (median), nominal, confidence, run_cv_pct (as given: the noise that
-    these numbers hold for).
+    DataFrame
+        situation (its label), order (``blocks``, ``back-to-back``, ``apart``: one system after the other in blocks,
+        ``pairs``: side by side), drift_cv_pct, runs, method, n (campaigns), coverage, coverage_lo, coverage_hi (95 %,
+        over campaigns), half_width_pct (median), nominal, confidence, run_cv_pct
     """
     rng = np.random.default_rng(seed)
     rows = []
@@ -62,7 +63,8 @@ def simulate_coverage(
             logs = run_cv_pct / 100 * rng.standard_normal(start_s.shape) + drift_levels(start_s, drift, drift_h, rng)
             for method, interval in _methods(rng, resamples, order == "pairs").items():
                 found = _covered(*interval(logs[:, 0], logs[:, 1]))
-                rows.append({"situation": situation, "runs": n, "method": method, **found})
+                place = {"situation": situation, "order": order, "drift_cv_pct": drift}
+                rows.append(place | {"runs": n, "method": method, **found})
     return pd.DataFrame(rows).assign(nominal=CONFIDENCE, confidence=CONFIDENCE, run_cv_pct=run_cv_pct)
 
 
