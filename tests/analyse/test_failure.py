@@ -404,13 +404,13 @@ def test_sentence_answer_figure_and_table_of_a_page_have_one_outage(name):
         [drawn] = (t.get_text() for t in ax.texts if t.get_gid() == "worst")
         own = costs[costs["failure"] == failure]
         if own["gap_s"].isna().all():
-            assert "less than 1 s without I/O" in drawn
+            assert "outage below 1 s" in drawn
             assert "for less than 1 s (3 runs)" in answer[failure]
             continue
         worst = own.loc[own["gap_s"].idxmax()]
         lengths = silences.merge(own[["events", "block", "fail_s"]]).query("to_s > fail_s").eval("to_s - from_s")
         assert worst["gap_s"] == lengths.max(), "the longest silence, whole"
-        assert f"worst run (block {worst['block']}): {worst['gap_s']:.3g} s without I/O" in drawn
+        assert f"worst run (block {worst['block']}): outage {worst['gap_s']:.3g} s" in drawn
         for text in (answer[failure], sentences[failure]):
             seconds = re.search(r"for ([\d.]+) s at worst \(median ([\d.]+) s", text)
             assert float(seconds[1]) == pytest.approx(worst["gap_s"], abs=0.051)

@@ -236,7 +236,7 @@ DRAWN: dict[str, list[Drawing]] = {
     ],
     "13_failure": [
         Drawing("IOPS", widths("silence"), above_zero(column("Outage (s)", "Failure"))),
-        Drawing("IOPS", widths("return"), above_zero(column("Back (s)", "Failure"))),
+        Drawing("IOPS", widths("return"), above_zero(column("Recovered after (s)", "Failure"))),
         Drawing("IOPS", levels("healthy"), per_failure("Healthy (IOPS)")),
         Drawing("IOPS", levels("degraded"), per_failure("Degraded (IOPS)")),
     ],
@@ -252,20 +252,20 @@ def _failures(page: Page) -> Iterator[Claim]:
     """Return the claims about the worst run of each failure."""
     counted = Free("no table counts them")
     costs = page.table("Failure", "Block", "Outage (s)")
-    for said in re.finditer(r"(\S+): worst run \(block (\d+)\)[^;]*", page.said):
+    for said in re.finditer(r"(\S+), worst run \(block (\d+)\):(?:[^.]|\.\d)*", page.said):
         runs = costs[(costs["Failure"] == said[1]) & (costs["Block"] == said[2])]
         for row in runs.to_dict("records"):
             outage = row["Outage (s)"].removeprefix("< ")
-            yield Claim("# s without I/O", outage, part=said.span())
+            yield Claim("outage (?:below )?# s", outage, part=said.span())
             yield Claim(
-                "all # outages # s",
+                "# outages, # s in all",
                 row.get("Outages", counted),
                 row["All outages (s)"],
                 part=said.span(),
             )
-            yield Claim("back # s after", row["Back (s)"], part=said.span())
-    yield Claim("median is # ms", Free("the figure alone has the latency of each second"))
-    yield Claim("one's # ms", Free("the figure alone has the latency of each second"))
+            yield Claim("recovered # s after", row["Recovered after (s)"], part=said.span())
+    drawn = Free("the figure alone has the latency of each second")
+    yield Claim("median latency # ms in the slowest second, # ms in", drawn, drawn)
 
 
 def _fits(page: Page) -> Iterator[Claim]:
@@ -288,7 +288,8 @@ def _sides(page: Page) -> Iterator[Claim]:
         known = len(numbers(rows["Ratio"]))
         tested = count(rows["Verdict"], "higher", "lower")
         sizes = (least(rows["Ratio"]), most(rows["Ratio"]), 1, above, known, tested)
-        said = rf"{re.escape(str(name))} #× to #×, above # in # of #, # shown"
+        ends = rf"{re.escape(str(name))}: #× to #×"
+        said = f"{ends}, above # in # of # tests?, significantly different in #"
         yield Claim(said, *sizes)
 
 
@@ -305,14 +306,15 @@ def _checks(page: Page) -> Iterator[Claim]:
 def _tails(page: Page) -> Iterator[Claim]:
     """Return the claims about a tail that is drawn, and listed as a ratio."""
     if re.match("Lowest [Pp]", page.said):
-        yield Claim("with # at iodepth", Free("the table has its ratio to the baseline's"))
+        yield Claim("with # ms at iodepth", Free("the table has its ratio to the baseline's"))
 
 
 def _steps(page: Page) -> Iterator[Claim]:
     """Return the claims about a plan's steps and their time."""
-    cost = page.table("Kind", "Steps", "Written (GiB)")
+    cost, tests = page.table("Kind", "Steps", "Written (GiB)"), page.table("Tests", "Runs", "VMs")
     unit = next(name for name in SECONDS if name in cost)
     yield Claim("# steps", whole(cost["Steps"]))
+    yield Claim("for # patterns?", tests["Pattern"].nunique())
     for name, seconds in SECONDS.items():
         time = through(lambda t, s=seconds: t * SECONDS[unit] / s, total(cost[unit]))
         yield Claim(f"# {name.lower()} of runtime", time)

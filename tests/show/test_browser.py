@@ -583,7 +583,7 @@ def test_a_mark_says_its_value_and_a_click_on_a_system_dims_the_others(chromium,
     assert figure.locator("svg text", has_text="4k random read").count()  # text, no paths
     mark = figure.locator("[data-tip^='StarWind RDMA']").first
     mark.hover(force=True)
-    assert re.search(r"StarWind RDMA\niodepth 8: [\d,.e+]+, one number", page.locator(".tip").inner_text())
+    assert re.search(r"StarWind RDMA\niodepth 8: [\d,.e+]+, untested", page.locator(".tip").inner_text())
     figure.get_by_role("button", name="Ceph").click()
     dim = figure.locator("[data-system]").evaluate_all(
         "groups => groups.map(g => [g.dataset.system, g.classList.contains('dim')])"

@@ -92,7 +92,7 @@ def test_without_failures_the_middle_run_at_the_highest_load_is_shown(histograms
 def test_where_none_were_kept_nothing_is_drawn():
     none = hci.latency_over_time(hci.read_histograms(["data/samples/lab-single", "data/published"]))
     assert none.empty
-    with pytest.raises(ValueError, match=r"no histograms were kept; ask for them by fio: \{log_hist_msec: 500\}"):
+    with pytest.raises(ValueError, match=r"no histograms were kept.*log_hist_msec: 500"):
         hci.plot_latency_over_time(none)
 
 

@@ -150,7 +150,7 @@ def test_where_nothing_is_known_a_page_says_so_once(tmp_path):
     assert result["ok"], result["error"]
     assert result["study"] == "yours"
     html = (index.parent / result["page"]).read_text()
-    assert html.count("Node CPU: no value given.") == 1
+    assert html.count("Node CPU: no values.") == 1
     assert "cpu.svg" not in html
 
 

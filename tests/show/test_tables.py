@@ -9,7 +9,7 @@ import pytest
 
 import hcilib as hci
 from hcilib.model.caveats import Caveat, Caveats
-from hcilib.show.tables.tables import number, table, unfolded
+from hcilib.show.tables.tables import LEAD, SINGLE, number, table, unfolded
 
 NAN = np.nan
 
@@ -125,12 +125,12 @@ def test_wide_has_a_column_per_system_and_says_what_is_missing():
 
 
 def test_a_summary_without_a_value_is_a_sentence_that_says_why():
-    assert repr(table(summary().head(0), wide="system")) == "IOPS: no value given."
+    assert repr(table(summary().head(0), wide="system")) == "IOPS: no values."
     p99 = summary().rename(columns=lambda name: name.replace("iops", "p99_ns"))
     lost = p99.assign(p99_ns=np.nan, warnings=[Caveats([Caveat("percentiles", "kept only averages")])] * 4)
     shown = table(lost)
-    assert repr(shown) == "p99 latency: no value given (kept only averages)."
-    assert shown._repr_html_() == '<p class="nothing">p99 latency: no value given (kept only averages).</p>'
+    assert repr(shown) == "p99 latency: no values (kept only averages)."
+    assert shown._repr_html_() == '<p class="nothing">p99 latency: no values (kept only averages).</p>'
     some = lost.assign(p99_ns=[1e6, *[np.nan] * 3], p99_ns_lo=np.nan, p99_ns_hi=np.nan)
     assert "missing" in repr(table(some))
 
@@ -162,7 +162,7 @@ def ranks(**best: list[bool]) -> pd.DataFrame:
 def test_ranks_mark_the_leader_of_each_row_and_nobody_where_two_are_tied():
     shown = table(summary(), wide="system", ranks=ranks(best=[True, False, False, False]))
     assert "10,000* [9,500, 10,500]" in repr(shown)
-    assert "* shown to be better than every other system; nobody is where one is missing." in shown.notes
+    assert LEAD in shown.notes
     assert [
         [text.split(" ")[0].endswith("*") for text in shown.cells[name]] for name in ("lab-single", "lab-mirror")
     ] == [
@@ -201,7 +201,7 @@ def test_single_means_have_no_interval_column_and_the_note_says_why():
     said = [Caveats([one.of("a"), one.of("b")]), Caveats([one]), Caveats([one, odd]), Caveats()]
     shown = table(summary().assign(iops_lo=NAN, iops_hi=NAN, n=1, warnings=said))
     assert "95 % interval" not in shown.cells
-    assert shown.notes == ("No interval: one run or one published mean each (n = 1).", "(1) odd")
+    assert shown.notes == (SINGLE, "(1) odd")
     assert [("(1)" in row) for row in shown.cells.iloc[:, -1]] == [False, False, True, False]
 
 
@@ -405,12 +405,12 @@ def test_each_check_has_its_unit():
 def test_a_system_that_did_not_come_back_has_no_missing_time():
     costs = pd.DataFrame({"healthy_iops": [9.0, 9.0], "degraded_iops": 5.0, "gap_s": 0.0, "back_s": NAN,
                           "heal_s": [20.0, NAN], "system": "a", "failure": "kill", "block": [1, 2]})  # fmt: skip
-    assert table(costs, "failure block back_s").cells["Back (s)"].tolist() == ["not back", "–"]
+    assert table(costs, "failure block back_s").cells["Recovered after (s)"].tolist() == ["not recovered", "–"]
 
 
 def test_ceilings_that_nobody_knows_are_a_sentence():
     rows = pd.DataFrame({"pattern": ["4k-randread"], "iops": [9.0], "ceiling_iops": [NAN], "pct_of_ceiling": [NAN]})
-    assert repr(table(rows)) == "Nothing here to check: what one drive can do is not known."
+    assert repr(table(rows)) == "Nothing to check, because the speed of one drive is not known."
 
 
 def test_how_many_runs_has_no_decimals_unless_it_is_a_mean():

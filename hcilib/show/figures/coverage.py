@@ -13,7 +13,7 @@ from hcilib.show.figures.style import INK, drawn, looks
 
 @drawn
 def plot_coverage(coverage: pd.DataFrame) -> Axes:
-    """How often each interval held the truth, a row per situation and number of runs, the promise as a line.
+    """Draw how often each interval contains the truth, a row per situation and number of runs.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ def plot_coverage(coverage: pd.DataFrame) -> Axes:
     for nominal in coverage["nominal"].unique():
         ax.axvline(nominal, color=INK, linestyle="--", linewidth=1, zorder=1, gid="nominal")
         ax.axvspan(nominal, 1.05, color="#00956B", alpha=0.1, linewidth=0, zorder=0, gid="as promised")
-        ax.text(nominal, 1.005, f"as promised: {100 * nominal:g} % or more →", transform=ax.get_xaxis_transform(),
+        ax.text(nominal, 1.005, f"nominal: {100 * nominal:g} % or more →", transform=ax.get_xaxis_transform(),
                 ha="right", va="bottom", fontsize=8.5, color="#00603F")  # fmt: skip
     for lane, (name, (colour, marker)) in enumerate(systems.items()):
         part = coverage[coverage["method"] == name]
@@ -38,7 +38,7 @@ def plot_coverage(coverage: pd.DataFrame) -> Axes:
     style.row_axis(ax, [f"{situation}, {n} runs" for situation, n in rows])
     ax.set_xlim(min(0.3, coverage["coverage_lo"].min()), 1.01)
     ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{100 * x:.0f} %"))
-    ax.set_xlabel("Intervals that hold the truth")
+    ax.set_xlabel("Intervals that contain the truth")
     style.legend(ax, [style.mark(*look, name) for name, look in systems.items()])
-    style.caption(ax, f"{coverage['n'].iloc[0]} simulated campaigns a row; dashed: what is promised.")
+    style.caption(ax, f"{coverage['n'].iloc[0]} simulated campaigns per row. Dashed: the nominal share.")
     return ax

@@ -19,10 +19,9 @@ PAPER = 11.5
 
 @drawn
 def plot_loads(table: pd.DataFrame) -> np.ndarray:
-    """A map for each search: numjobs down, iodepth across, IOPS as colour and number, the latency below it.
+    """Draw a map for each search: numjobs down, iodepth across, IOPS as colour and number, latency below.
 
-    The chosen load has a frame; × marks a load above the latency that it may cost. A load that was not
-    measured is empty: the search had no need of it.
+    A frame marks the chosen load, and × loads above the latency limit. Loads that the search skipped are empty.
 
     Parameters
     ----------
@@ -43,18 +42,17 @@ def plot_loads(table: pd.DataFrame) -> np.ndarray:
     _, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
     for ax in axes.flat[len(groups) :]:
         ax.set_visible(False)
-    said = []
+    findings: list[str] = []
     for ax, ((system, pattern, vms), own) in zip(axes.flat, groups, strict=False):
         name = system_label(system)
         _map(ax, own, metric)
         ax.set_title(f"{name}, {pattern_label(pattern)}, {vms:.0f} VM{'s' * (vms != 1)}")
-        said.append(f"{name}, {pattern}: {'; '.join(filter(None, own['why'].unique()))}")
-    style.say(axes.flat[0], ". ".join(said) + ".")
+        findings += [f"{name}, {pattern_label(pattern)}: {why}." for why in filter(None, own["why"].unique())]
+    style.say(axes.flat[0], " ".join(findings))
     below = METRICS[metric].axis
-    number = f"Number: IOPS, below it {below[0].lower()}{below[1:]}; framed: the load to choose;"
-    rest = "×: above the latency that a load may cost; empty: not measured."
-    how_many = style.runs_note(table, hollow=False, intervals=False)
-    style.caption(axes.flat[0], number, rest, how_many, style.source_of(table))
+    cells = f"Each cell shows IOPS and, below, {below[0].lower()}{below[1:]}. The frame marks the load to choose."
+    limit = "× marks loads above the latency limit. Empty cells were not measured."
+    style.caption(axes.flat[0], cells, limit, style.runs_note(table, marks=False), style.source_of(table))
     return axes
 
 

@@ -214,9 +214,9 @@ def intervals(g: Grid, table: pd.DataFrame, value: str, dodge: float = 0.0, valu
         _make_room(panel)
     fig = style.sheet(next(panels(g))[0])
     if {"p", "p_adjusted"} <= set(table) and (table["p_adjusted"] > table["p"]).any():
-        notes.append("Intervals are each test's own; verdicts are corrected for their number.")
-    runs = style.runs_note(table, intervals=table[ends[0]].notna().any())
-    fig.__dict__["hci_notes"] = [runs, "Open: no interval." if own else None, *dict.fromkeys(notes)]
+        notes.append("Intervals are per test. Verdicts are corrected for the number of tests.")
+    runs = style.runs_note(table)
+    fig.__dict__["hci_notes"] = [runs, "Open markers have no interval." if own else None, *dict.fromkeys(notes)]
     points = pd.concat(drawn, ignore_index=True) if drawn else pd.DataFrame()
     if len(points) and "metric" in table and table["metric"].nunique() > 1:
         points["name"] = points["panel"] + " " + points["name"]  # one range would mix units
@@ -418,11 +418,11 @@ def _gaps(panel: Panel, marks: Marks, dodge: float) -> str | None:
         return None
     if 2 * absent.sum() > len(loads):
         name = word(marks.entry.column, marks.entry.text) if marks.entry else "The line"
-        return f"{name} has a value at {(~absent).sum()} of {len(loads)}."
+        return f"{name} has values at {(~absent).sum()} of {len(loads)} loads."
     across = panel.ax.get_xaxis_transform() if panel.along == "y" else panel.ax.get_yaxis_transform()
     xy = (loads[absent], [0.02] * absent.sum())
     panel.ax.plot(*(xy if panel.along == "y" else xy[::-1]), "x", color=marks.colour, transform=across, gid="missing")
-    return "× no value."
+    return "Crosses: loads without a value."
 
 
 def _write(panel: Panel, at: np.ndarray, ends: np.ndarray, colour: str, what: Metric) -> None:
@@ -466,22 +466,24 @@ def _make_room(panel: Panel) -> None:
 
 
 def _finding(what: Metric, drawn: pd.DataFrame) -> str:
-    """What a figure shows, for those who do not see it."""
+    """The alternative text: the best of each panel, or the range of each name where no way is better."""
     if drawn.empty:
-        return f"{what.label}: no value given."
+        return f"{what.label}: no values."
     if not what.better:
-        said = []
-        for name, part in drawn.groupby("name", sort=False):
-            ends = f"{what.show(part['value'].min())} to {what.show(part['value'].max())}"
-            above = f", above 1 in {(part['value'] > 1).sum()} of {len(part)}" if what.name == "ratio" else ""
-            test = f", {part['shown'].sum()} shown by a test" if what.name == "ratio" else ""
-            said.append(f"{name} {ends}{above}{test}")
-        return f"{what.axis}: {'; '.join(said)}."
+        return " ".join(_range(what, str(name), part) for name, part in drawn.groupby("name", sort=False))
     groups = drawn.groupby("panel", sort=False)["value"]
     best = drawn.loc[groups.idxmin() if what.better == "lower" else groups.idxmax()]
-    said = []
+    first = f"{'Lowest' if what.better == 'lower' else 'Highest'} {noun(what)}"
+    findings = []
     for panel, name, at, value in best[["panel", "name", "at", "value"]].itertuples(index=False):
-        where = f"at {at}" if at and at != name else ""
-        said.append(" ".join(filter(None, (panel, name, "with", what.show(value), where))))
-    unit = f" ({what.unit})" if what.unit else ""
-    return f"{'Lowest' if what.better == 'lower' else 'Highest'} {noun(what)}{unit}: {'; '.join(said)}."
+        parts = [name, "with" * bool(name), value_of(what, value), f"at {at}" if at and at != name else ""]
+        findings.append(f"{first}{f' in {panel}' if panel else ''}: {' '.join(filter(None, parts))}.")
+    return " ".join(findings)
+
+
+def _range(what: Metric, name: str, part: pd.DataFrame) -> str:
+    ends = f"{what.axis}, {name}: {what.show(part['value'].min())} to {what.show(part['value'].max())}"
+    if what.name != "ratio":
+        return f"{ends}."
+    above = f"above 1 in {(part['value'] > 1).sum()} of {len(part)} test{'s' * (len(part) != 1)}"
+    return f"{ends}, {above}, significantly different in {part['shown'].sum()}."

@@ -145,10 +145,9 @@ def system_label(system: str) -> str:
 
 
 def tip(artist: Artist, ax: Axes, system: str, texts: Sequence[str] = ()) -> None:
-    """What an artist's marks say, in the order of its points, when somebody points at one; and whose it is, to be
-    dimmed.
+    """Set the tooltip of each mark of an artist, in the order of its points, and the system by which a page dims it.
 
-    Kept with the figure; the report's kernel writes it into the SVG (hcilib.show.report.export).
+    Both are kept with the figure, and the report's kernel writes them into the SVG (hcilib.show.report.export).
     """
     tips = sheet(ax).__dict__.setdefault("hci_tips", {})
     artist.set_gid(f"mark-{len(tips) + 1}")
@@ -156,7 +155,7 @@ def tip(artist: Artist, ax: Axes, system: str, texts: Sequence[str] = ()) -> Non
 
 
 def say(ax: Axes, finding: str) -> None:
-    """What a figure shows, for those who do not see it: its alternative text."""
+    """Set the alternative text of a figure: its finding, for readers who cannot see it."""
     sheet(ax).__dict__["hci_said"] = finding
 
 
@@ -197,20 +196,20 @@ def source_of(table: pd.DataFrame, source: str | None = None) -> str | None:
     return f"Source: {', '.join(names)}." if names else None
 
 
-def runs_note(table: pd.DataFrame, hollow: bool = True, intervals: bool = True) -> str | None:
-    """How many runs a mark stands for, and its interval, if the table has one and it is drawn; `hollow` where n = 1 is
-    drawn hollow."""
+def runs_note(table: pd.DataFrame, marks: bool = True) -> str | None:
+    """Return how many runs each mark has, and whether it has an interval. A figure without `marks` draws none."""
     if "n" not in table or table["n"].isna().all():
         return None
     n = table.loc[table["n"] > 0, "n"].astype(int)
     if n.empty or n.max() == 1:
-        return f"{'Open: o' if hollow else 'O'}ne run or published mean each (n = 1), no interval."
-    if not (intervals and table.filter(regex="(^|_)lo$").notna().any(axis=None)):
+        one = "one run or published value each, untested."
+        return f"Open markers: {one}" if marks else one.capitalize()
+    if not (marks and table.filter(regex="(^|_)lo$").notna().any(axis=None)):
         return f"{n.max()} runs each." if n.nunique() == 1 else f"{n.min()} to {n.max()} runs each."
     runs = f"{n[n > 1].min()}" if n[n > 1].nunique() == 1 else f"{n[n > 1].min()} to {n.max()}"
     percent = f"{100 * table['confidence'].max():.0f} % " if "confidence" in table else ""
-    single = f"{'Open' if hollow else 'No bar'}: n = 1, no interval." if n.min() == 1 else ""
-    return f"{runs} runs each, {percent}intervals. {single}".strip()
+    single = " Open markers: one run, untested." * int(n.min() == 1)
+    return f"{runs} runs each with {percent}intervals.{single}"
 
 
 def count(value: float) -> str:
@@ -368,7 +367,7 @@ def points(
 ) -> None:
     """Draw rows of centre, lo and hi as marks with their intervals along an axis, open where there is none.
 
-    A mark's tooltip has what is `told` of it and its numbers in this form.
+    A mark's tooltip has its text of `told` and its numbers in this form.
     """
     (colour, marker), (centre, lo, hi) = look, values.T
     show = form.format if isinstance(form, str) else form
@@ -377,7 +376,7 @@ def points(
     dot: dict[str, Any] = {"linestyle": "", "marker": marker}
     error: dict[str, Any] = {f"{along}err": [(centre - lo)[sure], (hi - centre)[sure]]}
     ax.errorbar(x[sure], y[sure], **error, fmt="none", ecolor=colour, zorder=3, **bars)
-    ends = [f" [{show(low)}, {show(high)}]" if low == low else ", one number" for low, high in zip(lo, hi, strict=True)]
+    ends = [f" [{show(low)}, {show(high)}]" if low == low else ", untested" for low, high in zip(lo, hi, strict=True)]
     for those, face, edge in ((sure, colour, 1.0), (~sure & ~np.isnan(centre), "white", 1.5)):
         [marks] = ax.plot(x[those], y[those], color=colour, mfc=face, mew=edge, zorder=4, **dot)
         tip(marks, ax, label, [f"{told[i]}: {show(centre[i])}{ends[i]}" for i in np.flatnonzero(those).tolist()])

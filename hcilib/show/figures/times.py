@@ -24,7 +24,7 @@ RUN = ("run", "step_id", *KEYS, *FACTORS)
 
 @drawn
 def plot_plan(frame: pd.DataFrame) -> Axes:
-    """A plan's steps along time, a row per pattern, coloured by kind, with the iodepth in its blocks.
+    """Draw a plan's steps along time, a row per pattern, coloured by kind, with the iodepth in its blocks.
 
     Parameters
     ----------
@@ -60,13 +60,14 @@ def plot_plan(frame: pd.DataFrame) -> Axes:
     plt.setp(ax.spines.values(), visible=False)
     there = {kind: colour for kind, colour in KINDS.items() if (frame["kind"] == kind).any()}
     style.legend(ax, [Patch(color=colour, label=kind) for kind, colour in there.items()])
-    hours = f"{len(frame)} steps, {whole / span:,.1f} {name} of runtime"
-    style.say(ax, f"{hours}: {', '.join(style.pattern_label(p) for p in rows)}.")
-    inside = "In the blocks: iodepth." if labelled else None
+    runtime = f"{len(frame)} step{'s' * (len(frame) != 1)} take {whole / span:,.1f} {name} of runtime"
+    measured = frame.loc[frame["kind"] == "measure", "pattern"].nunique()
+    style.say(ax, f"{runtime} for {measured} pattern{'s' * (measured != 1)}.")
+    inside = "Numbers in blocks: iodepth." if labelled else None
     writes = "bytes_written" in frame and frame["bytes_written"].sum()
-    wrote = "At the right: what the row writes." if writes else None
-    tick = "A tick is a step whose duration is known only when it ends." if (seconds == 0).any() else None
-    style.caption(ax, f"{hours}.", inside, wrote, tick)
+    wrote = "Numbers at the right: data written per row." if writes else None
+    tick = "A tick is a step of unknown duration." if (seconds == 0).any() else None
+    style.caption(ax, f"{runtime}.", inside, wrote, tick)
     return ax
 
 
@@ -91,16 +92,21 @@ def plot_failure(
     costs: pd.DataFrame,
     whole: pd.DataFrame | None = None,
 ) -> np.ndarray:
-    """One panel a system, pattern and failure: the rates of its runs, the worst named, what was done and the levels.
+    """Draw the runs of each system, pattern and failure in a panel: rates, the worst run, events and mean levels.
 
     Parameters
     ----------
     series : as ``aligned`` returns it: the run's keys, since_s, iops
-    costs : as ``failures`` returns it, whose rows say where the levels, the gap and the return are drawn
-    whole : as ``whole_shares`` returns it: below each panel, how whole the system said it was
+    costs : as ``failures`` returns it: levels, outages and recovery of each run
+    whole : as ``whole_shares`` returns it: the share of complete copies, drawn below each panel
 
-    Returns the panels' Axes in the order of `costs`. Raises ValueError for runs of one panel that vary in a factor, or
-    in what was done.
+    Returns
+    -------
+    ndarray : the panels' Axes in the order of `costs`
+
+    Raises
+    ------
+    ValueError : no row, or runs of one panel that differ in a factor or in the event
     """
     keys = [c for c in ("system", "pattern", "iodepth", "failure") if c in costs]
     groups = list(costs.groupby(keys, sort=False, dropna=False))
@@ -112,10 +118,10 @@ def plot_failure(
     _, grid = plt.subplots(len(heights), 1, figsize=(8.4, 0.9 + sum(heights)), layout="constrained", squeeze=False,
                            height_ratios=heights)  # fmt: skip
     panels = grid[:: 1 + strips, 0]
-    said = []
+    findings = []
     for n, (ax, (_, runs)) in enumerate(zip(panels, groups, strict=True)):
         worst = _panel(style.dress(ax), _of(series, runs), runs)
-        said.append(f"{ax.get_title(loc='left')}: {worst}")
+        findings.append(f"{ax.get_title(loc='left')}, {worst}.")
         if strips:
             _strip(style.dress(grid[2 * n + 1, 0]), _of(whole, runs), ax)
     grid[-1, 0].set_xlabel("Seconds since the failure")
@@ -123,14 +129,13 @@ def plot_failure(
     each = " to ".join(map(str, n_runs[:: max(1, len(n_runs) - 1)]))
     resolution = costs["resolution_s"].max() if "resolution_s" in costs else np.nan
     never = (costs["back_s"].isna() & costs["heal_s"].notna()).any()
-    style.say(grid[0, 0], "; ".join(said) + ".")
-    notes = [f"A thin line is a run ({each} each), the thick one the worst; bars are the mean levels of all runs."]
+    style.say(grid[0, 0], " ".join(findings))
+    notes = [f"Thin lines are runs ({each} each), the thick line is the worst. Bars are mean levels of all runs."]
     if (costs["gap_s"] > 0).any():
-        told = f", as far as samples of {resolution:g} s tell." if resolution == resolution else "."
-        notes += [f"Red: no I/O{told}"]
-    if (costs["back_s"] > 0).any() or never:
-        notes += [f"Amber: healed, and not yet back{'; to the end: never back' if never else ''}."]
-    notes += ["Below: how whole the system said it was (%), grey while something was missing."] * strips
+        notes += [f"Red: no I/O{f', sampled every {resolution:g} s' if resolution == resolution else ''}."]
+    notes += ["Amber: repaired, not yet recovered."] * bool((costs["back_s"] > 0).any() or never)
+    notes += ["Amber to the end: did not recover."] * bool(never)
+    notes += ["Below: complete copies (%) as the system reports them, grey while copies are missing."] * strips
     style.caption(grid[-1, 0], *notes, style.source_of(costs))
     return panels
 
@@ -140,7 +145,7 @@ def _of(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _strip(ax: Axes, whole: pd.DataFrame, above: Axes) -> None:
-    """Each run's own words: grey while anything is missing, a line where it told a share."""
+    """Draw the system's own report of each run: grey while copies are missing, a line where it gave a share."""
     runs = list(whole.groupby([c for c in RUN if c in whole], dropna=False))
     for _, run in runs:
         run = run.sort_values("since_s")
@@ -149,7 +154,7 @@ def _strip(ax: Axes, whole: pd.DataFrame, above: Axes) -> None:
             ax.axvspan(at, end, color=QUIET, alpha=0.35 / len(runs), linewidth=0, gid="missing")
         told = run.dropna(subset=["whole_pct"]).query("since_s >= 0")
         ax.plot(told["since_s"], told["whole_pct"], color=INK, linewidth=1.0, alpha=0.7, gid="whole")
-    ax.set(xlim=above.get_xlim(), ylim=(-5, 105), ylabel="whole (%)")
+    ax.set(xlim=above.get_xlim(), ylim=(-5, 105), ylabel="complete (%)")
 
 
 def _refuse_unlike(costs: pd.DataFrame, keys: list[str]) -> None:
@@ -158,12 +163,12 @@ def _refuse_unlike(costs: pd.DataFrame, keys: list[str]) -> None:
         if (costs.groupby(keys, dropna=False)[name].nunique(dropna=False) > 1).any():
             seen = ", ".join(str(v) or "none" for v in pd.unique(costs[name]))
             raise ValueError(
-                f"plot_failure: the runs of a panel vary in {name}: {seen}; filter the table to one of each"
+                f"plot_failure: the runs of a panel vary in {name}: {seen}. Filter the table to one of each."
             )
 
 
 def _worst(runs: pd.DataFrame) -> int:
-    """The place of the run with the longest outage, then of the one that came back last, then kept least."""
+    """Return the place of the run with the longest outage, then the latest recovery, then the lowest level."""
     order = runs.reset_index(drop=True).assign(
         still=runs["gap_s"].fillna(0).to_numpy(),
         back=runs["back_s"].fillna(np.inf).where(runs["heal_s"].notna(), 0.0).to_numpy(),
@@ -172,7 +177,7 @@ def _worst(runs: pd.DataFrame) -> int:
 
 
 def _panel(ax: Axes, series: pd.DataFrame, runs: pd.DataFrame) -> str:
-    """One failure's runs; returns what its worst one was."""
+    """Draw one failure's runs; return the worst of them in words."""
     first, worst = runs.iloc[0], runs.iloc[_worst(runs)]
     system = first.get("system", "")
     colour = style.looks([system])[system][0]
@@ -198,8 +203,8 @@ def _panel(ax: Axes, series: pd.DataFrame, runs: pd.DataFrame) -> str:
     _bar(ax, start, 0.0, runs["healthy_iops"].mean(), "healthy")
     _bar(ax, float((runs["degraded_from_s"] - runs["fail_s"]).mean()), heal if heal == heal else end,
          runs["degraded_iops"].mean(), "degraded")  # fmt: skip
-    said = _said_of(worst, len(runs))
-    style.aside(ax, 0, 1, said, (0, 5), ax.transAxes, va="bottom", fontsize=8.5, fontweight="bold", gid="worst",
+    text = _worst_words(worst, len(runs))
+    style.aside(ax, 0, 1, text, (0, 5), ax.transAxes, va="bottom", fontsize=8.5, fontweight="bold", gid="worst",
                 color=style.darker(colour, 0.45))  # fmt: skip
     ax.set(xlim=(start, end + 1), ylabel="IOPS")
     ax.set_ylim(0, 1.22 * max(float(series["iops"].max()), 1.0))
@@ -211,21 +216,21 @@ def _panel(ax: Axes, series: pd.DataFrame, runs: pd.DataFrame) -> str:
         share.set_ylabel("% of healthy")
     where = f", {style.pattern_label(first['pattern'])} at iodepth {first['iodepth']}" if "pattern" in runs else ""
     ax.set_title(f"{style.system_label(system)}{where}: {first['failure']}", loc="left", pad=20)
-    return said
+    return text
 
 
-def _said_of(worst: pd.Series, runs: int) -> str:
+def _worst_words(worst: pd.Series, runs: int) -> str:
     which = f" (block {worst['block']:g})" if "block" in worst and runs > 1 else ""
     gap_s, unseen_s = worst["gap_s"], 2 * worst.get("resolution_s", np.nan)
-    still = f"{gap_s:.3g} s" if gap_s > 0 else f"less than {unseen_s:g} s" if unseen_s > 0 else "no second"
-    every = f" (all {worst['gaps']:g} outages {worst['gap_sum_s']:.3g} s)" if worst.get("gaps", 0) > 1 else ""
-    back = f", back {worst['back_s']:.3g} s after it was healed" if worst["back_s"] > 0 else ""
-    never = ", never back" if worst["heal_s"] == worst["heal_s"] and worst["back_s"] != worst["back_s"] else ""
-    return f"worst run{which}: {still} without I/O{every}{back}{never}"
+    outage = f"outage {gap_s:.3g} s" if gap_s > 0 else f"outage below {unseen_s:g} s" if unseen_s > 0 else "no outage"
+    every = f" ({worst['gaps']:g} outages, {worst['gap_sum_s']:.3g} s in all)" if worst.get("gaps", 0) > 1 else ""
+    back = f", recovered {worst['back_s']:.3g} s after the repair" if worst["back_s"] > 0 else ""
+    never = ", did not recover" if worst["heal_s"] == worst["heal_s"] and worst["back_s"] != worst["back_s"] else ""
+    return f"{'worst' if runs > 1 else 'one'} run{which}: {outage}{every}{back}{never}"
 
 
 def _returns(ax: Axes, runs: pd.DataFrame, end: float) -> None:
-    """The way back of every run, lightly, so that what they share is darker; to the end where it never came back."""
+    """Draw the recovery of every run, so that common seconds are darker; to the end where there was none."""
     for run in runs[runs["heal_s"].notna() & ~(runs["back_s"] <= 0)].itertuples():
         healed = run.heal_s - run.fail_s
         until, what = (end, "not-back") if run.back_s != run.back_s else (healed + run.back_s, "return")
@@ -254,42 +259,51 @@ def plot_latency_over_time(
     table: pd.DataFrame,
     costs: pd.DataFrame | None = None,
 ) -> np.ndarray:
-    """One panel a pattern, of the middle run at its highest load; with `costs` one a failure, of its worst run.
+    """Draw the latency of each second: a panel a pattern, or with `costs` a panel a failure.
 
-    The line is each second's median; a second without I/O is red.
+    A pattern is drawn by the middle run at its highest load, a failure by its worst run. The line is each second's
+    median. Seconds without I/O are red.
 
     Parameters
     ----------
     table : as ``latency_over_time`` returns it; made with `costs` where they are given
-    costs : as ``failures`` returns it: its worst run is the one that ``plot_failure`` names
+    costs : as ``failures`` returns it; the worst run is that of ``plot_failure``
 
-    Returns the panels' Axes. Raises ValueError where the table has no row, so no histograms were kept.
+    Returns
+    -------
+    ndarray : the panels' Axes
+
+    Raises
+    ------
+    ValueError : the table has no row, because no histograms were kept
     """
     if table.empty:
-        raise ValueError("plot_latency_over_time: no histograms were kept; ask for them by fio: {log_hist_msec: 500}")
+        raise ValueError(
+            "plot_latency_over_time: no histograms were kept. Set fio: {log_hist_msec: 500} and measure again."
+        )
     shown = _highest_loads(table) if costs is None else _worst_runs(table, costs)
     _, grid = plt.subplots(len(shown), 1, figsize=(8.4, 0.9 + 2.4 * len(shown)), layout="constrained", squeeze=False)
     most = max(run["count"].max() for run, _ in shown)
     least_ns, most_ns = (f([f(run[edge]) for run, _ in shown]) for f, edge in ((min, "lat_lo_ns"), (max, "lat_hi_ns")))
-    said = []
+    findings = []
     for ax, (run, cost) in zip(grid[:, 0], shown, strict=True):
-        said.append(_columns(style.dress(ax), run, cost, most))
+        findings.append(_columns(style.dress(ax), run, cost, most))
         style.log_axis(ax.yaxis, "ms", least_ns / 1e6, most_ns / 1e6)
         ax.set_ylabel("Latency (ms)")
     grid[-1, 0].set_xlabel("Second of the run" if costs is None else "Seconds since the failure")
-    style.say(grid[0, 0], "; ".join(said) + ".")
+    style.say(grid[0, 0], " ".join(findings))
     style.caption(
         grid[-1, 0],
-        f"The stronger the blue, the more I/Os of that second took that long (at most {count(most)}); the "
-        "line is their median.",
-        "Red: a second without I/O. fio's clat, without the submission; the last interval of a run is not logged.",
+        f"Darker blue: more I/Os of that second took that long (at most {count(most)}). Line: their median.",
+        "Red: seconds without I/O. Latency is fio's clat, without submission.",
+        "The last interval of a run is not logged.",
         style.source_of(table),
     )
     return grid[:, 0]
 
 
 def _highest_loads(table: pd.DataFrame) -> list[tuple[pd.DataFrame, None]]:
-    """Of each system's patterns the run that did the middle number of I/Os at the most that was outstanding."""
+    """Return, of each system and pattern, the run with the middle number of I/Os at its highest load."""
     shown = []
     for _, own in table.groupby([c for c in ("system", "pattern") if c in table], sort=False):
         load = own["numjobs"] * own["iodepth"] * own["vms"]
@@ -315,7 +329,7 @@ def _ms(value: float) -> str:
 
 
 def _columns(ax: Axes, run: pd.DataFrame, cost: pd.Series | None, most: float) -> str:
-    """One run's seconds; returns what it was and its slowest second."""
+    """Draw one run's seconds; return its name and its slowest second in words."""
     seconds, first = run.columns[run.columns.isin(["t_s", "since_s"])][0], run.iloc[0]
     edges = np.unique(np.concatenate([run["lat_lo_ns"], run["lat_hi_ns"]]).round(6))
     edges = edges[np.append(True, np.diff(np.log10(edges)) > 1e-6)] / 1e6
@@ -333,7 +347,7 @@ def _columns(ax: Axes, run: pd.DataFrame, cost: pd.Series | None, most: float) -
     name = style.system_label(first.get("system", ""))
     style.tip(line, ax, name, [f"{t:.3g} s: median {_ms(ms)}" for t, ms in zip(along, medians, strict=False)])
     ax.set_xlim(along[0], along[-1])
-    slowest = f"the slowest second's median is {_ms(medians.max())}, the middle one's {_ms(medians.median())}"
+    slowest = f"median latency {_ms(medians.max())} in the slowest second, {_ms(medians.median())} in the middle one."
     load = f"{style.pattern_label(first['pattern'])} at iodepth {first['iodepth']}"
     if cost is None:
         ax.set_title(f"{name}, {load}", loc="left")

@@ -53,7 +53,7 @@ WORDS = {
     "rwmixread": "rwmixread (%)",
     "off_pct": "Off by (%)",
     "difference_pct": "True difference (%)",
-    "held_pct": "Intervals that held it (%)",
+    "held_pct": "Intervals that contain it (%)",
     "pct_of_ceiling": "Share of the ceiling (%)",
     "leave_one_out": "Leave-one-out",
     "pct_of_arithmetic": "Share of the arithmetic ceiling (%)",
@@ -62,7 +62,8 @@ WORDS = {
     "gap_s": "Outage (s)",
     "gaps": "Outages",
     "gap_sum_s": "All outages (s)",
-    "heal_gap_s": "Outage after the heal (s)",
+    "heal_gap_s": "Outage after the repair (s)",
+    "back_s": "Recovered after (s)",
     "within_cv_pct": "CV within runs (%)",
     "between_cv_pct": "CV between runs (%)",
     "second_cv_pct": "CV of one second (%)",
@@ -70,7 +71,7 @@ WORDS = {
     "rest_cv_pct": "CV of the rest (%)",
     "rmse_pct": "RMS error (%)",
     "per_vm": "Per VM (IOPS)",
-    "due_p999_ns": "p99.9 that the stall makes (ms)",
+    "due_p999_ns": "Expected p99.9 (ms)",
     "ios": "I/Os",
     "ddir": "Direction",
     "owner": "VM on the owner",
@@ -80,7 +81,7 @@ WORDS = {
 DERIVED = ("p", "p_adjusted", "tost_p", "tost_p_adjusted", "df", "cv_pct")
 OF_ROUNDED = ("iops_per_usable_tib", *SHARES)
 MISSING, NOTHING = "missing", "–"
-"""What was to be measured and is not there; and what was not: words that nobody gave, and what cannot be worked out."""
+"""A value that should have been measured, and one that was never expected: an absent word, an undefined ratio."""
 SIZES = {
     "usable_tib": ("usable_gib", 1024),
     "usable_tb": ("usable_gb", 1000),
@@ -97,7 +98,7 @@ WORKED_OUT = re.compile(
     r"|(ceiling|harmonic|arithmetic|drives|network|cpu)_iops"
     r"|price|years|rack_units|watts|yearly_price|\w+_per_(price|yearly_price|rack_unit|watt)"
 )
-"""Columns that are made of others, or said by somebody: nothing was lost where they have no value."""
+"""Columns that are computed from others or declared: an empty cell is no lost measurement."""
 UNITS = (
     ("_bytes_per_s", "MiB/s", 2.0**20),
     ("_bytes", "GiB", 2.0**30),
@@ -177,8 +178,7 @@ def texts(values: pd.Series, column: str, metric: str | None) -> list[str]:
 
 
 def _absent(values: pd.Series) -> str:
-    """What stands where a column has no value: of measured numbers another word than of what was set, told or worked
-    out."""
+    """Return the text of an empty cell: `MISSING` for measurements, else `NOTHING`."""
     told = values.name in FACTORS or WORKED_OUT.fullmatch(str(values.name))
     measured = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
     return MISSING if measured and (values.name in METRICS or not told) else NOTHING

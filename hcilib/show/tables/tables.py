@@ -47,7 +47,8 @@ FOLDED = re.compile(
     r"(.*?\n</tbody>\n</table>)</details>",
     re.S,
 )
-LEAD = "* shown to be better than every other system; nobody is where one is missing."
+LEAD = "* Significantly better than every other system. A row with a missing system has no leader."
+SINGLE = "One run or published value each (n = 1), so there are no intervals."
 
 
 @dataclass(frozen=True)
@@ -127,10 +128,10 @@ def table(
     """Show a frame for reading: units in the header, thousands separators, intervals beside their values.
 
     Every column is shown, in the frame's order. The unit and the digits follow from a column's
-    name, and a column that the library does not know is shown as it is. ``iops_lo`` and
-    ``iops_hi`` become one column right of ``iops``. Twelve rows are in sight; a click shows the
-    others. ``warnings`` become footnotes, each written
-    once and numbered where it first appears. ``confidence`` is in the heading of the intervals.
+    name. Unknown columns are shown unchanged. ``iops_lo`` and ``iops_hi`` become one column right
+    of ``iops``. Twelve rows are in sight; a click shows the others. ``warnings`` become footnotes,
+    each written once and numbered where it first appears. ``confidence`` is in the heading of the
+    intervals.
 
     Parameters
     ----------
@@ -160,7 +161,7 @@ def table(
     Linstor/DRBD TCP 1m-read       4             30,200 1
        StarWind RDMA 1m-read       4             31,700 1
         StarWind TCP 1m-read       4             21,700 1
-    No interval: one run or one published mean each (n = 1).
+    One run or published value each (n = 1), so there are no intervals.
     """  # noqa: E501
     given, frame = frame, with_units(frame)
     chosen = columns.split() if isinstance(columns, str) else columns
@@ -183,7 +184,7 @@ def table(
         numeric |= {str(known_labels().get(v, v)) for v in frame[wide]}
         caption = ": ".join(filter(None, [header(value, metric), caption]))
     if single:
-        notes = ("No interval: one run or one published mean each (n = 1).", *notes)
+        notes = (SINGLE, *notes)
     if best.any():
         notes = (LEAD, *notes)
     apart = "sentence" in frame and not wide and "sentence" not in shown_columns
@@ -200,11 +201,11 @@ def _own_metric(frame: pd.DataFrame) -> str | None:
 
 
 def _nothing(frame: pd.DataFrame) -> str:
-    """What is said of a table in which nothing is known: a metric that nobody gave, working sets that nobody stated."""
+    """The sentence in place of a table without a value: a metric or a working set that no source gives."""
     told = list(warnings_of(frame)) if "warnings" in frame else []
     lost = "".join(dict.fromkeys(f" {said.text}." for row in told for said in row if said.code == LEFT_OUT))
     if {"ceiling_iops", "pct_of_ceiling"} <= set(frame.columns) and len(frame) and frame["ceiling_iops"].isna().all():
-        return f"Nothing here to check: what one drive can do is not known.{lost}"
+        return f"Nothing to check, because the speed of one drive is not known.{lost}"
     if "alike" in frame and len(frame) and frame["alike"].isna().all() and frame["note"].nunique() == 1:
         systems = ", ".join(str(known_labels().get(name, name)) for name in dict.fromkeys(frame["system"]))
         return f"{str(frame['note'].iat[0]).capitalize()} ({systems}).{lost}"
@@ -212,7 +213,7 @@ def _nothing(frame: pd.DataFrame) -> str:
     if not given or not {"cv_pct", "unstable"} <= set(frame.columns) or frame[given].notna().any(axis=None):
         return ""
     why = dict.fromkeys(said.text for row in told for said in row if said.code == PERCENTILES)
-    return f"{metric_of(given[0]).label}: no value given{f' ({next(iter(why))})' if why else ''}.{lost}"
+    return f"{metric_of(given[0]).label}: no values{f' ({next(iter(why))})' if why else ''}.{lost}"
 
 
 def _single(frame: pd.DataFrame) -> bool:
@@ -260,16 +261,18 @@ def _texts(
 
 
 def _nothing_lost(shown: list[str], values: pd.Series, frame: pd.DataFrame) -> list[str]:
-    """Where a curve's verdict is that nothing crosses, or that no crossing is claimed, no value of it got lost; nor
-    where a healed system was not seen to come back; an outage that was not seen is shorter than the logs resolve."""
+    """Replace "missing" where no value was lost: curves that do not cross, a system that did not recover.
+
+    An outage that no sample shows is below the resolution of the logs.
+    """
     if values.name == "back_s" and "heal_s" in frame:
         never = values.isna() & frame["heal_s"].notna()
-        return ["not back" if gone else text for gone, text in zip(never, shown, strict=True)]
+        return ["not recovered" if gone else text for gone, text in zip(never, shown, strict=True)]
     if values.name in OUTAGES and "resolution_s" in frame:
         unseen = (values.isna() | values.eq(0)) & frame["resolution_s"].notna()
         least = 2 * frame["resolution_s"]
         shown = [f"< {s:g}" if no else text for no, s, text in zip(unseen, least, shown, strict=True)]
-        return ["not back" if never else text for never, text in zip(values.eq(np.inf), shown, strict=True)]
+        return ["not recovered" if never else text for never, text in zip(values.eq(np.inf), shown, strict=True)]
     if "verdict" not in frame:
         return shown
     none = (values.isna() & frame["verdict"].isin(NOT_THERE)).to_numpy()
@@ -296,8 +299,7 @@ def _leads(frame: pd.DataFrame, ranks: pd.DataFrame) -> list[bool]:
 def _footnotes(
     frame: pd.DataFrame, shown: pd.DataFrame, single: bool, brief: bool
 ) -> tuple[tuple[str, ...], pd.DataFrame]:
-    """What is warned of, each said once and numbered by first appearance; a row's interval, or last cell, carries its
-    marks."""
+    """Number each warning by first appearance, and mark the interval, or the last cell, of its rows."""
     if "warnings" not in frame or shown.empty:
         return (), shown
     found = list(warnings_of(frame))
