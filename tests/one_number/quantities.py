@@ -23,6 +23,7 @@ import pandas as pd
 from hcilib.model.metrics import CHECKS, pattern_words
 from hcilib.model.schemes import parse_scheme
 from hcilib.say.audit import LAWS
+from hcilib.say.method import DESIGNS
 from tests.one_number.claims import (
     NUMBER,
     QUOTED,
@@ -179,14 +180,17 @@ def _01(page: Page) -> Iterator[Claim]:
     unit = next(name for name in SECONDS if name in cost)
     seconds, gib = total(cost[unit]), total(cost["Written (GiB)"])
     checks = page.table("Host", "Check")
-    yield Claim("all # checks on # hosts", len(checks), checks["Host"].nunique())
-    yield Claim("# tests in # steps", whole(tests["Tests"]), whole(cost["Steps"]))
-    yield Claim("take # hours", through(lambda s: s * SECONDS[unit] / 3600, seconds))
-    yield Claim("take # minutes", through(lambda s: s * SECONDS[unit] / 60, seconds))
+    yield Claim("# checks? on # hosts?", len(checks), checks["Host"].nunique())
+    yield Claim("# tests? takes? ", whole(tests["Tests"]))
+    for name, size in SECONDS.items():
+        scaled = through(lambda s, size=size: s * SECONDS[unit] / size, seconds)
+        yield Claim(f"takes? # {name.lower()}", scaled)
     yield Claim("on # VMs", most(tests["VMs"]))
-    yield Claim("write # TiB", through(lambda g: g / 1024, gib))
-    yield Claim("write # GiB", gib)
-    yield Claim("# warnings?:", len(page.table("About", "Warning", "Detail")))
+    yield Claim("writes? # TiB", through(lambda g: g / 1024, gib))
+    yield Claim("writes? # GiB", gib)
+    for detail in page.table("About", "Warning", "Detail")["Detail"]:
+        parts = re.split(NUMBER, detail)
+        yield Claim("#".join(map(re.escape, parts)), *[QUOTED] * (len(parts) - 1))
 
 
 SECONDS = {"Hours": 3600, "Minutes": 60, "Seconds": 1}
@@ -424,84 +428,64 @@ def _10(page: Page) -> Iterator[Claim]:
 def _11(page: Page) -> Iterator[Claim]:
     planned = page.table("Protocol", "Cells", "Half width (%)", "Assured (%)")
     noise = planned["CV (%)"].iloc[0]
-    yield Claim("repeat within # % make # tests", noise, planned["Cells"].iloc[0])
+    yield Claim("for # tests? and runs that vary by # %", planned["Cells"].iloc[0], noise)
     for row in planned.to_dict("records"):
-        yield Claim(f"{row['Protocol']} # h for ±# %", row["Hours"], row["Half width (%)"])
+        listed = (row["Hours"], row["Half width (%)"])
+        yield Claim(rf"# h for ±# % \({row['Protocol']}\)", *listed)
     coverage = page.table("Situation", "Runs", "Method", "Coverage")
-    design = coverage["Situation"].str.contains("pairs").map({True: "paired", False: "Welch"})
-    fits = [
-        method.startswith(word) for method, word in zip(coverage["Method"], design, strict=True)
-    ]
-    drift = coverage[fits].query("Situation.str.startswith('drift')")
+    pairs = coverage["Situation"].str.contains("pairs")
+    own = pairs.map({True: "paired t on logs", False: "Welch t on logs"})
+    drift = coverage[coverage["Method"].eq(own) & coverage["Situation"].ne("no drift")]
     runs = drift.loc[drift["Coverage"].map(middle).idxmin(), "Runs"]
     spread = page.params["run_cv_pct"] or noise
-    yield Claim("with # runs that repeat within # %", runs, spread)
+    yield Claim("Simulated runs vary by # %", spread)
     yield Claim("under a drift of # %", page.params["drift_cv_pct"])
-    yield Claim("promises # %", 95)
+    yield Claim("With # of them, # % intervals", runs, 95)
     for row in drift[drift["Runs"] == runs].to_dict("records"):
-        words = re.escape(row["Situation"].partition(", ")[2])
-        yield Claim(f"# % of those measured {words}", through(lambda c: 100 * c, row["Coverage"]))
-    tried = page.table("True difference (%)", "n", "Wrong", "Intervals that held it (%)")
+        share = through(lambda c: 100 * c, row["Coverage"])
+        order = next(order for order, word in ORDERS.items() if word in row["Situation"])
+        yield Claim(f"# % of {DESIGNS[order]}", share)
+    tried = page.table("True difference (%)", "n", "Wrong", "Intervals that contain it (%)")
     n, wrong = whole(tried["n"]), whole(tried["Wrong"])
-    shares = tried["Intervals that held it (%)"]
+    shares = tried["Intervals that contain it (%)"]
     held = [round(int(of) * middle(pct) / 100) for of, pct in zip(tried["n"], shares, strict=True)]
-    share = 100 * sum(held) / n if n else 0
-    yield Claim("of # campaigns", n)
-    yield Claim("held the truth in # %, and # verdicts were wrong", share, wrong)
+    yield Claim("# of # intervals? contained", sum(held), n)
+    yield Claim("# verdicts? w", wrong)
+
+
+ORDERS = {"back-to-back": "back to back", "apart": "blocks", "pairs": "pairs"}
+"""Orders of runs, and a word of their situation."""
 
 
 def _12(page: Page) -> Iterator[Claim]:
     tables = [t for t in page.tables if {"Pattern", "k", "Ratio", "Verdict"} <= set(t)]
-    found, alone = tables[0], tables[-1]
-    at = page.said.find("Against ")
-    parts = ((0, at % (len(page.said) + 1)), (at % (len(page.said) + 1), len(page.said)))
-    for table, part in zip((found, alone), parts, strict=True):
-        for verdict, word in (("regression", "worse"), ("improvement", "better")):
-            own = table[table["Verdict"] == verdict]
-            sizes = [off_pct(cell) for cell in own["Ratio"]]
-            by = r"(?: \(by #(?: to #)? %\))?"
-            yield Claim(
-                f"{word} in #(?: of # tests?)?{by}",
-                len(own),
-                len(table),
-                least(sizes),
-                most(sizes),
-                part=part,
-            )
-        same = count(table["Verdict"], "no change seen")
-        yield Claim("no change seen in #(?: of # tests?)?", same, len(table), part=part)
-    noise, times = (
-        page.table("Campaigns", "CV (%)", "From runs (%)"),
-        page.table("Run", "Began", "Ended"),
-    )
-    widest = noise.loc[noise["CV (%)"].map(middle).idxmax()]
-    k = found["k"].max()
-    yield Claim("against # earlier campaigns", [k, widest["Campaigns"]])
-    yield Claim("lie # % apart", widest["CV (%)"])
-    yield Claim(r"\(# % interval # to # %\)", 95, *ends(widest["95 % interval"]))
-    chances = page.table("Loss (%)", "k", "Chance (%)").to_dict("records")
-    chance = {(row["k"], middle(row["Loss (%)"])): row["Chance (%)"] for row in chances}
-    yield Claim("# of them show a loss", k)
-    for own in re.finditer(r"\b(\d+) of them show [^.]*\.", page.said):
-        for loss in re.finditer(rf"({NUMBER}) % in ({NUMBER}) %", own[0]):
-            place = (own.start() + loss.start(), own.start() + loss.end())
-            listed = chance.get((own[1], float(loss[1])), "in no row of the chances to see a loss")
-            yield Claim("# % in # %", loss[1], listed, part=place)
-    yield Claim("# of them show # % in", "12", "1")
+    found, noise = tables[0], page.table("Campaigns", "CV (%)", "From runs (%)")
+    k, ratios = found["k"].max(), found["Ratio"].map(middle)
+    for side, word in ((ratios < 1, "fewer"), (ratios > 1, "more")):
+        changed = found[side & found["Verdict"].isin(["regression", "improvement"])]
+        sizes = [off_pct(cell) for cell in changed["Ratio"]]
+        reach = rf"# (?:to # )?% {word} IOPS"
+        yield Claim(reach, least(sizes), most(sizes))
+        yield Claim(
+            rf"{word} IOPS than # earlier campaigns? in # of #", k, len(changed), len(found)
+        )
+    same = count(found["Verdict"], "no change seen")
+    yield Claim("In #, no change", same)
+    yield Claim("seen in # of # tests? against # earlier", same, len(found), k)
+    yield Claim("# cannot be compared", count(found["Verdict"], "missing"))
+    widest = noise.loc[noise["CV (%)"].map(middle).idxmax()] if len(noise) else {"CV (%)": ""}
+    spread = r"vary by # % \(# % interval # to # %\)"
+    yield Claim(spread, widest["CV (%)"], 95, *ends(widest.get("95 % interval", "")))
+    yield Claim("At # %, a loss", widest["CV (%)"])
+    for row in page.table("Loss (%)", "k", "Chance (%)").query("k == @k").to_dict("records"):
+        yield Claim(rf"a loss of {row['Loss (%)']} % is found in (?:over )?# %", row["Chance (%)"])
+    yield Claim("a loss of # %", Free("the row of the table by which the chance is known"))
     yield Claim("margin of # %", 100 * page.params["margin"])
-    for line, part in lines(page):
-        for date in re.finditer(r"\d{4}-\d\d-\d\d [\d:]+ UTC", line):
-            known = "listed" if date[0] in set(times["Began"]) else "a beginning in no table"
-            yield Claim(
-                "#-",
-                Free("listed") if known == "listed" else known,
-                part=(part[0] + date.start(), part[0] + date.end()),
-            )
 
 
 def _13(page: Page) -> Iterator[Claim]:
     summary = page.table("System", "Failure", "Quantity", "Median", "Worst")
-    costs = page.table("System", "Failure", "Block", "Outage (s)", "Back (s)")
+    costs = page.table("System", "Failure", "Block", "Outage (s)", "Recovered after (s)")
     stamped = page.table("Events", "Integrity")
     by_failure = summary.groupby(["System", "Failure"], sort=False)
     doubts = [_longer(rows.set_index("Quantity")) for _, rows in by_failure]
@@ -529,7 +513,7 @@ QUANTITIES = {
     "all outages of a run": ("All outages (s)", "add up to"),
     "longest I/O": ("", "longest I/O took"),
     "dip after the heal": ("Dip (%)", "the worst second had"),
-    "healthy rate back after": ("Back (s)", "Recovery(?: to # % of normal)? took"),
+    "healthy rate back after": ("Recovered after (s)", "Recovery(?: to # % of normal)? took"),
     "copies whole after": ("Whole (s)", "copies were complete"),
 }
 """Quantity as the summary calls it -> column of the runs, words before the number in a sentence."""
@@ -541,7 +525,7 @@ def _one_failure(
     """Return the claims about one failure, from the summary and from its runs."""
     rounds, level = len(runs), 100 * (1 - page.params["tolerance"])
     yield Claim(r"# runs?\)", rounds, part=part)
-    never = count(runs["Back (s)"], "not back")
+    never = count(runs["Recovered after (s)"], "not recovered")
     yield Claim("unfinished in (?:all )?#(?: of #)? runs?", never, rounds, part=part)
     yield Claim("Recovery to # % of normal was", level, part=part)
     for row in own.reset_index().to_dict("records"):
