@@ -1,11 +1,11 @@
-"""The console script ``hci``: few verbs, each a call of a public function.
+"""Command line of hcilib. Each verb calls a public function.
 
-hci recognise DIR [--names PATTERN] [--system NAME] [--all]     what lies there, and what is missing
-hci report [PARAMS ...] [--out DIR]                             scenarios to a site
-hci watch RUN_DIR                                               a campaign's progress
-hci stop RUN_DIR                                                a campaign ended as by Ctrl-C, from any terminal
-hci discover VM ... --nodes NODE ... [-o FILE]                  a testbed file from what hosts say they are
-hci fleet up NODE ... --template VM [--count N] [-o FILE]       load generators made for it; hci fleet down NAME
+hci recognise DIR [--names PATTERN] [--system NAME] [--all]     list files of results and missing metadata
+hci report [PARAMS ...] [--out DIR]                             build a site of scenarios
+hci watch RUN_DIR                                               show a campaign's progress
+hci stop RUN_DIR                                                end a campaign from any terminal, as Ctrl-C does
+hci discover VM ... --nodes NODE ... [-o FILE]                  write a testbed file of existing hosts
+hci fleet up NODE ... --template VM [--count N] [-o FILE]       clone load generators; hci fleet down NAME removes them
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import yaml
 import hcilib as hci
 
 SHOWN = 40
-"""More files than these are shown as kinds."""
+"""Longer lists of files are grouped by kind."""
 RUNS, FLEETS = Path("data/runs"), Path("data/fleets")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb; 0 where it did what was asked, 1 where it says why not (of stop: see `hcilib.StopError`)."""
+    """Run one verb; return 0 on success, 1 on failure with its reason on stderr (for stop see `hcilib.StopError`)."""
     given = list(sys.argv[1:] if argv is None else argv)
     if given[:1] == ["report"]:  # it has arguments of its own
         from hcilib.show.report.report import main as report
@@ -47,76 +47,84 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    """Each verb's arguments are called as the parameters of what does it."""
+    """Return the parser. Arguments of a verb have the names of its function's parameters."""
     asked = argparse.ArgumentParser("hci", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = asked.add_subparsers(dest="verb", required=True)
-    verbs.add_parser("report", help="scenarios to a site: hci report --help")
-    recognise = verbs.add_parser("recognise", help="what lies in a folder of results, file by file")
+    verbs.add_parser("report", help="build a site of scenarios: hci report --help")
+    recognise = verbs.add_parser("recognise", help="list the files in a folder of results")
     recognise.add_argument("path", nargs="+", help="a folder, a file or a glob of results of any tool")
-    recognise.add_argument("--names", help='what their names say, e.g. "{system}_{pattern}_qd{iodepth}_r{rep}.json"')
-    recognise.add_argument("--system", help="the system of all of them")
-    recognise.add_argument("--all", dest="every", action="store_true", help=f"every file, also of more than {SHOWN}")
+    recognise.add_argument("--names", help='metadata in file names, e.g. "{system}_{pattern}_qd{iodepth}_r{rep}.json"')
+    recognise.add_argument("--system", help="the system of all files")
+    recognise.add_argument("--all", dest="every", action="store_true", help=f"list every file, even more than {SHOWN}")
     recognise.add_argument("--params", type=Path, help="write these arguments as a scenario of notebooks/00_files")
     recognise.set_defaults(do=_recognise)
-    watch = verbs.add_parser("watch", help="the progress of a campaign, live, from its journal")
+    watch = verbs.add_parser("watch", help="show the progress of a campaign, live")
     watch.add_argument("run_dir")
     watch.set_defaults(do=lambda run_dir: hci.watch(run_dir))
     stop = verbs.add_parser(
         "stop",
-        help="end a campaign from any terminal; exit 0 stopped, 1 it cannot be, 3 nothing runs there, 4 elsewhere",
+        help="end a campaign from any terminal; exit 0: stopped, 1: failed, 3: nothing runs there, 4: runs elsewhere",
     )
     stop.add_argument("run_dir")
     stop.set_defaults(do=lambda run_dir: print(hci.stop(run_dir)))
-    discover = verbs.add_parser("discover", help="a testbed file to review, from what hosts say they are; read-only")
+    discover = verbs.add_parser("discover", help="write a testbed file for review; hosts are only read")
     discover.add_argument("hosts", nargs="+", metavar="VM", help="load generators: [name=][user@]address[:port]")
-    discover.add_argument("--nodes", nargs="+", default=[], metavar="NODE", help="the hypervisors they run on")
-    discover.add_argument("--platform", help="ask this one of the nodes: libvirt, proxmox, kubevirt or hyperv")
+    discover.add_argument(
+        "--nodes", nargs="+", default=[], metavar="NODE", help="their hypervisors"
+    )
+    discover.add_argument("--platform", help="the nodes' platform: libvirt, proxmox, kubevirt or hyperv")
     discover.add_argument(
         "--system", dest="systems", action="append", type=_system, metavar="NAME=SERIALS",
-        help='of several on the testbed: which disks are its own, e.g. ceph="*-ceph"; once for each',
+        help='disks of one of several systems, e.g. ceph="*-ceph"; repeat for each',
     )  # fmt: skip
     discover.add_argument(
         "--runs", type=Path, default=RUNS, metavar="DIR",
-        help="folder of run directories: a disk that holds what one of them left is ours (default: %(default)s)",
+        help="folder of run directories, to recognise disks that they wrote (default: %(default)s)",
     )  # fmt: skip
     discover.set_defaults(do=_discover)
-    fleet = verbs.add_parser("fleet", help="load generators cloned from a template, and removed again")
+    fleet = verbs.add_parser("fleet", help="clone load generators from a template, and remove them")
     ways = fleet.add_subparsers(dest="verb", required=True)
-    up = ways.add_parser("up", help="clone a template onto the nodes; with -o discover what was made")
+    up = ways.add_parser("up", help="clone a template onto the nodes; -o also writes the testbed file")
     up.add_argument("nodes", nargs="+", metavar="NODE", help="hypervisors: [name=][user@]address[:port]")
-    up.add_argument("--template", required=True, help="a VM that is shut off, with the QEMU guest agent and your key")
-    up.add_argument("--count", type=int, default=6, help="VMs (default: %(default)s)")
-    up.add_argument("--name", default="bench", help="of the fleet: its VMs are NAME-1 ... (default: %(default)s)")
+    up.add_argument("--template", required=True, help="a stopped VM with the QEMU guest agent and your key")
+    up.add_argument("--count", type=int, default=6, help="number of VMs (default: %(default)s)")
+    up.add_argument("--name", default="bench", help="name of the fleet; its VMs are NAME-1, ... (default: %(default)s)")
     up.add_argument("--platform", default="libvirt", help="libvirt or proxmox (default: %(default)s)")
-    up.add_argument("--disks", type=int, default=1, help="data disks a VM (default: %(default)s)")
+    up.add_argument("--disks", type=int, default=1, help="data disks per VM (default: %(default)s)")
     up.add_argument(
-        "--disk", dest="disk_bytes", default="100 GiB", metavar="SIZE", help="of each data disk (default: %(default)s)"
+        "--disk",
+        dest="disk_bytes",
+        default="100 GiB",
+        metavar="SIZE",
+        help="size of a data disk (default: %(default)s)",
     )
     up.add_argument(
         "--pool", nargs="+", default=[], metavar="POOL",
-        help="where data disks lie: libvirt pools, storages of Proxmox; several are systems to be compared",
+        help="libvirt pools or Proxmox storages of the data disks; several are systems to compare",
     )  # fmt: skip
     up.add_argument("--user", help="the account on the clones")
     up.add_argument(
         "--network", dest="networks", action="append", default=[], metavar="NETWORK",
-        help="that the clones' addresses may be on, e.g. 10.1.0.0/16, where their node has no address on it itself",
+        help="network of the clones' addresses, e.g. 10.1.0.0/16, where their node has no address on it",
     )  # fmt: skip
     up.set_defaults(do=_fleet_up)
-    down = ways.add_parser("down", help="remove the VMs that fleet up made, and no other")
+    down = ways.add_parser("down", help="remove the VMs that fleet up made")
     down.add_argument("name")
     down.add_argument(
         "--unasked", nargs="+", default=[], metavar="VM",
-        help="remove these although they cannot be asked whether a campaign runs on them",
+        help="remove these even if they do not answer whether a campaign runs on them",
     )  # fmt: skip
     down.set_defaults(do=_fleet_down)
     for verb in (discover, up):
-        verb.add_argument("-o", "--out", type=Path, help="the testbed's file; one that is there stays, and is compared")
+        verb.add_argument("-o", "--out", type=Path, help="the testbed file; an existing one is kept and compared")
         verb.add_argument(
-            "--known-hosts", default="~/.ssh/known_hosts", help="every host's key; nothing is added to it"
+            "--known-hosts", default="~/.ssh/known_hosts", help="file with the key of every host; never changed"
         )
-        verb.add_argument("--key", help="a private key; the agent's and ~/.ssh/config's unless given")
+        verb.add_argument("--key", help="a private key (default: the agent's and those of ~/.ssh/config)")
     for verb in (up, down):
-        verb.add_argument("--records", type=Path, default=FLEETS, help="folder of the record (default: %(default)s)")
+        verb.add_argument(
+            "--records", type=Path, default=FLEETS, help="folder of fleet records (default: %(default)s)"
+        )
     return asked
 
 
@@ -134,27 +142,27 @@ def _recognise(path: list[str], names: str | None, system: str | None, every: bo
     results = files[files["what"] == "result"]
     usable = results[results["skipped"] == ""]
     runs = usable["run"].nunique()
-    print(f"\n{len(files)} files, {len(results)} results, {len(results) - len(usable)} of them left out; {runs} runs.")
+    skipped = len(results) - len(usable)
+    print(f"\nFiles: {len(files)}. Results: {len(results)}, {skipped} of them skipped. Runs: {runs}.")
     if missing := sorted({word for words in usable["missing"] for word in words.split(", ") if word}):
-        said = "--names tells what their names say, --system what was measured."
-        print(f"Not said by the files: {', '.join(missing)}. {said}")
+        print(f"Missing metadata: {', '.join(missing)}. Give --names for file names, --system for the system.")
     if params and not runs:
-        print(f"{params} is not written, as no run can be read yet; what stands above says why of each file.")
+        print(f"{params} was not written, because no run can be read. The list above gives the reason for each file.")
     elif params:
         _write_down(params, {"path": place, "names": names, "system": system})
-        print(f"Written down; hci report {params} compares, audits and draws them.")
+        print(f"{params} was written. Next: hci report {params}")
 
 
 def _write_down(file: Path, params: dict[str, object]) -> None:
-    """A scenario of 00_files; one that is there already stays."""
+    """Write a scenario of 00_files; an existing file is kept."""
     if not file.name.startswith("00_files.") or file.suffix != ".yaml":
-        raise ValueError(f"{file}: a scenario of this notebook is called 00_files.<case>.yaml")
+        raise ValueError(f"{file}: expected a file name 00_files.<case>.yaml")
     if not file.parent.is_dir():
-        raise ValueError(f"{file}: there is no folder {file.parent}. Make it, or choose another for --params.")
+        raise ValueError(f"{file}: folder {file.parent} does not exist. Create it, or give another --params.")
     if file.exists():
-        raise ValueError(f"{file} is there already and stays as it is: edit it, remove it, or choose another name")
+        raise ValueError(f"{file} exists and was not changed. Edit it, remove it, or give another name.")
     with file.open("x", encoding="utf-8") as out:
-        out.write("# What do the files that are there already say?\n")
+        out.write("# Results of existing files\n")
         yaml.safe_dump(params, out, sort_keys=False, allow_unicode=True)
 
 
@@ -168,20 +176,20 @@ def _discover(out: Path | None, systems: Iterable[tuple[str, list[str]]] | None,
     if found.written:
         proposed = int(found.disks["proposed"].sum())
         files = "".join(f", {path}" for path in (*found.systems, *found.scenarios))
-        print(f"{out}{files}: written, with {proposed} of {len(found.disks)} disks.")
-        none = f"No disk may be written: what stands above and in {out} says why of each. Then run this again."
-        print(f"Review them, then plan: hci report {next(iter(found.scenarios))}" if proposed else none)
+        print(f"Written: {out}{files}. {proposed} of {len(found.disks)} disks may be overwritten.")
+        none = f"No disk may be overwritten. The reasons are above and in {out}. Resolve them and run this again."
+        print(f"Review the files. Next: hci report {next(iter(found.scenarios))}" if proposed else none)
     if found.diff:
-        print(f"What is there already stays as it is. What was found now differs:\n{found.diff}", end="")
+        print(f"Existing files were kept. They differ from the hosts:\n{found.diff}", end="")
     elif not found.written:
-        print(f"{out} is there already and says the same.")
+        print(f"{out} exists and is up to date.")
 
 
 def _fleet_up(out: Path | None, **asked: Any) -> None:
     made = hci.fleet_up(**asked)
     for vm in made.itertuples():
         print(f"{vm.vm} on {vm.node}, {vm.address}, {vm.fio}: {vm.serials}")
-    print(f"hci fleet down {asked['name']} removes them.")
+    print(f"To remove them: hci fleet down {asked['name']}")
     if out:
         account = f"{asked['user']}@" if asked["user"] else ""
         hosts = [f"{vm.vm}={account}{vm.address}" for vm in made.itertuples()]
@@ -189,7 +197,7 @@ def _fleet_up(out: Path | None, **asked: Any) -> None:
         same["known_hosts"] = made.attrs["known_hosts"]
         _discover(out, made.attrs["systems"].items(), hosts=hosts, runs=RUNS, **same)
     else:
-        print(f"Their host keys: --known-hosts {made.attrs['known_hosts']}")
+        print(f"Their host keys are in {made.attrs['known_hosts']} (--known-hosts).")
 
 
 def _fleet_down(name: str, records: Path, unasked: list[str]) -> None:
@@ -197,7 +205,7 @@ def _fleet_down(name: str, records: Path, unasked: list[str]) -> None:
     for vm in gone.itertuples():
         print(f"{vm.vm} on {vm.node}: {vm.detail}")
     if not gone["removed"].all():
-        raise RuntimeError(f"{name}: what could not be removed stays in the record. Each line above says why.")
+        raise RuntimeError(f"{name}: VMs that could not be removed stay in the record. The reasons are above.")
 
 
 if __name__ == "__main__":

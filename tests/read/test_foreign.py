@@ -907,22 +907,22 @@ def test_recognise_on_the_command_line(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     assert main(["recognise", "data/samples/loose-files"]) == 0
     said = capsys.readouterr().out
-    assert "13 files, 12 results, 0 of them left out; 12 runs." in said
-    assert "Not said by the files: repeat, system." in said
+    assert "Files: 13. Results: 12, 0 of them skipped. Runs: 12." in said
+    assert "Missing metadata: repeat, system." in said
     params = tmp_path / "00_files.mine.yaml"
     assert main(["recognise", "data/samples/loose-files", "--names", NAMES, "--params", str(params)]) == 0
-    assert "Not said" not in capsys.readouterr().out
+    assert "Missing metadata" not in capsys.readouterr().out
     [scenario] = find_scenarios(params, ROOT / "notebooks")
     assert scenario.params == {"path": "data/samples/loose-files", "names": NAMES, "system": None}
     assert main(["recognise", "data/nosuch"]) == 1
     assert "no such file or folder" in capsys.readouterr().err
     assert main(["recognise", "data/samples/loose-files", "--params", str(params)]) == 1  # what is there stays
-    assert "is there already and stays as it is" in capsys.readouterr().err
+    assert "exists and was not changed" in capsys.readouterr().err
     wrong = tmp_path / "00_files.wrong.yaml"
     assert (
         main(["recognise", "data/samples/loose-files", "--names", "{system}-{rep}.json", "--params", str(wrong)]) == 0
     )
-    assert f"{wrong} is not written, as no run can be read yet" in capsys.readouterr().out
+    assert f"{wrong} was not written" in capsys.readouterr().out
     assert not wrong.exists()
 
 
