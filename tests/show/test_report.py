@@ -320,11 +320,11 @@ def test_the_command_prints_answers_then_the_index_and_exits_by_success(
         "04_compare.one: Beta delivers 42 % more IOPS & less.",
         "out/index.html",
     ]
-    others = "not in this index, from earlier runs with the same --out: 05_bad.one, 06_dead.one\n"
+    others = "(05_bad.one, 06_dead.one).\n"
     assert said.err.endswith(others), "their pages stay, and the index is this run's"
     assert "05_bad" not in site[0].read_text()
     assert main(["params/04_compare.one.yaml", "--out", str(tmp_path / "alone")]) == 0
-    assert "not in this index" not in capsys.readouterr().err
+    assert "Not in the index" not in capsys.readouterr().err
     failed = json.loads(json.dumps(site[1]))
     monkeypatch.setattr(report_module, "build", lambda *_: (site[0], failed))
     assert main(["params"]) == 1
@@ -359,7 +359,7 @@ def test_a_page_whose_campaign_failed_says_that_and_why_and_shows_nothing_else(m
     found = {r["name"]: r for r in results}
     assert [r["ok"] for r in results] == [False, False, True]
     said = found["10_audit.bed"]["error"]
-    assert said.startswith("nothing to show: 04_compare.bed, which measures it, failed: cell [")
+    assert said.startswith("No data: the campaign of 04_compare.bed failed: cell [")
     assert said.endswith("RuntimeError: this machine serves 9 IOPS, the drives would let 2,048 through")
     page = (measured / "out" / found["10_audit.bed"]["page"]).read_text()
     assert "this machine serves 9 IOPS" in page

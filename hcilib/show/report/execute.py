@@ -27,11 +27,11 @@ import yaml
 from hcilib.model.places import ROOT
 from hcilib.show.report.scenarios import (
     Scenario,
-    clause,
     names_used,
     parameters_of,
     strings_in,
     systems_of,
+    title_of,
 )
 from hcilib.show.report.studies import CHAPTER, QUESTIONS, Story, find_studies, study_of
 
@@ -172,10 +172,9 @@ def everything(sources: str, data: list[dict[str, Any]]) -> str:
 def describe(
     scenario: Scenario, notebook: nbformat.NotebookNode, error: str, root: Path | None = None
 ) -> dict[str, Any]:
-    """What the index says of a scenario: its question (H1), its answer and its facts (outputs of the cells tagged so),
-    its study.
+    """Return the index entry of a scenario: question (H1), answer and facts (outputs of the tagged cells), study.
 
-    The title is the study and the first statement of the answer.
+    The title is the study and the first sentence of the answer.
     """
     heads = (re.search(r"^# +(.+)$", c.source, re.M) for c in notebook.cells if c.cell_type == "markdown")
     question = next((h[1].strip() for h in heads if h), scenario.name)
@@ -185,7 +184,7 @@ def describe(
     return {
         "study": key, "line": Story(key, study, []).provenance, "systems": systems_of(scenario.params),
         "facts": _told(notebook, "facts"), "said": said,
-        "title": f"{study.short}: {clause(answer)}" if answer and not error else "",
+        "title": f"{study.short}: {title_of(answer)}" if answer and not error else "",
         "format": FORMAT, "name": scenario.name, "ok": not error, "error": error, "question": question,
         "answer": answer, "notebook": scenario.notebook.name, "params_file": scenario.params_path.name,
         "params": _without_consent(scenario),
@@ -193,7 +192,7 @@ def describe(
 
 
 def _told(notebook: nbformat.NotebookNode, tag: str) -> list[str]:
-    """What the cells of a tag print, a sentence a line."""
+    """Return the lines that the cells with a tag print."""
     cells = [c for c in notebook.cells if tag in c.metadata.get("tags", [])]
     outputs = [output for cell in cells for output in cell.get("outputs", [])]
     if tag == "answer":

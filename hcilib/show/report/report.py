@@ -1,4 +1,4 @@
-"""Every scenario to one browsable site: validate, execute what has changed, write the index, say what failed."""
+"""Build one browsable site of all scenarios: validate, execute the changed ones, write the index, report failures."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from hcilib.show.report.scenarios import SOURCES, Scenario, ScenarioError, find_
 from hcilib.show.report.studies import find_studies, stories
 
 LOOK_S, ENDING_S = 2.0, 20.0
-"""How often is said what is done, and how long a campaign has to end in order after Ctrl-C: fio, a setting put back."""
+"""Seconds between updates of the progress bar, and for a campaign to end in order after Ctrl-C."""
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 LIMIT_S = 120
@@ -54,11 +54,11 @@ class ReportError(RuntimeError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C, once what ran has ended; the message says what is kept and what to do."""
+    """Ctrl-C. Running campaigns have ended. The message lists finished work and how to continue."""
 
 
 class PaperError(RuntimeError):
-    """No browser to print with, or it printed nothing."""
+    """There is no browser to print with, or it failed."""
 
 
 def report(
@@ -68,7 +68,7 @@ def report(
     root: str | Path = ".",
     engine: Engine = None,
 ) -> Path:
-    """Execute the scenarios of `params` and write an HTML site; what has not changed is not executed again.
+    """Execute the scenarios of `params` and write an HTML site. Unchanged scenarios are not executed again.
 
     Parameters
     ----------
@@ -92,12 +92,12 @@ def report(
     index, results = build(params, out, workers, root, engine)
     if failed := [r for r in results if not r["ok"]]:
         lines = "\n".join(f"  {r['name']}: {r['error']}" for r in failed)
-        raise ReportError(f"{len(failed)} of {len(results)} scenarios failed; {index} shows them:\n{lines}", index)
+        raise ReportError(f"{len(failed)} of {len(results)} scenarios failed. {index} shows them:\n{lines}", index)
     return index
 
 
 def build(params, out, workers: int, root, engine: Engine = None) -> tuple[Path, list[dict[str, Any]]]:
-    """The site and every scenario's result, failed ones included."""
+    """Write the site; return its index and the result of every scenario, failed ones included."""
     from hcilib.show.report.site import write_index, write_method
 
     root, out = Path(root).resolve(), Path(out).resolve()
@@ -125,13 +125,13 @@ def build(params, out, workers: int, root, engine: Engine = None) -> tuple[Path,
 
 @contextmanager
 def _naming_folder(out: Path) -> Iterator[None]:
-    """A site that cannot be written is one sentence, with its folder."""
+    """Report a site that cannot be written in one sentence that names its folder."""
     try:
         yield
     except OSError as error:
-        said = (error.strerror or str(error)).lower()
-        what = "Free some space there, or give another folder as --out; pages that are done are kept"
-        raise ReportError(f"{out}: the site cannot be written ({said}). {what}.") from None
+        reason = (error.strerror or str(error)).lower()
+        remedy = "Free some space there, or give another folder as --out. Finished pages are kept."
+        raise ReportError(f"{out}: the site cannot be written ({reason}). {remedy}") from None
 
 
 def papers(results: list[dict[str, Any]], out: Path, root: Path = Path(".")) -> list[Path]:
@@ -144,7 +144,7 @@ def papers(results: list[dict[str, Any]], out: Path, root: Path = Path(".")) -> 
     browser = next((path for name in BROWSERS if (path := shutil.which(name))), None)
     if browser is None:
         raise PaperError(
-            f"no browser to print with: looked for {', '.join(BROWSERS)}; on Debian: apt-get install chromium"
+            f"No browser to print with. Looked for {', '.join(BROWSERS)}. On Debian: apt-get install chromium"
         )
     written = {out / story.path: out / f"{story.key}.pdf" for story in stories(results, root.resolve())}
     for page, paper in written.items():
@@ -159,19 +159,18 @@ def printed(browser: str, sheet: Path, paper: Path) -> None:
     how = ["--headless", *root, "--disable-gpu", "--no-pdf-header-footer", f"--print-to-pdf={paper}"]
     done = subprocess.run([browser, *how, sheet.as_uri()], capture_output=True, text=True, timeout=LIMIT_S)
     if done.returncode or not paper.is_file():
-        said = done.stderr.strip().splitlines() or ["nothing said"]
-        raise PaperError(f"{browser} could not print {sheet.name}: {said[-1]}")
+        reason = done.stderr.strip().splitlines() or ["no error message"]
+        raise PaperError(f"{browser} could not print {sheet.name}: {reason[-1]}")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """``python -m hcilib.show.report params/*.yaml --out out/report``; prints a sentence a scenario, then the index
-    page."""
+    """Build a site from the command line; print the answer of each scenario, then the index page."""
     parser = argparse.ArgumentParser(prog="python -m hcilib.show.report", description=__doc__)
     parser.add_argument("params", nargs="*", default=["params"], help="params files or folders (default: params)")
     parser.add_argument("--out", default="out/report", help="folder of the site (default: %(default)s)")
     parser.add_argument("--workers", type=int, default=2, help="notebooks at the same time (default: %(default)s)")
-    parser.add_argument("--headline", help="a scenario whose sentence is printed last, alone")
-    parser.add_argument("--pdf", action="store_true", help="beside it one PDF a study, printed by chromium")
+    parser.add_argument("--headline", help="scenario whose answer is printed last")
+    parser.add_argument("--pdf", action="store_true", help="also write one PDF per study, printed by chromium")
     given = parser.parse_args(arguments)
     try:
         index, results = build(given.params, given.out, given.workers, ".")
@@ -188,18 +187,17 @@ def main(arguments: list[str] | None = None) -> int:
         if name != given.headline:
             print(f"{name}: {line}")
     if earlier := _pages_of_others(index.parent, results):
-        print(f"not in this index, from earlier runs with the same --out: {', '.join(earlier)}", file=sys.stderr)
+        print(f"Not in the index: pages of earlier runs with the same --out ({', '.join(earlier)}).", file=sys.stderr)
     print(os.path.relpath(index))
     if given.headline:
-        print(lines.get(given.headline, f"{given.headline}: not among the scenarios"))
+        print(lines.get(given.headline, f"{given.headline} is not among the scenarios."))
     return 0 if all(r["ok"] for r in results) else 1
 
 
 def _pages_of_others(out: Path, results: list[dict[str, Any]]) -> list[str]:
-    """Scenarios whose page lies in the site's folder and that this run was not given.
+    """Return scenarios with a page in the site's folder that are not in this run.
 
-    They are told and not indexed: what they rest on may have changed, or be gone, and a page in the index says that it
-    has not.
+    They are named and not indexed, because their data may have changed.
     """
     there = {page.parent.name for page in out.glob("*/*.html") if page.stem == page.parent.name}
     return sorted(there - {r["name"] for r in results})
@@ -208,16 +206,16 @@ def _pages_of_others(out: Path, results: list[dict[str, Any]]) -> list[str]:
 def _line(result: dict[str, Any]) -> str:
     if not result["ok"]:
         return f"FAILED: {result['error']}"
-    return result["answer"] or "no cell tagged 'answer' said a sentence"
+    return result["answer"] or "No answer: no cell tagged 'answer' printed one."
 
 
 def _execute_all(
     todo: list[Scenario], root: Path, out: Path, workers: int, revision: str, engine: Engine = None
 ) -> dict[str, dict[str, Any]]:
-    """Execute in parallel processes; those that measure first, alone: two at once would measure each other.
+    """Execute in parallel processes. Scenarios that measure run first, one at a time, so as not to disturb each other.
 
-    A worker that is killed takes its pool along: what it left undone runs once more, each scenario in a pool of its
-    own, so that only the culprit fails.
+    A killed worker ends its pool. Its unfinished scenarios run once more, each in a pool of its own, so that only the
+    culprit fails.
     """
     live, replayed = [s for s in todo if s.params.get("testbed")], [s for s in todo if not s.params.get("testbed")]
     with tqdm(total=len(todo), desc="notebooks", unit="notebook", disable=not todo) as bar:
@@ -243,13 +241,13 @@ def _execute_all(
 def _without_data(
     replayed: Iterable[Scenario], live: Iterable[Scenario], done: Mapping[str, dict[str, Any]]
 ) -> Iterator[tuple[Scenario, str]]:
-    """Scenarios that show what a campaign measured which failed, and one sentence that says so and why."""
+    """Yield scenarios whose campaign failed, each with the reason in one sentence."""
     failed = {s.params.get("run_dir"): done[s.name] for s in live if s.name in done and not done[s.name]["ok"]}
     for scenario in replayed:
         given = [scenario.params.get(name) or [] for name in SOURCES]
         named = [path for paths in given for path in ([paths] if isinstance(paths, str) else paths)]
         for result in (failed[path] for path in named if isinstance(path, str) and path in failed):
-            yield scenario, f"nothing to show: {result['name']}, which measures it, failed: {result['error']}"
+            yield scenario, f"No data: the campaign of {result['name']} failed: {result['error']}"
             break
 
 
@@ -287,7 +285,7 @@ def _pool(
 
 
 def _ended(futures: Mapping[Future, Scenario], workers: int, bar: tqdm, root: Path) -> Iterator[Future]:
-    """Each as it ends; meanwhile the bar says what is being done."""
+    """Yield each as it ends; the bar shows the running ones."""
     left = set(futures)
     while left:
         ended, left = wait(left, timeout=LOOK_S, return_when=FIRST_COMPLETED)
@@ -297,13 +295,13 @@ def _ended(futures: Mapping[Future, Scenario], workers: int, bar: tqdm, root: Pa
 
 
 def _now(scenario: Scenario, root: Path) -> str:
-    """What a scenario is at, by its campaign's journal."""
+    """Return the progress of a scenario from its campaign's journal."""
     now = _progress(scenario, root)
     return f"{scenario.name}, {now['done']} of {now['steps']} steps" if now.get("running") else scenario.name
 
 
 def _progress(scenario: Scenario, root: Path) -> dict[str, Any]:
-    """Of the campaign that a scenario measures, as a notebook asks for it; empty where none has begun."""
+    """Return the progress of the campaign that a scenario measures, empty where none has begun."""
     import hcilib as hci
 
     run_dir = scenario.params.get("run_dir")
@@ -314,7 +312,7 @@ def _progress(scenario: Scenario, root: Path) -> dict[str, Any]:
 
 
 def _interrupt(workers: Iterable[BaseProcess], measured: Iterable[Scenario], root: Path) -> None:
-    """Interrupt the workers' kernels, and wait until no campaign of theirs is at work any more."""
+    """Interrupt the workers' kernels, and wait until none of their campaigns runs."""
     for worker in workers:
         if worker.pid:
             os.kill(worker.pid, signal.SIGINT)
@@ -324,22 +322,23 @@ def _interrupt(workers: Iterable[BaseProcess], measured: Iterable[Scenario], roo
 
 
 def _kept(scenarios: Iterable[Scenario], root: Path, out: Path) -> str:
-    """After Ctrl-C: what stays, and what to do."""
+    """Return the message after Ctrl-C: finished work, and how to continue."""
     import hcilib as hci
 
     shared = shared_digest(root)
     whole = {s.name for s in scenarios if unchanged(s, root, out, shared)}
-    said, anew = [f"{len(whole)} of {len(list(scenarios))} notebooks are done and kept"], ""
+    text = f"Interrupted. {len(whole)} of {len(list(scenarios))} notebooks are done and kept."
     for scenario in (s for s in scenarios if s.name not in whole):
         if now := _progress(scenario, root):
-            said.append(f"{now['done']} of {now['steps']} steps of {scenario.name} in {scenario.params['run_dir']}")
+            steps = f"{now['done']} of {now['steps']} steps"
+            text += f" {scenario.name} has {steps} in {scenario.params['run_dir']}."
             if hci.load_testbed(root / scenario.params["testbed"]).embedded:
-                anew = ", this campaign from its beginning, as its testbed's disks are new each time"
-    return f"Interrupted: {', '.join(said)}; run the same again and it goes on from there{anew}."
+                text += " It will start again, because its testbed has new disks each time."
+    return f"{text} Run the same command to continue."
 
 
 def _execute_there(scenario: Scenario, root: Path, out: Path, revision: str) -> dict[str, Any]:
-    """On a worker of a cluster, whose own error would end the others' work as well."""
+    """Execute on a worker of a cluster; its error must not end the work of the others."""
     try:
         return execute(scenario, root, out, revision)
     except Exception as error:
@@ -352,7 +351,7 @@ def _tell(bar: tqdm, result: dict[str, Any]) -> None:
 
 
 def _failed(scenario: Scenario, root: Path, revision: str, error: str) -> dict[str, Any]:
-    """A result without a page, for what broke outside the notebook."""
+    """Return a result without a page, for a failure outside the notebook."""
     import nbformat
 
     notebook = nbformat.read(scenario.notebook, as_version=4)
@@ -361,10 +360,7 @@ def _failed(scenario: Scenario, root: Path, revision: str, error: str) -> dict[s
 
 
 def _worker() -> None:
-    """A worker whose parent was killed would wait for work for ever: end it, and with it its kernel.
-
-    Ctrl-C in a terminal is said to all in the terminal's process group; the parent says it to its workers, once.
-    """
+    """Prepare a worker: it ends with its parent, and gets Ctrl-C from the parent alone, once."""
     os.setpgrp()
     signal.signal(signal.SIGINT, _stop)
 
@@ -377,7 +373,7 @@ def _worker() -> None:
 
 
 def _stop(*_) -> None:
-    """A campaign ends in order, as its cell is interrupted; of what only shows there is nothing to put back."""
+    """Interrupt the kernels that measure, so that campaigns end in order; else exit at once."""
     from hcilib.show.report.kernels import MEASURING
 
     if not MEASURING:

@@ -295,23 +295,11 @@ def strings_in(value: Any) -> Iterator[str]:
         yield from (text for item in value for text in strings_in(item))
 
 
-LONGEST = 130
+LONGEST = 90
 """Letters of a title."""
 
 
-def clause(answer: str) -> str:
-    """The first statement of an answer, as a title, without what stands in brackets; of a comparison all that it found,
-    as far as there is room. What a test did not show is not told without saying so."""
-    first, *more = answer.strip().splitlines()[:2] or [""]
-    told = " ".join([first, *(line.strip() for line in more if line.startswith(" "))])  # an indented line goes on
-    told = re.sub(r" \[[^\[\]]*\]", "", re.sub(r" \((?!not shown)[^()]*\)", "", told))
-    told = re.sub(r"\(not shown[^()]*\)", "(not shown)", told)
-    found = re.split(r"(?<=[A-Za-z0-9)%])\. (?=[A-Z0-9])|: (?=ratio )", told, maxsplit=1)[0].rstrip(".").split("; ")
-    kept = len(found) if re.match(r"[^:;]+ against [^:;]+: ", found[0]) else 1
-    while kept > 1 and len("; ".join(found[:kept])) > LONGEST:
-        kept -= 1
-    first = "; ".join(found[:kept])
-    if len(first) <= LONGEST:
-        return first
-    cut = first[:LONGEST]
-    return cut.rsplit(", " if ", " in cut else " ", 1)[0] + " …"
+def title_of(answer: str) -> str:
+    """Return the first sentence of an answer as a title; a longer one is cut at a word."""
+    first = answer.strip().partition("\n")[0].partition(". ")[0].rstrip(".")
+    return first if len(first) <= LONGEST else f"{first[:LONGEST].rpartition(' ')[0]} …"
