@@ -52,3 +52,11 @@ def test_printed_texts_of_a_notebook_keep_the_rules(notebook):
 def test_sentences_of_all_notebooks_are_short():
     texts = [text for path in (ROOT / "notebooks").glob("*.ipynb") for text in texts_of(path)]
     assert usual_length(texts) <= MEDIAN
+
+
+@pytest.mark.parametrize("page", ["docs/WORDS.md", "hcilib/show/report/templates/method.md"])
+def test_pages_about_the_report_keep_the_rules(page):
+    lines = (ROOT / page).read_text("utf-8").replace("*", "").splitlines()
+    cells = [cell for line in lines if not line.startswith(("#", "    ")) for cell in line.strip("|").split("|")]
+    assert [fault for cell in cells for fault in faults(cell)] == []
+    assert usual_length(cells) <= MEDIAN

@@ -1,4 +1,4 @@
-"""A page of an executed notebook: answer, sections, figures for a light and a dark screen, and the files beside it."""
+"""Write the page of an executed notebook: answer, sections, figures for light and dark screens, and its files."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ NOTHING_DRAWN = re.compile(r'id="nothing">.*?<text[^>]*>(.*?)</text>', re.S)
 EMPTY = "No rows."
 """Shown in place of an empty table that has no sentence of its own (``hci.table(empty=...)``)."""
 SLIM_PT = 370
-"""A phone's width and a little: text that much smaller is still read."""
+"""A little more than a phone's width; text of figures stays readable at that size."""
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
 @dataclass
 class Part:
-    """One thing shown: a table, a figure, text, or the error of a cell."""
+    """A table, a figure, text, or the error of a cell."""
 
     kind: str
     body: str
@@ -55,7 +55,7 @@ class Part:
 
     @property
     def marked(self) -> list[str]:
-        """The notes that cells carry the numbers of."""
+        """Numbered notes, to which cells refer."""
         return [note for note in self.notes if note.startswith("(")]
 
     @property
@@ -65,13 +65,13 @@ class Part:
 
     @property
     def slim(self) -> bool:
-        """Whether a phone shows the figure as it is: it has one panel's width, and no second drawing."""
+        """Whether a phone shows the figure unchanged: it has one panel's width, and no second drawing."""
         return not self.narrow and 0 < width_pt(self.body) <= SLIM_PT
 
 
 @dataclass
 class Section:
-    """A heading, the sentence under it, what it says of the method, what is shown and the code behind it."""
+    """A heading, its first sentence, remarks on the method, tables and figures, and their code."""
 
     title: str
     said: str = ""
@@ -93,11 +93,9 @@ class Section:
         return bool(self.parts) and all(part.kind == "nothing" for part in self.parts)
 
     def add(self, part: Part) -> None:
-        """One more thing shown; that nothing was found is said once, whether a figure or a table was empty."""
-        if part.kind != "nothing" or not self.parts:
+        """Add a part; only the first of neighbouring empty figures and tables."""
+        if part.kind != "nothing" or not self.parts or self.parts[-1].kind != "nothing":
             self.parts.append(part)
-        elif self.parts[-1].kind != "nothing":
-            self.parts.append(Part("nothing", f"Beyond this: {part.body[:1].lower()}{part.body[1:]}"))
 
 
 def write_page(notebook: NotebookNode, result: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -133,15 +131,15 @@ def _short_table(shown: Sequence[Section]) -> Part | None:
 
 
 def sections(notebook: NotebookNode, result: Mapping[str, Any]) -> Iterator[Section]:
-    """A notebook by its headings; the answer and the facts, which stand at the top of the page, are left out below."""
+    """Yield the sections of a notebook by its headings, without the answer and the facts at the top of the page."""
     highlight, numbers = Highlight2HTML(), {"Table": count(1), "Figure": count(1)}
-    section, before = Section("What this page is about"), result["question"]
+    section, before = Section("About this page"), result["question"]
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             title = re.match(r"##? +(.+)\n*", cell.source)
             text = cell.source[title.end() :] if title else cell.source
             if title and title[0].startswith("# "):
-                section = Section("What this page is about", more=markdown2html(text))
+                section = Section("About this page", more=markdown2html(text))
                 before = plain(text) or before
                 continue
             if title or not section.parts:
@@ -168,7 +166,7 @@ def sections(notebook: NotebookNode, result: Mapping[str, Any]) -> Iterator[Sect
 
 
 def beyond(heading: str, sentence: str) -> str:
-    """What a sentence says more than the heading above it, whose words it may begin with."""
+    """Return a sentence without the words of the heading above it, empty where nothing is left."""
     name, said = heading.rstrip(".?"), sentence.strip()
     if plain(said).rstrip(".?") == plain(name):
         return ""
@@ -180,7 +178,7 @@ def beyond(heading: str, sentence: str) -> str:
 
 
 def first_sentence(text: str) -> tuple[str, str]:
-    """What is read at once, and what is said beside it."""
+    """Split a text into its first sentence and the rest."""
     text = text.strip()
     end = re.search(r"(?<=[^.\d][a-z0-9)%`*])[.?](?=\s+[A-Z`*])", text)
     return (text[: end.end()], text[end.end() :].strip()) if end and "\n" not in text[: end.end()] else (text, "")
@@ -223,19 +221,19 @@ def _parts(output: NotebookNode, alt: str, numbers: dict) -> Iterator[Part]:
 
 
 def without_notes(table: str) -> tuple[str, list[str]]:
-    """A table's HTML, and the footnotes below it, which stand outside of what scrolls."""
+    """Split a table's HTML from its footnotes, which must not scroll with it."""
     below = re.search(r'<p class="footnotes"><small>(.*?)</small></p>', table, re.S)
     return (table.replace(below[0], ""), below[1].split("<br>")) if below else (table, [])
 
 
 def finding(svg: str) -> str:
-    """What a figure says of itself (hcilib.show.figures.style.say), for those who do not see it."""
+    """Return the alternative text that a figure carries (hcilib.show.figures.style.say)."""
     said = re.search(r"<desc>(.*?)</desc>", svg, re.S)
     return said[1].strip() if said else ""
 
 
 def width_pt(svg: str) -> float:
-    """How wide a figure became: what stands beside its axes counts."""
+    """Return the width of a figure with everything beside its axes."""
     found = re.search(r'<svg\b[^>]*\bwidth="([\d.]+)pt"', svg)
     return float(found[1]) if found else 0.0
 

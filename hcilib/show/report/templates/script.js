@@ -108,7 +108,7 @@
     // a row's own sentence opens below it
     for (const row of rows) if (row.dataset.note) {
       const mark = make("button", { type: "button", className: "note", textContent: "?" });
-      mark.setAttribute("aria-label", "What this row says"); mark.setAttribute("aria-expanded", "false");
+      mark.setAttribute("aria-label", "Sentence of this row"); mark.setAttribute("aria-expanded", "false");
       mark.addEventListener("click", () => {
         const open = mark.getAttribute("aria-expanded") === "true";
         mark.setAttribute("aria-expanded", !open);
