@@ -48,11 +48,10 @@ _ROOMS = {
     "read.published": "published published_claims published_datasheet published_facts stated_cpu published_missing "
     "published_table PublishedDataError",
     "analyse.compare.compare": "summarize compare rank",
-    "analyse.compare.overall": "geometric_mean everywhere headline",
+    "analyse.compare.overall": "geometric_mean everywhere",
     "analyse.compare.chosen": "chosen measured pooled under_load closed_loop one_in_flight until_stable load_factors",
     "analyse.curves.curves": "of_patterns peak crossover regimes",
-    "analyse.curves.winners": "winners winners_facts",
-    "analyse.campaigns.answers": "files_answer latency_answer unknown_facts",
+    "analyse.curves.winners": "winners",
     "analyse.campaigns.regression": "regression block_drift campaign_noise campaign_ratios "
     "visible_change chance_to_see",
     "analyse.campaigns.design": "noise pool_noise precision",
@@ -93,6 +92,9 @@ _ROOMS = {
     "say.plan": "plan_answer plan_warning_sentences",
     "say.method": "method_answer method_facts",
     "say.regression": "regression_headline regression_sentences",
+    "say.headlines": "headline files_answer",
+    "say.comparisons": "comparison_sentences everywhere_sentences",
+    "say.leaders": "winners_facts latency_answer crossover_sentences unknown_facts",
     "show.figures.cells": "theme by finish label_lines",
     "show.figures.marks": "intervals",
     "show.figures.glance": "glance",

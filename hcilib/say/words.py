@@ -55,12 +55,11 @@ def size(ratio: float, lo: float = math.nan, hi: float = math.nan) -> str:
 
     The caller adds more, fewer, faster or slower. A ratio below 0.001 is ``more than 99.9 %``.
     """
-    if ratio >= TIMES:
+    if steady(ratio) >= TIMES or hi >= TIMES:
         return f"{_factor(ratio)} times"
     if ratio < 0.001:
         return "more than 99.9 %"
-    percents = sorted(100 * abs(end - 1) for end in (lo, hi))
-    return f"{number(100 * abs(ratio - 1), *percents)} %"
+    return f"{_percent(ratio, lo, hi)} %"
 
 
 def change(ratio: float, lo: float = math.nan, hi: float = math.nan) -> str:
@@ -80,10 +79,29 @@ def span(lo: float, hi: float) -> str:
     Ends that print alike are one number.
     """
     near, far = sorted((lo, hi), key=lambda ratio: abs(ratio - 1))
-    if max(lo, hi) >= TIMES:
+    if steady(max(lo, hi)) >= TIMES:
         return " to ".join(dict.fromkeys(map(_factor, (lo, hi)))) + " times"
-    percents = sorted((100 * abs(near - 1), 100 * abs(far - 1)))
-    return " to ".join(dict.fromkeys(number(end, *percents) for end in percents)) + " %"
+    return " to ".join(dict.fromkeys(_percent(end, lo, hi) for end in (near, far))) + " %"
+
+
+def _percent(ratio: float, lo: float, hi: float) -> str:
+    """Return how far a ratio is from 1 in percent; what is left of less than a tenth is not rounded away."""
+    percent = 100 * abs(ratio - 1)
+    text = number(percent, *sorted(100 * abs(end - 1) for end in (lo, hi)))
+    return f"{min(percent, 99.9):.1f}" if ratio < 1 and text == "100" else text
+
+
+def share(count: int, total: int, noun: str) -> str:
+    """Return how many of how many: ``3 of 7 tests``, ``all 7 tests``, ``both tests``, ``the only test``."""
+    if count < total:
+        return f"{count:,} of {total:,} {noun}s"
+    return {1: f"the only {noun}", 2: f"both {noun}s"}.get(total, f"all {total:,} {noun}s")
+
+
+def more_or_less(metric: str, ratio: float) -> str:
+    """Return the word for a ratio of a metric: ``more`` or ``fewer`` IOPS, ``higher`` or ``lower`` latency."""
+    words = ("fewer", "more") if "iops" in metric else ("lower", "higher")
+    return words[int(ratio > 1)]
 
 
 def interval(ratio: float, lo: float, hi: float) -> str:

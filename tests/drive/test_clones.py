@@ -67,7 +67,7 @@ plan = hci.sweep(["4k-randread"], iodepth=[4], vms=2, repeats=2, read_runtime_s=
 hci.require_ready(hci.preflight(bed, plan, consent="wipe"))
 both = [hci.System(name=name, label=name, disks=(f"HCI-*-{n}",)) for n, name in ((1, "first"), (2, "second"))]
 results = hci.run(plan, bed, both, "HOME/run", consent="wipe", progress=False)
-print(hci.compare(results, "first")["sentence"][0])
+print(hci.headline(hci.compare(results, "first")))
 """
 """From the discovered testbed to a green preflight, and to a comparison of two systems that own a disk of each VM."""
 

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
@@ -13,7 +12,6 @@ from hcilib.analyse.compare.cells import (
     Runs,
     annotate,
     as_list,
-    counted,
     describe,
     group_codes,
     interval_columns,
@@ -27,6 +25,7 @@ from hcilib.analyse.compare.contrast import (
     benjamini_hochberg,
     check_options,
     contrast,
+    differs_in,
     judge,
     notes_of_pairs,
     own_interval,
@@ -35,7 +34,7 @@ from hcilib.analyse.compare.contrast import (
     unlike,
 )
 from hcilib.model.caveats import Caveat, together
-from hcilib.model.metrics import METRICS, better_sign, metric_of, noun, percent, percent_range, value, verb, where
+from hcilib.model.metrics import METRICS, better_sign
 
 
 def summarize(
@@ -85,7 +84,6 @@ def compare(
     method: str = "welch",
     adjust: str | None = "bh",
     confidence: float = CONFIDENCE,
-    labels: Mapping[str, str] | None = None,
     pairs: bool | str = "auto",
 ) -> pd.DataFrame:
     """Every other system against `baseline`, cell by cell: ratio of geometric means, t on logs.
@@ -99,7 +97,6 @@ def compare(
     adjust : "bh" for a grid that is explored, "holm" for a few declared claims, "iut" for one claim over all cells
         ("at every iodepth": its cells stay uncorrected and `everywhere` judges it), None for one declared cell.
         The family is every pair of systems in every cell that has a p, whichever system is the baseline.
-    labels : system -> the name that the sentences use.
     pairs : "auto": runs of two systems that were measured side by side (column `pair`) are compared pair by pair,
         others by Welch's test; True insists on pairs, False leaves them unused. The design decides, not what the runs
         look like.
@@ -107,10 +104,11 @@ def compare(
     Returns
     -------
     One row per system (not the baseline) and cell: system, the by columns, metric, ratio (system / baseline), ratio_lo, ratio_hi, df, p,
-    p_adjusted, n_baseline, n, verdict, sentence, warnings; then baseline, value, value_baseline (both centres), equivalent,
+    p_adjusted, n_baseline, n, verdict, warnings; then baseline, value, value_baseline (both centres), equivalent,
     unstable, confidence, margin, tost_p, tost_p_adjusted, tost_lo, tost_hi, method ("paired t" or "Welch t", ", guarded" if it is; ""
     where nothing can be tested), adjust, runs_to_decide (a cell and side; of what is inconclusive), runs,
-    runs_baseline (texts, ``block:value`` with blanks between), by (the by columns, likewise).
+    runs_baseline (texts, ``block:value`` with blanks between), by (the by columns, likewise), differs_in (what of the two systems
+    differs, such as their nodes, likewise).
     `verdict` is about the number, not the taste: higher, lower, equivalent, inconclusive; point where a side has one
     run (no interval), missing where it has none. `higher` and `equivalent` (the column) can both hold.
 
@@ -127,8 +125,6 @@ def compare(
          system  iodepth  ratio verdict
     0  ceph-pve        1  0.466   point
     1  ceph-pve        2  0.547   point
-    >>> print(found["sentence"].iloc[0])
-    ceph-pve delivers 53.4 % lower IOPS than starwind-rdma-pve in 1M read at iodepth 1 (single published mean or run each: no interval).
     """  # noqa: E501
     by = [name for name in as_list(by) if name != "system"]
     check_options(margin, method, adjust, confidence)
@@ -137,15 +133,15 @@ def compare(
         raise ValueError(not_among("baseline", baseline, results))
     guard = method != "own"
     rows, base, keys = against(cells, baseline, by)
-    notes = notes_of_pairs(cells, rows, base, keys, baseline)
+    notes, differ = notes_of_pairs(cells, rows, base, keys, baseline), differs_in(cells, rows, base, keys.columns)
     pair = contrast(cells, rows, base, guard, pairs)
     others = [contrast(cells, *where, guard, pairs) for where in _other_pairs(cells, baseline, by)]
     judged = judge(pair, margin=margin, adjust=adjust, confidence=confidence, others=others)
     name = np.where(pair["paired"], "paired t", "Welch t").astype(object) + (", guarded" if guard else "")
     used = np.where(pair["se"].notna(), name, "")
     judged = judged.assign(baseline=baseline, metric=metric, method=used, adjust=str(adjust), by=" ".join(by))
+    judged["differs_in"] = differ
     table = pd.concat([keys, judged, _both(cells, rows, base, pair)], axis=1)
-    table["sentence"] = [sentence(row, by, metric, labels or {}) for row in table.to_dict("records")]
     table["warnings"] = annotate(
         notes,
         runs_that("unpaired", pair["unpaired"].to_numpy(int), "without the other system's beside it left out"),
@@ -156,15 +152,14 @@ def compare(
 
 
 _FIRST = [
-    "metric", "ratio", "ratio_lo", "ratio_hi", "df", "p", "p_adjusted",
-    "n_baseline", "n", "verdict", "sentence", "warnings",
+    "metric", "ratio", "ratio_lo", "ratio_hi", "df", "p", "p_adjusted", "n_baseline", "n", "verdict", "warnings",
 ]  # fmt: skip
 
 
 _THEN = [
     "baseline", "value", "value_baseline", "equivalent", "unstable", "confidence", "margin",
     "tost_p", "tost_p_adjusted", "tost_lo", "tost_hi", "method", "adjust", "runs_to_decide",
-    "runs", "runs_baseline", "by",
+    "runs", "runs_baseline", "by", "differs_in",
 ]  # fmt: skip
 
 
@@ -193,48 +188,6 @@ def _runs_of(cells: pd.DataFrame, place: int, kept: np.ndarray | None) -> Runs:
     runs, blocks = cells["runs"].iat[place], cells["blocks"].iat[place]
     kept = np.lexsort((runs, blocks)) if kept is None else kept
     return Runs(tuple(runs[kept].tolist()), tuple(blocks[kept].tolist()))
-
-
-# ---- what one row says
-
-
-def sentence(row: Mapping[str, Any], by: Sequence[str], metric: str, labels: Mapping[str, str]) -> str:
-    """What one row of a comparison says, in one sentence that names the base."""
-    known, place = metric_of(metric), where({k: row[k] for k in by})
-    what, does = noun(known), verb(known)
-    system, base = (labels.get(row[role], row[role]) for role in ("system", "baseline"))
-    n, m, ratio = row["n"], row["n_baseline"], row["ratio"]
-    runs, level, within = f"{n} v {m} runs", 100 * row["confidence"], f"within {100 * row['margin']:g} %"
-    match row["verdict"]:
-        case "missing" if n == m:
-            return f"Neither {system} nor {base} has a valid run with {what} {place}."
-        case "missing":
-            absent, there, count = (base, system, n) if n else (system, base, m)
-            beside = f"{there} ({counted(count, 'run')})"
-            return f"{absent} has no valid run with {what} {place}: nothing to compare with {beside}."
-        case _ if not ratio > 0:
-            one, other = value(known, row["value"]), value(known, row["value_baseline"])
-            return f"No ratio of {what} between {system} ({one}) and {base} ({other}) {place}: one of them is 0."
-        case "higher" | "lower":
-            small = f", but {within}" if row["equivalent"] else ""
-            interval = f"{level:g} % interval {percent_range(row['ratio_lo'], row['ratio_hi'])}"
-            return f"{system} {does} {percent(ratio)} {what} than {base} {place}{small} ({interval}, {runs})."
-        case "equivalent":
-            interval = f"{2 * level - 100:g} % interval {row['tost_lo']:.3f} to {row['tost_hi']:.3f}"
-            said = f"{system} {does} the same {what} as {base} {within} {place}"
-            return f"{said} (ratio {ratio:.3f}, {interval}, {runs})."
-        case "point":
-            size = "the same" if ratio == 1 else percent(ratio)
-            than = "as" if ratio == 1 else "than"
-            basis = "single published mean or run each" if n == m else runs
-            return f"{system} {does} {size} {what} {than} {base} {place} ({basis}: no interval)."
-    lost = ""
-    if row["ratio_lo"] > 1 or row["ratio_hi"] < 1:
-        lost = f", which does not survive the correction for multiple comparisons, p = {row['p_adjusted']:.2g}"
-    return (
-        f"No difference in {what} between {system} and {base} is established {place} (ratio {ratio:.3f}, "
-        f"{level:g} % interval {row['ratio_lo']:.3g} to {row['ratio_hi']:.3g}, {runs}{lost})."
-    )
 
 
 # ---- who is first, with ties where nothing tells two systems apart

@@ -7,7 +7,7 @@ hundred cells cost no more Python than one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
 import pandas as pd
@@ -81,17 +81,8 @@ def unlike(cells: pd.DataFrame, rows: np.ndarray, base: np.ndarray, by: Collecti
 
     Raises ValueError where they differ in what was asked of them: those are two questions, not one ratio.
     """
-    n = np.append(cells["n"].to_numpy(), 0)
-    both = (n[rows] > 0) & (n[base] > 0)
     notes = column([NONE] * len(rows))
-    for name in ("source", *factors(cells.columns)):
-        if name not in cells or name in by or name in MOMENTS:
-            continue
-        level, values = pd.factorize(cells[name], use_na_sentinel=False)
-        told = np.append(cells[name].notna() | (name not in MAY_BE_UNTOLD), False)
-        differs = both & told[rows] & told[base] & (level[rows] != level[base])
-        if not differs.any():
-            continue
+    for name, differs, level, values in _differences(cells, rows, base, by):
         if name not in (*_DESCRIBES_SYSTEM, "source"):
             found = values[np.unique(np.r_[level[rows][differs], level[base][differs]])]
             systems = listed(pd.unique(cells["system"].to_numpy(object)[np.r_[rows[differs], base[differs]]]))
@@ -102,6 +93,28 @@ def unlike(cells: pd.DataFrame, rows: np.ndarray, base: np.ndarray, by: Collecti
     tools = np.array([*engines(cells), None], dtype=object)
     found = [unlike_tools(one, other) for one, other in zip(tools[rows], tools[base], strict=True)]
     return annotate(notes, ([caveat is not None for caveat in found], lambda i: caveats(found[i])))
+
+
+def differs_in(cells: pd.DataFrame, rows: np.ndarray, base: np.ndarray, by: Collection[str]) -> list[str]:
+    """The factors in which the two systems of each pair differ, with blanks between."""
+    found = [np.where(differs, name, "") for name, differs, *_ in _differences(cells, rows, base, by)]
+    return [" ".join(filter(None, names)) for names in zip(*found, strict=True)] if found else [""] * len(rows)
+
+
+def _differences(
+    cells: pd.DataFrame, rows: np.ndarray, base: np.ndarray, by: Collection[str]
+) -> Iterator[tuple[str, np.ndarray, np.ndarray, np.ndarray]]:
+    """Each factor in which some pair differs: its name, a mask of these pairs, the level of each cell, the values."""
+    n = np.append(cells["n"].to_numpy(), 0)
+    both = (n[rows] > 0) & (n[base] > 0)
+    for name in ("source", *factors(cells.columns)):
+        if name not in cells or name in by or name in MOMENTS:
+            continue
+        level, values = pd.factorize(cells[name], use_na_sentinel=False)
+        told = np.append(cells[name].notna() | (name not in MAY_BE_UNTOLD), False)
+        differs = both & told[rows] & told[base] & (level[rows] != level[base])
+        if differs.any():
+            yield name, differs, level, values
 
 
 # ---- how sure the ratio is

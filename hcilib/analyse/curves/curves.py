@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from hcilib.analyse.compare.cells import (
 )
 from hcilib.analyse.compare.contrast import CONFIDENCE, against, below, contrast, judge, notes_of_pairs, own_interval
 from hcilib.model.caveats import NONE, Caveat, caveats, together
-from hcilib.model.metrics import FACTORS, better_sign, metric_of, noun, pattern_order, where
+from hcilib.model.metrics import FACTORS, better_sign, pattern_order
 
 ALPHA = 0.05
 """Of the one-sided tests along a curve, divided by their number."""
@@ -92,7 +92,6 @@ def crossover(
     metric: str = "iops",
     by: str | Sequence[str] = ("pattern",),
     over: str = "iodepth",
-    labels: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
     """Where the curves of systems `a` and `b` change places: linear in log2(over) x log ratio.
 
@@ -102,7 +101,8 @@ def crossover(
     Returns one row per crossing, or one for a curve without: the by columns, a, b, `over` (NaN
     unless claimed) and its interval (as iodepth_lo, iodepth_hi), below, above (the bracketing
     cells), ratio_below, ratio_above (b / a), n (fewest runs of the two cells), confidence, verdict
-    (crossover, point, inconclusive, none, missing), sentence, warnings.
+    (crossover, point, inconclusive, none, missing), warnings, metric, over, by (the by columns, as
+    text), apart (of a curve without: every cell is shown to differ, or a single run).
 
     Examples
     --------
@@ -119,10 +119,11 @@ def crossover(
     found = []
     for i, place in enumerate(places.to_dict("records") or [{}] * len(places)):
         for crossing in _crossings({c: v[code == i] for c, v in columns.items()}, over):
-            row = {**place, "a": a, "b": b, **crossing, "confidence": CONFIDENCE}
-            found.append({**row, "sentence": crossover_sentence(row, place, over, metric, labels or {})})
+            about = {"metric": metric, "over": over, "by": " ".join(by), "confidence": CONFIDENCE}
+            found.append({**place, "a": a, "b": b, **crossing, **about})
     numbers = [over, f"{over}_lo", f"{over}_hi", "below", "above", "ratio_below", "ratio_above", "n", "confidence"]
-    return pd.DataFrame(found, columns=[*by, "a", "b", *numbers, "verdict", "sentence", "warnings"])
+    told = ["metric", "over", "by", "apart"]
+    return pd.DataFrame(found, columns=[*by, "a", "b", *numbers, "verdict", "warnings", *told])
 
 
 def of_patterns(results: pd.DataFrame, patterns: Sequence[str]) -> pd.DataFrame:
@@ -220,6 +221,7 @@ def _crossings(curve: dict[str, np.ndarray], over: str) -> Iterator[dict[str, An
             **{"ratio_below": met["ratio"][i], "ratio_above": met["ratio"][i + 1], "verdict": verdict},
             "n": min(met["n"][i : i + 2].min(), met["n_baseline"][i : i + 2].min()),
             "warnings": caveats(met["warnings"][i]) + caveats(met["warnings"][i + 1]),
+            "apart": False,
         }
     if not len(changes):
         yield _no_crossing(met, over, len(curve["ratio"]))
@@ -234,7 +236,7 @@ def _no_crossing(met: dict[str, np.ndarray], over: str, cells: int) -> dict[str,
         "ratio_above": met["ratio"][-1] if found else np.nan,
         "verdict": "none" if found else "missing",
         "n": min(met["n"].min(), met["n_baseline"].min()) if found else 0,
-        "shown": bool(np.isin(met["verdict"], ["higher", "lower", "point"]).all()),
+        "apart": bool(np.isin(met["verdict"], ["higher", "lower", "point"]).all()),
         "warnings": caveats(Caveat("no-ratio", f"{unmet} of {cells} cells without a ratio") if unmet else None),
     }
 
@@ -314,31 +316,3 @@ def _told(cells: pd.DataFrame, row: int, best: int, over: str) -> dict:
     }  # fmt: skip
 
 
-def crossover_sentence(
-    row: Mapping[str, Any], place: Mapping[str, Any], over: str, metric: str, labels: Mapping[str, str]
-) -> str:
-    """Who overtakes whom, where, and how sure that is."""
-    what, a, b = metric_of(metric), *(labels.get(row[k], row[k]) for k in ("a", "b"))
-    at = where(place)
-    if row["verdict"] == "missing":
-        return f"{a} and {b} were not both measured {at}: no crossover can be looked for."
-    before, after = row["ratio_below"], row["ratio_above"]
-    if row["verdict"] == "none":
-        side = "level with" if before == after == 1 else "above" if max(before, after) > 1 else "below"
-        if row["shown"]:
-            return f"{b} stays {side} {a} in {noun(what)} {at} over the measured {over}: no crossover."
-        return (
-            f"The mean {noun(what)} of {b} stay {side} those of {a} {at} over the measured {over}, but not every cell "
-            "is shown to differ: no crossover is seen, and none is ruled out."
-        )
-    first, second = (b, a) if (after > before) == (what.better != "lower") else (a, b)
-    between = f"between {over} {row['below']:g} and {row['above']:g}"
-    if row["verdict"] == "inconclusive":
-        return (
-            f"The mean {noun(what)} of {a} and {b} change places {at} {between}, but not both cells differ: no "
-            "crossover is claimed."
-        )
-    basis = "single published mean or run each: no interval"
-    if row["verdict"] == "crossover":
-        basis = f"{100 * row['confidence']:g} % interval {row[f'{over}_lo']:.1f} to {row[f'{over}_hi']:.1f}"
-    return f"{first} overtakes {second} in {noun(what)} {at} at {over} {row[over]:.1f}, {between} ({basis})."

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import pandas as pd
 
@@ -12,7 +10,7 @@ from hcilib.analyse.compare.compare import rank
 from hcilib.analyse.compare.contrast import CONFIDENCE, contrast, interval
 from hcilib.analyse.curves.curves import best_of, peak
 from hcilib.model.caveats import column
-from hcilib.model.metrics import better_sign, metric_of, noun, pattern_order, pattern_words
+from hcilib.model.metrics import better_sign
 
 LOAD = ("iodepth", "numjobs", "outstanding")
 """What may differ between two systems' best points: the load at which each was best."""
@@ -100,30 +98,3 @@ def _every_pattern(table: pd.DataFrame) -> pd.DataFrame:
     table = pd.concat([table, rows], ignore_index=True)
     order = np.argsort(group_codes(table, ["system", "pattern"])[0], kind="stable")
     return table.iloc[order].reset_index(drop=True)
-
-
-def winners_facts(table: pd.DataFrame, labels: Mapping[str, str] | None = None, metric: str = "iops") -> list[str]:
-    """Return who has the best point in which patterns and how sure that is, and the IOPS per percent of CPU."""
-    labels, patterns, what = labels or {}, table["pattern"].nunique(), metric_of(metric)
-    best = table[(table["pct_of_best"] - 100).abs() < 1e-9]
-    if best.empty:
-        return []
-    first, sure = best.groupby("system", observed=True)["pattern"].agg(list), best["state"].value_counts()
-    how = f"{sure.get('leads', 0)} of {patterns} shown by a test"
-    how += f", {sure['tied']} tied" if sure.get("tied", 0) else ""
-    if sure.get("untested", 0) == patterns:
-        how = "none of it tested: one number each"
-    ranked = sorted(first.items(), key=lambda own: -len(own[1]))
-    who = [
-        f"{labels.get(name, name)} in {len(own)} of {patterns} patterns "
-        f"({', '.join(map(pattern_words, pattern_order(own)))})"
-        for name, own in ranked
-    ]
-    end = "Lowest" if what.better == "lower" else "Highest"
-    said = [f"{end} {noun(what)}: {', '.join(who)}; {how}."]
-    cpu = table.dropna(subset=["iops_per_cpu_pct"]) if "iops_per_cpu_pct" in table else table.head(0)
-    for pattern in pattern_order(cpu["pattern"].unique())[:1]:
-        here = cpu[cpu["pattern"] == pattern].sort_values("iops_per_cpu_pct", ascending=False)
-        each = ", ".join(f"{labels.get(r.system, r.system)} {r.iops_per_cpu_pct:,.0f}" for r in here.itertuples())
-        said.append(f"IOPS for 1 % of a node's CPU at the best {pattern_words(pattern)}: {each}.")
-    return said

@@ -1,0 +1,137 @@
+"""Each row of a comparison, and each claim over all loads, as a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import pandas as pd
+
+from hcilib.analyse.compare.cells import asked_by
+from hcilib.model.metrics import metric_of, noun, value, verb, where
+from hcilib.say.words import counted, more_or_less, size, span
+
+Labels: TypeAlias = Mapping[str, str] | None
+
+
+def much(amount: str, name: str, ratio: float) -> str:
+    """Return ``31 % more IOPS than`` or ``2.4 times the IOPS of``."""
+    what = noun(metric_of(name))
+    return (
+        f"{amount} the {what} of" if amount.endswith("times") else f"{amount} {more_or_less(name, ratio)} {what} than"
+    )
+
+
+def end(ratio: float, name: str) -> str:
+    """Return one end of an interval: ``12 % fewer``, ``2.4 times as many``."""
+    amount = size(ratio)
+    many = "as many" if "iops" in name else "as high"
+    return f"{amount} {many if amount.endswith('times') else more_or_less(name, ratio)}"
+
+
+def comparison_sentences(comparison: pd.DataFrame, labels: Labels = None) -> list[str]:
+    """Return each row of a comparison as a sentence that names its base.
+
+    Parameters
+    ----------
+    comparison : of ``compare``
+    labels : system -> its name in the sentences
+
+    Returns
+    -------
+    list[str] : one a row, for ``comparison.assign(sentence=...)``
+
+    Examples
+    --------
+    >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
+    >>> print(hci.comparison_sentences(hci.compare(results, baseline="starwind-rdma-pve"))[0])
+    ceph-pve delivers 53 % fewer IOPS than starwind-rdma-pve in 1M read at iodepth 1 (one number each, untested).
+    """
+    by = asked_by(comparison)
+    return [_row_sentence(row, by, labels or {}) for row in comparison.to_dict("records")]
+
+
+def _row_sentence(row: Mapping[str, Any], by: Sequence[str], labels: Mapping[str, str]) -> str:
+    name, place = row["metric"], where({k: row[k] for k in by})
+    system, base = (labels.get(row[role], row[role]) for role in ("system", "baseline"))
+    what, does, ratio = noun(metric_of(name)), verb(metric_of(name)), row["ratio"]
+    fewest = counted(min(row["n"], row["n_baseline"]), "run")
+    runs = f"{fewest} {'each' if row['n'] == row['n_baseline'] else 'or more'}"
+    if row["verdict"] == "missing":
+        if row["n"] == row["n_baseline"]:
+            return f"Neither {system} nor {base} has a valid run with {what} {place}."
+        absent, there = (base, system) if row["n"] else (system, base)
+        has = counted(max(row["n"], row["n_baseline"]), "run")
+        return f"{absent} has no valid run with {what} {place}, where {there} has {has}."
+    if not ratio > 0:
+        both = (value(metric_of(name), row[column]) for column in ("value", "value_baseline"))
+        return f"{system} and {base} ({' and '.join(both)}) have no ratio of {what} {place}, as one is 0."
+    match row["verdict"]:
+        case "higher" | "lower":
+            amount, interval = size(ratio, row["ratio_lo"], row["ratio_hi"]), span(row["ratio_lo"], row["ratio_hi"])
+            basis = runs if interval == amount else f"{interval}, {runs}"
+            small = f" This is within the margin of {100 * row['margin']:g} %." if row["equivalent"] else ""
+            return f"{system} {does} {much(amount, name, ratio)} {base} {place} ({basis}).{small}"
+        case "equivalent":
+            within = f"within {100 * row['margin']:g} % {place}"
+            between = _interval(row["tost_lo"], row["tost_hi"], name)
+            return f"{system} {does} the same {what} as {base} {within}. {between} ({runs})."
+        case "point":
+            basis = f"{'one number each' if row['n'] == row['n_baseline'] else runs}, untested"
+            than = f"the same {what} as" if ratio == 1 else much(size(ratio), name, ratio)
+            return f"{system} {does} {than} {base} {place} ({basis})."
+    alone = ""
+    if row["ratio_lo"] > 1 or row["ratio_hi"] < 1:
+        alone = f" It is significant on its own, but not after correction for all tests (p = {row['p_adjusted']:.2g})."
+    open_ = f"Whether {system} {does} {more_or_less(name, 2)} {what} than {base} {place} is undecided."
+    return f"{open_} {_interval(row['ratio_lo'], row['ratio_hi'], name)} ({runs}).{alone}"
+
+
+def _interval(lo: float, hi: float, name: str) -> str:
+    return f"The interval is {end(lo, name)} to {end(hi, name)}"
+
+
+# ---- claims over all loads
+
+
+def everywhere_sentences(claims: pd.DataFrame, labels: Labels = None) -> list[str]:
+    """Return each claim over all loads as a sentence.
+
+    Parameters
+    ----------
+    claims : of ``everywhere``
+    labels : system -> its name in the sentences
+
+    Returns
+    -------
+    list[str] : one a row, for ``claims.assign(sentence=...)``
+
+    Examples
+    --------
+    >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
+    >>> claims = hci.everywhere(hci.compare(results, baseline="starwind-rdma-pve"))
+    >>> print(hci.everywhere_sentences(claims)[0])
+    ceph-pve delivers 8 to 53 % fewer IOPS than starwind-rdma-pve at every iodepth in 1M read. Without repeats this is unproven.
+    """  # noqa: E501
+    return [_claim_sentence(row, asked_by(claims), labels or {}) for row in claims.to_dict("records")]
+
+
+def _claim_sentence(row: Mapping[str, Any], by: Sequence[str], labels: Mapping[str, str]) -> str:
+    name, what = row["metric"], noun(metric_of(row["metric"]))
+    everywhere = f"at every {row['over']} {where({k: row[k] for k in by})}"
+    system, base = (labels.get(row[role], row[role]) for role in ("system", "baseline"))
+    if row["verdict"] == "missing":
+        return f"{system} and {base} cannot be compared {everywhere}."
+    ratios, unproven = f"(ratio {row['lowest']:.3g} to {row['highest']:.3g})", ""
+    if row["verdict"] == "point":
+        unproven = " Without repeats this is unproven."
+    if row["changes"]:
+        return f"Neither {system} nor {base} leads in {what} {everywhere}, as they change places {ratios}.{unproven}"
+    if not (row["lowest"] > 1 or row["highest"] < 1):
+        return f"Whether {system} or {base} leads in {what} {everywhere} is undecided {ratios}.{unproven}"
+    if row["verdict"] == "inconclusive":
+        word, sure = more_or_less(name, row["lowest"]), row["p"] <= 1 - row["confidence"]
+        alone = " It is significant on its own, but not after correction for all claims." if sure else ""
+        return f"Whether {system} has {word} {what} than {base} {everywhere} is undecided.{alone}"
+    amount = size(row["lowest"]) if row["n"] == 1 else span(row["lowest"], row["highest"])
+    return f"{system} {verb(metric_of(name))} {much(amount, name, row['lowest'])} {base} {everywhere}.{unproven}"

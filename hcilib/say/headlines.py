@@ -1,0 +1,413 @@
+"""The answer of a comparison in a few sentences: the finding, each kind of I/O, undecided tests, limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import ceil
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import pandas as pd
+
+from hcilib.analyse.compare.cells import asked_by
+from hcilib.analyse.compare.cells import listed as levels
+from hcilib.analyse.compare.contrast import MOST_RUNS, least_difference
+from hcilib.analyse.compare.overall import geometric_mean
+from hcilib.analyse.curves.curves import peak, peak_sentence
+from hcilib.model.caveats import warnings_of
+from hcilib.model.metrics import metric_of, noun, pattern_words
+from hcilib.say.comparisons import Labels, end, much
+from hcilib.say.words import counted, listed, more_or_less, sentence, share, size, span
+
+Truth: TypeAlias = Mapping[str, float] | pd.DataFrame
+
+DECIDED = ("lower", "higher", "equivalent")
+ALIKE = 1.1
+"""Ratios of tests that lie within this factor of each other are given as their mean, others as a range."""
+SPEEDS = {"lower": "slower", "higher": "faster"}
+RATES = ("iops", "read_iops", "write_iops", "bw_bytes")
+"""Metrics of which lower is called slower."""
+KINDS = {"rw": "mixed I/O", "write": "writes", "read": "reads"}
+"""Part of a pattern's name -> the kind of I/O."""
+DIFFERENCES = {
+    "nodes": "the number of nodes",
+    "vms": "the number of VMs",
+    "span_bytes": "tested size",
+    "pool_fill_pct": "the fill level of the pools",
+    "source": "the source",
+}
+"""Columns in which systems may differ, where their name says too little."""
+LAWS = {"little": "Little's law", "bandwidth": "IOPS times block size", "cpu_efficiency": "IOPS per CPU"}
+
+
+def headline(
+    comparison: pd.DataFrame,
+    challenger: str | None = None,
+    labels: Labels = None,
+    truth: Truth | None = None,
+    winners: pd.DataFrame | None = None,
+) -> str:
+    """Return the answer of a comparison: the finding, then each kind of I/O, then undecided tests and limits.
+
+    Every test counts where its own verdict puts it, so an undecided one hides no decided one.
+
+    Parameters
+    ----------
+    comparison : of ``compare``
+    challenger : the system to describe; None for every one that was compared
+    labels : system -> its name in the sentences
+    truth : pattern -> ratio that is known beforehand (drives of set speed), or a table with `pattern`, `ratio` and, if
+        it matters, `system` and `iodepth`; the answer then compares it with the intervals
+    winners : of ``winners``; where it has more than two systems, the first line counts the patterns of each
+
+    Returns
+    -------
+    str : a line a system; the first sentence of each is its finding
+
+    Raises
+    ------
+    ValueError : a challenger that the comparison does not hold
+
+    Examples
+    --------
+    >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
+    >>> print(hci.headline(hci.compare(results, baseline="starwind-rdma-pve"), "drbd-tcp-pve"))
+    starwind-rdma-pve has more IOPS than drbd-tcp-pve in 3 of 4 single-run tests. It has up to 47 % more, but 3.9 % fewer in 1 test. Without repeats this is unproven.
+    """  # noqa: E501
+    systems = [str(name) for name in pd.unique(comparison["system"])]
+    if challenger is not None and challenger not in systems:
+        known = ", ".join(systems) or "none"
+        raise ValueError(
+            f"challenger is {challenger!r}, which was not compared; compared with the baseline are: {known}"
+        )
+    if not systems:
+        return "No system was measured next to the baseline, so nothing is compared."
+    tables = (comparison[comparison["system"] == name] for name in ([challenger] if challenger else systems))
+    lines = [_against_baseline(_with_truth(rows.reset_index(drop=True), truth), labels or {}) for rows in tables]
+    if winners is not None and winners["system"].nunique() > 2:
+        lines = [*_firsts(winners, comparison["metric"].iloc[0], labels or {}), *lines]
+    return "\n".join(lines)
+
+
+def _firsts(winners: pd.DataFrame, metric: str, labels: Mapping[str, str]) -> Iterator[str]:
+    """Yield in how many patterns each system has the best value, and how many of these leads a test shows."""
+    best = winners[winners["pct_of_best"].eq(100)]
+    if best.empty:
+        return
+    counts = {name: int(best["system"].eq(name).sum()) for name in winners["system"].unique()}
+    (first, most), *rest = sorted(counts.items(), key=lambda own: -own[1])
+    patterns, proven = winners["pattern"].nunique(), int(best["state"].eq("leads").sum())
+    others = "".join(f", {labels.get(name, name)} in {n or 'none'}" for name, n in rest)
+    sure = "untested" if best["state"].eq("untested").all() else f"{proven} of {patterns} shown by a test"
+    what = metric_of(metric)
+    extreme = "lowest" if what.better == "lower" else "highest"
+    yield (
+        f"{labels.get(first, first)} has the {extreme} {noun(what)} in {most} of {counted(patterns, 'pattern')}"
+        f"{others}, {sure}."
+    )
+
+
+def _against_baseline(rows: pd.DataFrame, labels: Mapping[str, str]) -> str:
+    system, base = (labels.get(rows[role].iloc[0], rows[role].iloc[0]) for role in ("system", "baseline"))
+    if (rows["verdict"] == "missing").all():
+        return " ".join(_nothing_common(rows, system, base))
+    rows = rows.assign(kind=_kinds(rows))
+    sentences = list(_decided(rows, system, base))
+    sentences += _undecided(rows, system, base, alone=not sentences)
+    sentences += _single_runs(rows, system, base, alone=not sentences)
+    return " ".join([*sentences, *_beyond_runs(rows)])
+
+
+def _nothing_common(rows: pd.DataFrame, system: str, base: str) -> Iterator[str]:
+    yield f"{system} and {base} have no test in common."
+    for name in asked_by(rows):
+        here, there = (pd.unique(rows.loc[rows[n] > 0, name]) for n in ("n", "n_baseline"))
+        if len(here) and len(there) and not set(here) & set(there):
+            yield f"Only {base} was measured at {name} {levels(there)}, only {system} at {name} {levels(here)}."
+            return
+
+
+class Part(NamedTuple):
+    """The tests of one kind of I/O that have one verdict: their rows, their name, of how many tests."""
+
+    rows: pd.DataFrame
+    subject: str
+    total: int
+
+    def __str__(self) -> str:
+        return f"{self.subject} {'are' if self.subject in ('reads', 'writes') or ' and ' in self.subject else 'is'}"
+
+    @property
+    def place(self) -> str:
+        """In how many tests, where it is not in all."""
+        return "" if len(self.rows) == self.total else f" in {share(len(self.rows), self.total, 'test')}"
+
+
+def _kinds(rows: pd.DataFrame) -> list[str]:
+    if "pattern" not in rows:
+        return ["I/O"] * len(rows)
+    return [next((word for part, word in KINDS.items() if part in name), name) for name in map(str, rows["pattern"])]
+
+
+def _parts(rows: pd.DataFrame, verdict: str) -> list[Part]:
+    """Return the tests of a verdict by kind of I/O, or by pattern where it holds in some patterns of the kind."""
+    parts = []
+    for kind, own in rows[rows["verdict"] == verdict].groupby("kind", sort=False):
+        others = rows[rows["kind"] == kind]
+        if "pattern" in own and set(own["pattern"]) != set(others["pattern"]):
+            names = own["pattern"].unique()
+            parts.append(Part(own, listed(map(pattern_words, names)), int(others["pattern"].isin(names).sum())))
+        else:
+            parts.append(Part(own, str(kind), len(others)))
+    return parts
+
+
+def _in_pairs(parts: Sequence[Part]) -> Iterator[str]:
+    """Yield a sentence for every two parts that hold in all of their tests, and one for each other part."""
+    alone = [[part] for part in parts if part.place]
+    whole = [part for part in parts if not part.place]
+    for some in [*(whole[i : i + 2] for i in range(0, len(whole), 2)), *alone]:
+        yield sentence(", ".join(_clause(part, first=part is some[0]) for part in some))
+
+
+# ---- decided tests
+
+
+def _decided(rows: pd.DataFrame, system: str, base: str) -> Iterator[str]:
+    """Yield the finding, its parts where there are several, and what drives of set speed predict."""
+    parts = {verdict: found for verdict in DECIDED if (found := _parts(rows, verdict))}
+    if not parts:
+        return
+    verdict = next(iter(parts))
+    if {"lower", "higher"} <= set(parts):
+        yield _both_ways(rows, parts, system, base)
+    else:
+        own, [part, *more] = pd.concat([part.rows for part in parts[verdict]]), parts[verdict]
+        place, alone = share(len(own), len(rows), "test"), not more and " and " not in part.subject
+        if alone:
+            place = part.subject if part.total == 1 else f"{share(len(own), part.total, 'test')} of {part.subject}"
+        amount, interval = _amount(own, pool=alone)
+        yield f"{_finding(own, system, base, amount)} in {place}{interval}."
+        if alone:
+            del parts[verdict]
+    for own_parts in parts.values():
+        for factor in (False, True):
+            alike = [part for part in own_parts if _amount(part.rows)[0].endswith("times") is factor]
+            yield from _in_pairs(alike)
+    yield from _prediction(rows)
+
+
+def _both_ways(rows: pd.DataFrame, parts: Mapping[str, Sequence[Part]], system: str, base: str) -> str:
+    counts = {verdict: sum(len(part.rows) for part in parts[verdict]) for verdict in ("higher", "lower")}
+    most, least = sorted(counts, key=lambda verdict: -counts[verdict])
+    name, place = rows["metric"].iloc[0], share(counts[most], len(rows), "test")
+    if name in RATES:
+        return f"{system} is {SPEEDS[most]} than {base} in {place} and {SPEEDS[least]} in {counts[least]}."
+    return f"{system} has {most} {noun(metric_of(name))} than {base} in {place} and {least} in {counts[least]}."
+
+
+def _finding(rows: pd.DataFrame, system: str, base: str, amount: str) -> str:
+    """Return how far one system is from the other, by the verdict that all rows have."""
+    name, verdict, factor = rows["metric"].iloc[0], rows["verdict"].iloc[0], amount.endswith("times")
+    if name in RATES:
+        if verdict == "equivalent":
+            return f"{system} is as fast as {base} within {amount}"
+        return f"{system} is {amount} {'as fast as' if factor else f'{SPEEDS[verdict]} than'} {base}"
+    what = noun(metric_of(name))
+    if verdict == "equivalent":
+        return f"{system} has the same {what} as {base} within {amount}"
+    return f"{system} has {much(amount, name, rows['ratio'].iloc[0])} {base}"
+
+
+def _amount(rows: pd.DataFrame, pool: bool = True) -> tuple[str, str]:
+    """Return how far the ratios of one verdict are from 1, and the interval of their mean in brackets.
+
+    Of ratios that are not alike, or not to be pooled, a range without an interval.
+    """
+    ratios = rows["ratio"]
+    if rows["verdict"].iloc[0] == "equivalent":
+        reach = max(rows["tost_hi"].max(), 1 / rows["tost_lo"].min()) - 1
+        return f"{ceil(round(100 * reach, 6))} %", ""
+    if not pool or ratios.max() / ratios.min() > ALIKE:
+        return span(ratios.min(), ratios.max()), ""
+    mean = geometric_mean(rows).iloc[0]
+    lo, hi = mean["ratio_lo"], mean["ratio_hi"]
+    amount = size(mean["ratio"], lo, hi)
+    interval = span(lo, hi) if (lo - 1) * (hi - 1) > 0 else amount
+    return amount, "" if interval == amount else f" ({interval})"
+
+
+def _clause(part: Part, first: bool) -> str:
+    """Return one part of a sentence about parts of one verdict; the first has the words that they share."""
+    name, verdict = part.rows["metric"].iloc[0], part.rows["verdict"].iloc[0]
+    amount, interval = _amount(part.rows)
+    amount = f"within {amount}" if verdict == "equivalent" else amount
+    of = "" if name in RATES else "of "
+    if not first:
+        return f"{of}{part.subject} {amount}{interval}{part.place}"
+    fast, alike = ("as fast", "as fast") if name in RATES else ("as high", "the same")
+    word = fast if amount.endswith("times") else SPEEDS.get(verdict, "") if name in RATES else verdict
+    words = f"{alike} {amount}" if verdict == "equivalent" else f"{amount} {word}"
+    subject = str(part) if name in RATES else f"{noun(metric_of(name))} of {part.subject} is"
+    return f"{subject} {words}{interval}{part.place}"
+
+
+# ---- undecided tests, single runs, and limits of more runs
+
+
+def _undecided(rows: pd.DataFrame, system: str, base: str, alone: bool) -> Iterator[str]:
+    open_ = rows[rows["verdict"] == "inconclusive"]
+    if open_.empty:
+        return
+    if alone:
+        name = rows["metric"].iloc[0]
+        better = 0 if metric_of(name).better == "lower" else 2
+        better_words = "is faster" if name in RATES else f"has {more_or_less(name, better)} {noun(metric_of(name))}"
+        yield f"Whether {system} {better_words} than {base} is undecided in {share(len(open_), len(rows), 'test')}."
+    else:
+        for part in _parts(rows, "inconclusive"):
+            every = f" in {share(part.total, part.total, 'test')}" if part.total > 1 else ""
+            yield sentence(f"{part} undecided{part.place or every}")
+    if lost := int(((open_["ratio_lo"] > 1) | (open_["ratio_hi"] < 1)).sum()):  # no more among all that was tested
+        yield f"If tested alone, {lost} of them would be significant."
+    yield from _runs_needed(open_["runs_to_decide"].dropna())
+
+
+def _runs_needed(runs: pd.Series) -> Iterator[str]:
+    if runs.empty:
+        return
+    some = runs[np.isfinite(runs)]
+    if some.empty:
+        yield f"More than {MOST_RUNS} runs each would be needed."
+    elif len(some) == len(runs):
+        yield f"{some.max():.0f} runs each would settle {'this' if len(runs) == 1 else 'them'}."
+    else:
+        rest = len(runs) - len(some)
+        others = "the other" if rest == 1 else f"the other {rest}"
+        yield f"{some.max():.0f} runs each would settle {len(some)}, over {MOST_RUNS} {others}."
+
+
+def _single_runs(rows: pd.DataFrame, system: str, base: str, alone: bool) -> Iterator[str]:
+    """Yield who has more in how many tests of single runs; if there are no others, whoever leads is the subject."""
+    points = rows[(rows["verdict"] == "point") & (rows["ratio"] > 0)]
+    if points.empty:
+        return
+    name, ratios = points["metric"].iloc[0], points["ratio"]
+    sign = -1 if metric_of(name).better == "lower" else 1
+    if alone and (sign * np.sign(ratios - 1)).sum() < 0:
+        system, base, ratios = base, system, 1 / ratios
+    lead, trail = (ratios[sign * (ratios - 1) > 0], ratios[sign * (ratios - 1) < 0])
+    what, tests = noun(metric_of(name)), counted(len(points), "single-run test")
+    sides = [side for side in (lead, trail) if len(side)]
+    if not sides:
+        yield f"{system} has the same {what} as {base} in {share(len(points), len(points), 'single-run test')}."
+    elif not alone and len(sides) == 1:
+        every = share(len(points), len(points), "single-run test")
+        yield sentence(f"{every} {_have(points)} {_up_to(sides[0], name)} {what}")
+    elif not alone:
+        both = " and ".join(f"{len(side)} {_have(side)} {_up_to(side, name)}" for side in sides)
+        yield f"Of {tests}, {both} {what}."
+    elif len(points) == 1:
+        yield f"{system} has {much(size(ratios.iloc[0]), name, ratios.iloc[0])} {base} in {tests}."
+    else:
+        word, place = more_or_less(name, lead.iloc[0]), share(len(lead), len(points), "single-run test")
+        yield f"{system} has {word} {what} than {base} in {place}."
+        others = f", but {_up_to(trail, name)} in {counted(len(trail), 'test')}" if len(trail) else ""
+        yield f"{'It has' if 'iops' in name else 'It is'} {_up_to(lead, name)}{others}."
+    yield "Without repeats this is unproven."
+
+
+def _have(rows: pd.Series | pd.DataFrame) -> str:
+    return "has" if len(rows) == 1 else "have"
+
+
+def _up_to(ratios: pd.Series, name: str) -> str:
+    """Return the ratio that is furthest from 1: ``up to 47 % more``, ``3 times as many``."""
+    far = ratios.loc[np.log(ratios).abs().idxmax()]
+    return f"up to {end(far, name)}" if len(ratios) > 1 else end(far, name)
+
+
+def _beyond_runs(rows: pd.DataFrame) -> Iterator[str]:
+    """Yield what more runs would not change."""
+    stalled = int((rows["ratio"].isna() & rows["verdict"].ne("missing")).sum())
+    if stalled:
+        yield f"A run without I/O leaves {counted(stalled, 'test')} without a ratio."
+    if missing := int((rows["verdict"] == "missing").sum()):
+        yield f"In {share(missing, len(rows), 'test')} a system was not measured."
+    names = dict.fromkeys(name for names in rows["differs_in"].dropna() for name in names.split())
+    if names:
+        also = sentence(listed(DIFFERENCES.get(name, name) for name in names)).rstrip(".")
+        yield f"{also} {'differs' if len(names) == 1 else 'differ'} too, which may matter."
+    if busy := sum("busy" in caveats.codes for caveats in warnings_of(rows)):
+        yield f"A node's CPU was above 90 % in {share(busy, len(rows), 'test')}."
+        yield "Repeat this on a quieter machine or with slower drives."
+
+
+# ---- drives of set speed
+
+
+def _with_truth(rows: pd.DataFrame, truth: Truth | None) -> pd.DataFrame:
+    if truth is None:
+        return rows.assign(truth=np.nan)
+    table = truth if isinstance(truth, pd.DataFrame) else pd.DataFrame(truth.items(), columns=["pattern", "ratio"])
+    keys = [c for c in table.columns if c in rows and c != "ratio"]
+    known = table[[*keys, "ratio"]].rename(columns={"ratio": "truth"})
+    return rows.assign(truth=rows[keys].merge(known, on=keys, how="left", validate="many_to_one")["truth"].to_numpy())
+
+
+def _prediction(rows: pd.DataFrame) -> Iterator[str]:
+    """Yield whether decided tests are as the drives' speeds predict: inside the interval, or no further from it than
+    the least difference.
+
+    Where runs repeat to three parts in ten thousand, a reader finds 50.0 % beside 50.0 to 50.1.
+    """
+    known = rows[rows["truth"].notna() & rows["verdict"].isin(DECIDED)]
+    if known.empty:
+        return
+    least = np.exp(least_difference(known["margin"]))
+    inside = (known["ratio_lo"] / least <= known["truth"]) & (known["truth"] <= known["ratio_hi"] * least)
+    same = (known["verdict"] == "equivalent") & (np.abs(np.log(known["truth"])) <= np.log1p(known["margin"]))
+    wrong = known[~(inside | same)]
+    if len(wrong):
+        row = wrong.iloc[0]
+        yield (
+            f"The drives' set speeds predict a ratio of {row['truth']:.3g} for {row['kind']}, outside the interval of "
+            f"{row['ratio_lo']:.3g} to {row['ratio_hi']:.3g}, in {share(len(wrong), len(known), 'test')}."
+        )
+        return
+    in_order = known.sort_values("verdict", key=lambda verdicts: verdicts.map(DECIDED.index), kind="stable")
+    sizes = dict.fromkeys("no difference" if round(truth, 6) == 1 else size(truth) for truth in in_order["truth"])
+    yield f"The drives' set speeds predict {listed(sizes)} as well."
+
+
+# ---- files of other tools
+
+
+def files_answer(comparison: pd.DataFrame, audit: pd.DataFrame, results: pd.DataFrame) -> str:
+    """Return who is faster in files of other tools, and which checks of physics their numbers fail.
+
+    Parameters
+    ----------
+    comparison : of ``compare``; without a row where there is one system, of which the answer has the peak
+    audit : of ``audit``
+    results : the rows that both are of
+
+    Returns
+    -------
+    str : a line a system
+
+    Examples
+    --------
+    >>> rows = hci.read_results("data/samples/loose-files", names="{system}_{pattern}_qd{iodepth}_r{rep}.json")
+    >>> print(hci.files_answer(hci.compare(rows, "birch"), hci.audit(rows), rows))
+    cedar is 33.4 % faster than birch in both tests. Reads are 33.4 % faster (33.3 to 33.4 %), writes 33.4 % (33 to 33.7 %).
+    """  # noqa: E501
+    load = [name for name in asked_by(comparison) if name != "iodepth"]
+    answer = headline(comparison)
+    if not len(comparison):
+        alone = "No second system was found. Add a second folder, or names that separate two systems."
+        answer = f"{peak_sentence(peak(results, by=['system', *load]))} {alone}"
+    fails = audit[audit["ok"].eq(False)].groupby("check", sort=False).size()
+    totals = audit[audit["ok"].notna()].groupby("check").size()
+    broken = [f"{n} of {counted(totals[check], 'check')} of {LAWS.get(check, check)}" for check, n in fails.items()]
+    return " ".join([answer, *([f"Check the files first, as {listed(broken)} fail."] if broken else [])])

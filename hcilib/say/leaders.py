@@ -1,0 +1,257 @@
+"""Sentences about who is first: in which pattern, with one I/O, from which load on, and what the sources leave open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias
+
+import pandas as pd
+
+from hcilib.analyse.compare.compare import rank
+from hcilib.model.metrics import better_sign, metric, metric_of, noun, pattern_order, pattern_words, where
+from hcilib.say.words import counted, listed, more_or_less, number, sentence, share
+
+Labels: TypeAlias = Mapping[str, str] | None
+STATES = {"leads": "proven", "tied": "tied", "untested": "untested"}
+"""State of a first place -> how a sentence calls it."""
+MOST = 4
+"""Of more systems than these a sentence has the first and the last."""
+
+
+def winners_facts(winners: pd.DataFrame, labels: Labels = None, metric: str = "iops") -> list[str]:
+    """Return who is first in how many patterns and how sure that is, then the IOPS for each percent of CPU.
+
+    Parameters
+    ----------
+    winners : of ``winners``
+    labels : system -> its name in the sentences
+    metric : what the winners are of
+
+    Returns
+    -------
+    list[str] : up to two facts
+
+    Examples
+    --------
+    >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
+    >>> print(hci.winners_facts(hci.winners(results))[0])
+    drbd-tcp-pve has the highest measured IOPS in 1M read. This lead is untested.
+    """
+    labels = labels or {}
+    best = winners[(winners["pct_of_best"] - 100).abs() < 1e-9]
+    if best.empty:
+        return []
+    counts = best.groupby("system", sort=False, observed=True).size().sort_values(ascending=False, kind="stable")
+    one, *more = winners["pattern"].unique()
+    patterns = share(counts.iloc[0], 1 + len(more), "pattern") if more else pattern_words(one)
+    end = "lowest" if metric_of(metric).better == "lower" else "highest"
+    first, *others = [labels.get(name, name) for name in counts.index]
+    rest = [f"{name} in {count}" for name, count in zip(others, counts.iloc[1:], strict=True)]
+    lead = f"{first} has the {end} measured {noun(metric_of(metric))} in {patterns}"
+    states = best["state"].value_counts()
+    known = [(int(states[state]), word) for state, word in STATES.items() if state in states]
+    if len(known) > 1:
+        sure = f"Of these leads, {listed(f'{n} {_be(n)} {word}' for n, word in known)}."
+    else:
+        sure = f"{'This lead is' if len(best) == 1 else f'All {len(best)} leads are'} {known[0][1]}."
+    return [f"{listed([lead, *rest])}. {sure}", *_per_cpu(winners, labels)]
+
+
+def _be(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def _per_cpu(winners: pd.DataFrame, labels: Mapping[str, str]) -> Iterator[str]:
+    """Yield the IOPS for each percent of CPU in the first pattern that has them."""
+    cpu = winners.dropna(subset=["iops_per_cpu_pct"]) if "iops_per_cpu_pct" in winners else winners.head(0)
+    for pattern in pattern_order(cpu["pattern"].unique())[:1]:
+        here = cpu[cpu["pattern"] == pattern].sort_values("iops_per_cpu_pct", ascending=False)
+        values = [(f"{row.iops_per_cpu_pct:,.0f}", labels.get(row.system, row.system)) for row in here.itertuples()]
+        (most, first), *rest = values[:: len(values) - 1] if len(values) > MOST else values
+        each = [f"{most} IOPS on {first}", *(f"{iops} on {name}" for iops, name in rest)]
+        yield f"In {pattern_words(pattern)}, 1 % of a node's CPU carries {listed(each)}."
+
+
+# ---- one outstanding I/O
+
+
+def latency_answer(one: pd.DataFrame, cost: pd.DataFrame, labels: Labels = None, margin: float = 0.05) -> str:
+    """Return where one outstanding I/O is fastest, by pattern, then how much longer stable writes take.
+
+    A system is first where ``rank`` shows it. Systems that no test separates are tied.
+
+    Parameters
+    ----------
+    one : results at one outstanding I/O, of ``one_in_flight``
+    cost : of ``pattern_cost``, of stable writes
+    labels : system -> its name in the sentences
+    margin : single numbers within this share of the best are not called slower
+
+    Returns
+    -------
+    str : a line for each leader and each tie, then one for stable writes where they were measured
+
+    Examples
+    --------
+    >>> one = hci.one_in_flight(hci.published().query("source == 'proxmox-2node-hci'"), ["4k-randread", "4k-randwrite"])
+    >>> print(hci.latency_answer(one, hci.pattern_cost(one, "4k-randwrite-sync", "4k-randwrite")))
+    One I/O is fastest on drbd-tcp-pve in 1 of 2 patterns, in single runs. 4k random read takes 0.094 ms there.
+    In 4k random write (0.189 ms at best), drbd-tcp-pve and starwind-rdma-pve are within 5 % of the best.
+    """
+    labels = labels or {}
+    ranks = rank(one, "lat_ns", by=("pattern", "iodepth"), margin=margin)
+    ranks = ranks[ranks["n"] > 0].sort_values("lat_ns")
+    ranks = ranks.assign(
+        called=ranks["system"].map(lambda name: labels.get(name, name)),
+        ms=ranks["lat_ns"].map(lambda latency: f"{metric('lat_ns').show(latency)} ms"),
+    )
+    patterns = {pattern_words(name): ranks[ranks["pattern"] == name] for name in pattern_order(ranks["pattern"])}
+    common = {name: rows for name, rows in patterns.items() if len(rows) > 1}
+    lines = list(_fastest(common, margin)) if common else [_each_alone(patterns)]
+    stable = " ".join(_stable_writes(cost.dropna(subset=["ratio"]), labels))
+    return "\n".join([*lines, *([stable] if stable else [])])
+
+
+def _each_alone(patterns: Mapping[str, pd.DataFrame]) -> str:
+    """Return the latencies of systems that have no pattern in common, or of one system."""
+    (first, rows), *others = patterns.items()
+    single = ", in a single run" if (rows["n"] == 1).all() else ""
+    begin = f"One {first} takes {rows['ms'].iloc[0]} on {rows['called'].iloc[0]}{single}."
+    named = "" if len({own["called"].iloc[0] for own in patterns.values()}) == 1 else " on {}"
+    more = [f"one {name} takes {own['ms'].iloc[0]}{named.format(own['called'].iloc[0])}" for name, own in others]
+    return f"{begin} {sentence(listed(more))}".rstrip()
+
+
+def _fastest(patterns: Mapping[str, pd.DataFrame], margin: float) -> Iterator[str]:
+    """Yield a line on who is first in most patterns, then one for each other leader and each tie."""
+    groups: dict[tuple[bool, bool, tuple[str, ...]], list[tuple[str, str]]] = {}
+    for name, rows in patterns.items():
+        ahead, tested = rows[rows["rank"] == rows["rank"].min()], bool((rows["n"] > 1).all())
+        groups.setdefault((len(ahead) == 1, tested, tuple(ahead["called"])), []).append((name, ahead["ms"].iloc[0]))
+    ordered = sorted(groups.items(), key=lambda group: (not group[0][0], not group[0][1], -len(group[1])))
+    (alone, tested, who), led = ordered[0]
+    single, near = ("", "tied") if tested else (", in single runs", f"within {100 * margin:g} %")
+    if not alone:
+        total = sum(len(found) for (_, same, _), found in ordered if same == tested)
+        yield f"The fastest systems for one I/O are {near} in {share(total, len(patterns), 'pattern')}{single}."
+    elif len(patterns) == 1:
+        yield f"One {led[0][0]} is fastest on {who[0]}, with {led[0][1]}{single}."
+    else:
+        (name, ms), *others = led
+        values = listed([f"{name} takes {ms} there", *(f"{name} {ms}" for name, ms in others)])
+        place = share(len(led), len(patterns), "pattern")
+        yield f"One I/O is fastest on {who[0]} in {place}{single}. {sentence(values)}"
+    for (first, sure, names), found in ordered[alone:]:
+        runs = "single runs of " if tested and not sure else ""
+        places = listed(f"{name} ({ms}{'' if first else ' at best'})" for name, ms in found[:2])
+        more = f" and {counted(len(found) - 2, 'other pattern')}" if len(found) > 2 else ""
+        near = "tied" if sure else f"within {100 * margin:g} % of the best"
+        yield f"In {runs}{places}{more}, {f'it is fastest on {names[0]}' if first else f'{listed(names)} are {near}'}."
+
+
+def _stable_writes(cost: pd.DataFrame, labels: Mapping[str, str]) -> Iterator[str]:
+    """Yield how much longer each kind of stable write takes than a plain one, and on which system most."""
+    for suffix, words in (("-sync", "synchronous write"), ("-fdatasync", "write with fdatasync")):
+        own = cost[cost["pattern"].astype(str).str.endswith(suffix)]
+        if own.empty:
+            continue
+        slowest = own.loc[own["ratio"].idxmax(), "system"]
+        single = ", in single runs" if (own["n"] <= 1).all() else ""
+        most = f", most on {labels.get(slowest, slowest)}" if len(own) > 1 else ""
+        ends = dict.fromkeys(_times(ratio) for ratio in (own["ratio"].min(), own["ratio"].max()))
+        yield f"A {words} takes {' to '.join(ends)} times as long as a plain one{most}{single}."
+
+
+def _times(ratio: float) -> str:
+    """Return a factor with two digits, or near 1 with those that show how far it is from 1."""
+    return f"{ratio:.2f}" if 0.9 < ratio < 1.1 else f"{ratio:.2g}"
+
+
+# ---- curves that cross
+
+
+def crossover_sentences(crossings: pd.DataFrame, labels: Labels = None) -> list[str]:
+    """Return each crossing, or each pattern without one, as a sentence.
+
+    Parameters
+    ----------
+    crossings : of ``crossover``
+    labels : system -> its name in the sentences
+
+    Returns
+    -------
+    list[str] : one a row, for ``crossings.assign(sentence=...)``
+
+    Examples
+    --------
+    >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
+    >>> print(*hci.crossover_sentences(hci.crossover(results, "starwind-rdma-pve", "drbd-tcp-pve")))
+    drbd-tcp-pve overtakes starwind-rdma-pve in IOPS in 1M read between iodepth 4 and 8, in single runs.
+    """
+    return [_crossing(row, labels or {}) for row in crossings.to_dict("records")]
+
+
+def _crossing(row: Mapping[str, Any], labels: Mapping[str, str]) -> str:
+    a, b = (labels.get(row[role], row[role]) for role in ("a", "b"))
+    name, over, at = row["metric"], row["over"], where({k: row[k] for k in str(row["by"]).split()})
+    what = noun(metric_of(name))
+    if row["verdict"] == "missing":
+        return f"{a} and {b} were not both measured {at}, so a crossover is not known."
+    before, after = row["ratio_below"], row["ratio_above"]
+    single = ", in single runs" if row["n"] == 1 else ""
+    if row["verdict"] == "none":
+        if before == after == 1:
+            return f"{b} has the same {what} as {a} {at} at every measured {over}{single}."
+        lead = f"{b} has {more_or_less(name, max(before, after))} {what} than {a} {at} at every measured {over}"
+        doubt = " Not every difference is significant, so a crossover is possible."
+        return f"{lead}{single}.{'' if row['apart'] else doubt}"
+    first, second = (b, a) if (after > before) == (better_sign(name) > 0) else (a, b)
+    between = f"between {over} {row['below']:g} and {row['above']:g}"
+    if row["verdict"] == "inconclusive":
+        return f"{a} and {b} may change places in {what} {at} {between}. One of the differences is not significant."
+    overtakes = f"{first} overtakes {second} in {what} {at}"
+    if row["verdict"] == "point":
+        return f"{overtakes} {between}, in single runs."
+    place, *limits = (row[f"{over}{end}"] for end in ("", "_lo", "_hi"))
+    lo, hi = (number(end, *limits) for end in limits)
+    return f"{overtakes} at {over} {number(place, *limits)} ({lo} to {hi})."
+
+
+# ---- what the sources leave open
+
+
+def unknown_facts(
+    winners: pd.DataFrame, results: pd.DataFrame, tail: str = "p99_ns", labels: Labels = None
+) -> list[str]:
+    """Return what a comparison leaves open: the tail of the latency, the nodes' CPU, and repeats.
+
+    Parameters
+    ----------
+    winners : of ``winners``
+    results : the rows that they are of
+    tail : the percentile that the comparison shows
+    labels : system -> its name in the sentences
+
+    Returns
+    -------
+    list[str] : a fact each; empty where all of it is known
+
+    Examples
+    --------
+    >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
+    >>> print(*hci.unknown_facts(hci.winners(results), results))
+    No source reports p99 latency. Each test has one number, so a repeat may differ.
+    """
+    facts, nowhere = [], []
+    for name, words in ((tail, noun(metric(tail))), ("node_cpu_pct", "node CPU")):
+        counts = results.reindex(columns=["system", name]).groupby("system", sort=False)[name].count()
+        absent = [(labels or {}).get(system, system) for system in counts.index[counts == 0]]
+        if len(absent) == len(counts):
+            nowhere.append(words)
+        elif absent:
+            facts.append(f"No {words} is reported for {listed(absent)}.")
+    if nowhere:
+        facts.insert(0, f"No source reports {listed(nowhere, 'or')}.")
+    if (winners["n"] <= 1).all():
+        facts.append("Each test has one number, so a repeat may differ.")
+    return facts
