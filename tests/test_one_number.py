@@ -110,9 +110,9 @@ def test_a_comparison_on_known_drives_has_their_iops_and_their_ratios():
     against = hci.against_dial(dialled, hci.summarize(full, "iops"), comparison)
     assert against["off_pct"].abs().max() < 2
     said = hci.headline(comparison, "lab-mirror", truth=dialled)
-    slower = re.search(rf"writes ({NUMBER}) % slower", said)
+    slower = re.search(rf"is ({NUMBER}) % slower than lab-single in writes", said)
     assert float(slower[1]) == pytest.approx(50, abs=0.5)
-    assert "as the drives' rates say" in said
+    assert "set speeds predict 50 % and no difference" in said
 
 
 def test_a_demand_within_a_limit_is_what_known_drives_let_through(committed):

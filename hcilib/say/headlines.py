@@ -13,10 +13,12 @@ from hcilib.analyse.compare.cells import asked_by
 from hcilib.analyse.compare.cells import listed as levels
 from hcilib.analyse.compare.contrast import MOST_RUNS, least_difference
 from hcilib.analyse.compare.overall import geometric_mean
-from hcilib.analyse.curves.curves import peak, peak_sentence
+from hcilib.analyse.curves.curves import peak
 from hcilib.model.caveats import warnings_of
 from hcilib.model.metrics import metric_of, noun, pattern_words
+from hcilib.say.audit import LAWS
 from hcilib.say.comparisons import Labels, end, much
+from hcilib.say.sweep import peak_sentence
 from hcilib.say.words import counted, listed, more_or_less, sentence, share, size, span
 
 Truth: TypeAlias = Mapping[str, float] | pd.DataFrame
@@ -37,7 +39,6 @@ DIFFERENCES = {
     "source": "the source",
 }
 """Columns in which systems may differ, where their name says too little."""
-LAWS = {"little": "Little's law", "bandwidth": "IOPS times block size", "cpu_efficiency": "IOPS per CPU"}
 
 
 def headline(

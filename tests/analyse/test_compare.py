@@ -1,6 +1,5 @@
 """What compare and summarize do with good tables, thin tables and bad tables."""
 
-import re
 import warnings
 
 import numpy as np
@@ -22,7 +21,6 @@ FIRST = [
     "n_baseline",
     "n",
     "verdict",
-    "sentence",
     "warnings",
 ]
 
@@ -59,25 +57,9 @@ RDMA, TCP = [384e3, 381e3, 386e3], [271e3, 274e3, 269e3]
 
 def test_columns_are_the_contract():
     found = compare(table({"rdma": RDMA, "tcp": TCP}), "rdma")
-    assert list(found.columns[:15]) == ["system", "pattern", "iodepth", *FIRST]
-    assert {"equivalent", "unstable", "confidence", "tost_p", "method", "runs_to_decide"} <= set(found.columns[15:])
+    assert list(found.columns[:14]) == ["system", "pattern", "iodepth", *FIRST]
+    assert {"equivalent", "unstable", "confidence", "tost_p", "method", "runs_to_decide"} <= set(found.columns[14:])
     assert set(found["by"]) == {"pattern iodepth"}
-
-
-def test_the_sentence_names_base_interval_and_runs():
-    row = one(table({"rdma": RDMA, "tcp": TCP}), labels={"rdma": "StarWind RDMA", "tcp": "StarWind TCP"})
-    assert row["verdict"] == "lower"
-    lo, hi = 100 * (1 - row["ratio_hi"]), 100 * (1 - row["ratio_lo"])
-    assert row["sentence"] == (
-        f"StarWind TCP delivers {100 * (1 - row['ratio']):.1f} % lower IOPS than StarWind RDMA in 4k random write at "
-        f"iodepth 8 (95 % interval {lo:.1f} to {hi:.1f} %, 3 v 3 runs)."
-    )
-    assert row["warnings"] == ""
-
-
-def test_latency_sentence():
-    results = table({"rdma": RDMA, "tcp": TCP}).rename(columns={"iops": "lat_ns"})
-    assert "tcp has 29.3 % lower mean latency than rdma in 4k random write" in one(results, metric="lat_ns")["sentence"]
 
 
 def test_one_run_each_is_a_point():
@@ -85,15 +67,12 @@ def test_one_run_each_is_a_point():
     assert row["verdict"] == "point"
     assert row["ratio"] == pytest.approx(271 / 384)
     assert row[["ratio_lo", "ratio_hi", "df", "p", "p_adjusted", "tost_p"]].isna().all()
-    assert row["sentence"].endswith("(single published mean or run each: no interval).")
-    assert "29.4 % lower IOPS than rdma" in row["sentence"]
     assert "n = 1" in str(row["warnings"])
 
 
 def test_one_run_against_three_is_a_point_too():
     row = one(table({"rdma": RDMA, "tcp": [271e3]}))
     assert row["verdict"] == "point"
-    assert "1 v 3 runs: no interval" in row["sentence"]
 
 
 def test_two_runs_have_an_interval_and_a_warning():
@@ -106,18 +85,14 @@ def test_two_runs_have_an_interval_and_a_warning():
 def test_equivalent_and_higher_but_within_the_margin():
     same = one(table({"rdma": [100, 101, 99.5], "tcp": [100.2, 100.8, 99.9]}))
     assert same["verdict"] == "equivalent"
-    assert "the same IOPS as rdma within 5 %" in same["sentence"]
     both = one(table({"rdma": [100, 100.1, 99.9, 100], "tcp": [102, 102.1, 101.9, 102]}))
     assert (both["verdict"], both["equivalent"]) == ("higher", True)
-    assert "2.0 % higher IOPS than rdma" in both["sentence"]
-    assert ", but within 5 %" in both["sentence"]
     assert not one(table({"rdma": [100, 101, 99.5], "tcp": [100.2, 100.8, 99.9]}), margin=0.005)["equivalent"]
 
 
 def test_inconclusive():
     row = one(table({"rdma": [100, 120, 95], "tcp": [110, 92, 116]}))
     assert row["verdict"] == "inconclusive"
-    assert row["sentence"].startswith("No difference in IOPS between tcp and rdma is established")
 
 
 def test_the_adjusted_p_decides():
@@ -127,7 +102,6 @@ def test_the_adjusted_p_decides():
     plain, holm = (compare(results, "rdma", adjust=a).set_index("iodepth").loc[32] for a in (None, "holm"))
     assert plain["verdict"] == "lower"
     assert (holm["verdict"], holm["p_adjusted"]) == ("inconclusive", pytest.approx(20 * plain["p"]))
-    assert "does not survive the correction" in holm["sentence"]
     assert compare(results, "rdma", adjust="iut")["p_adjusted"].equals(compare(results, "rdma", adjust=None)["p"])
 
 
@@ -183,7 +157,6 @@ def test_a_cell_that_one_system_lacks():
     assert found["verdict"].to_dict() == {8: "lower", 16: "missing", 32: "missing"}
     assert found.loc[16, ["n", "n_baseline"]].tolist() == [0, 3]
     assert found.loc[[16, 32], ["ratio", "ratio_lo", "p"]].isna().all(axis=None)
-    assert found.loc[16, "sentence"].startswith("tcp has no valid run with IOPS in 4k random write at iodepth 16")
     assert caveats(found.loc[32, "warnings"]).words == "rdma has no run in this cell"
 
 
@@ -213,7 +186,6 @@ def test_zero_is_neither_dropped_nor_divided_by():
     assert stalled["unstable"]
     assert np.isnan(stalled["ratio"])
     assert "1 run is 0: no ratio" in str(stalled["warnings"])
-    assert one(table({"rdma": [384e3], "tcp": [0]}))["sentence"].startswith("No ratio of IOPS")
 
 
 @pytest.mark.parametrize("call", [lambda r: compare(r, "rdma"), summarize])
@@ -235,7 +207,9 @@ def test_what_was_asked_must_agree_between_systems_too():
 
 def test_what_describes_a_system_is_a_warning():
     results = pd.concat([table({"rdma": RDMA}), table({"tcp": TCP}, span_bytes=2**31, vms=2, source="other")])
-    text = str(one(results)["warnings"])
+    row = one(results)
+    assert row["differs_in"] == "source vms span_bytes"
+    text = str(row["warnings"])
     assert "systems differ in span_bytes: 2147483648 v 1073741824" in text
     assert "systems differ in vms: 2 v 4" in text
     assert "systems differ in source: other v lab" in text
@@ -355,17 +329,8 @@ def test_degenerate_tables_raise_no_warning_of_numpy():
         for method in ("welch", "own"):
             found = compare(results, "a", method=method)
             assert set(found["verdict"]) <= {"higher", "lower", "equivalent", "inconclusive", "point", "missing"}
-            assert (found["sentence"] != "").all()
             assert found["warnings"].map(bool).all()
         summarize(results)
-
-
-def test_no_sentence_is_lower_by_100_percent_or_more():
-    results = pd.concat(
-        [table({"a": [1e6, 1.001e6, 1e6], "b": np.array([1, 1.001, 1]) * 10.0**-e}, iodepth=e) for e in range(1, 9)]
-    )
-    for text in compare(results, "a")["sentence"]:
-        assert float(re.search(r"([\d.]+) % lower", text)[1]) < 100
 
 
 def test_cells_are_tested_together_not_one_after_another(calls):

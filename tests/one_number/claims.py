@@ -95,7 +95,7 @@ def listed_sentences(page: Page) -> list[str]:
             said = row.pop("Sentence")
             cells = [part for text in row.values() for part in (text, *ends(text))]
             known = [value for cell in cells if span(cell) for value in (cell, off_pct(cell))]
-            for number in numbers_said(replace(page, said=said)):
+            for number in numbers_said(replace(page, said=said, cells=page.cells - {said})):
                 if not any(agree(number[0], value) for value in known):
                     found.append(f"{said!r}: nothing in its row explains {number[0]}")
     return found

@@ -62,109 +62,131 @@ def _loads(page: Page) -> Iterator[Claim]:
 # ---- one system against another: 00_files, 04_compare
 
 KINDS = {"rw": "mixed I/O", "write": "writes", "read": "reads"}
-SIDES = {"slower": "lower", "faster": "higher"}
+VERDICTS = {
+    " slower": "lower",
+    " faster": "higher",
+    "times as fast": "higher",
+    "as fast": "equivalent",
+    "undecided": "inconclusive",
+}
+"""Words of a sentence -> the verdict that its tests have; the first that is found."""
 
 
 def _against(page: Page) -> Iterator[Claim]:
     """Return the claims about a challenger and its baseline, from the table of their ratios."""
     table = page.table("System", "Pattern", "Ratio", "n of the baseline", "Verdict")
+    kinds = [next(word for key, word in KINDS.items() if key in name) for name in table["Pattern"]]
+    table = table.assign(kind=kinds)
     for line, part in lines(page):
-        who = re.match(r"(.+?) (?:against|leads|trails) (.+?)(?: in \d|:)", line)
-        if not who:
+        first, *others = _sentences(line, part)
+        names = sorted((n for n in table["System"].unique() if n in first[0]), key=len)
+        if not names or "patterns" in first[0]:
             continue
-        rows, turned = table[table["System"] == who[1]], False
-        if rows.empty:
-            rows, turned = table[table["System"] == who[2]], True
-        kinds = [
-            next(word for key, word in KINDS.items() if key in name) for name in rows["Pattern"]
-        ]
-        rows = rows.assign(kind=kinds)
-        yield from _untested(rows, turned, part)
-        for kind, own in rows.groupby("kind"):
-            for speed, verdict in SIDES.items():
-                yield from _decided(own, f"{kind} ", speed, own[own["Verdict"] == verdict], part)
-            same = own[own["Verdict"] == "equivalent"]
-            beyond = [off_pct(end) for cell in same.get("95 % interval", ()) for end in ends(cell)]
-            reach = (
-                Span(most(map(off_pct, same["Ratio"])).lo, math.ceil(most(beyond).hi + 1e-6))
-                if beyond
-                else 0
-            )
-            tests = (len(same), len(own))
-            yield Claim(
-                rf"{kind} as fast within # %[^(;]*\(# of # tests?", reach, *tests, part=part
-            )
-            yield from _open(own, f"{kind}", own[own["Verdict"] == "inconclusive"], part)
-        yield from _runs_needed(rows, part)
-        gone = count(rows["Verdict"], "missing")
-        yield Claim("# tests? of # ha(?:s|ve) no ratio", gone, len(rows), part=part)
-        notes = "; ".join(rows[NOTES])
-        for name, *levels in re.findall(r"systems differ in (\w+): (\d+) v (\d+)", notes):
-            gib = [Span(int(level) / 2**30, int(level) / 2**30) for level in levels]
-            yield Claim(rf"(?i:due to [^(;.]*{name}) \(# v #\)", *levels, part=part)
-            if name == "span_bytes":
-                yield Claim(r"data is tested \(# GiB v # GiB\)", *gib, part=part)
+        rows = table[table["System"] == names[-1]]
+        yield from _finding(rows, *first)
+        turned = not first[0].removeprefix("Whether ").startswith(names[-1])
+        yield from _single_runs(rows, turned, part)
+        for said, place in others:
+            yield from _parts(rows, said, place)
+        yield from _limits(rows, part)
     dial = page.table("What", "Expected", "Off by (%)")
     ratios = dial[dial["What"].str.startswith("ratio")]
-    truths = list(map(off_pct, ratios["Expected"]))
-    for words in re.finditer(r"the drives' rates say \(([^)]*)\)", page.said):
-        for said in re.compile(NUMBER).finditer(page.said, *words.span(1)):
+    for words in re.finditer(
+        r"set speeds predict (a ratio of )?([^(]*?)(?: as well| for )", page.said
+    ):
+        truths = list(ratios["Expected"] if words[1] else map(off_pct, ratios["Expected"]))
+        for said in re.compile(NUMBER).finditer(page.said, *words.span(2)):
             truth = next((one for one in truths if agree(said[0], one)), "no expected ratio")
             yield Claim("#", truth, part=said.span())
 
 
-def _untested(rows: pd.DataFrame, turned: bool, part: tuple[int, int]) -> Iterator[Claim]:
+def _sentences(line: str, part: tuple[int, int]) -> list[tuple[str, tuple[int, int]]]:
+    """Return each sentence of a line, and where it is on the page."""
+    found = re.finditer(r"\S.*?[.](?=\s+[A-Z0-9]|$)", line)
+    return [(one[0], (part[0] + one.start(), part[0] + one.end())) for one in found]
+
+
+def _verdict(said: str) -> str:
+    return next((verdict for words, verdict in VERDICTS.items() if words in said), "")
+
+
+def _finding(rows: pd.DataFrame, said: str, part: tuple[int, int]) -> Iterator[Claim]:
+    """Return the claims about the first sentence: one verdict of all tests, or of one kind."""
+    verdict = _verdict(said)
+    own = rows[rows["Verdict"] == verdict]
+    if both := re.search(r"tests and (slower|faster) in", said):
+        other = rows[rows["Verdict"] == VERDICTS[f" {both[1]}"]]
+        yield Claim("tests and .* in #", len(other), part=part)
+    subject = re.search(r" in (?:.* tests of )?([^(]*?)(?: \(|\.$)", said)
+    kind = _named(rows, subject[1]) if subject else rows.head(0)
+    rows = kind if len(kind) else rows
+    yield from _sizes(own.loc[own.index.intersection(rows.index)], len(rows), verdict, part)
+
+
+def _named(rows: pd.DataFrame, said: str) -> pd.DataFrame:
+    """Return the rows of the kinds, or of the patterns, that a part of a sentence names."""
+    named = [kind.lower() in said.lower() or pattern_words(name) in said for kind, name in
+             zip(rows["kind"], rows["Pattern"], strict=True)]  # fmt: skip
+    return rows[named]
+
+
+def _parts(rows: pd.DataFrame, said: str, part: tuple[int, int]) -> Iterator[Claim]:
+    """Return the claims about kinds of I/O that have one verdict: clauses between commas."""
+    verdict, place = _verdict(said), part[0]
+    for clause in said.split(", ") if verdict else ():
+        own = _named(rows, clause)
+        span_of = (place, place + len(clause))
+        yield from _sizes(own[own["Verdict"] == verdict], len(own), verdict, span_of)
+        place += len(clause) + 2
+
+
+def _sizes(rows: pd.DataFrame, total: int, verdict: str, part: tuple[int, int]) -> Iterator[Claim]:
+    """Return the claims about the numbers that stand for tests of one verdict."""
+    yield Claim("in # of # tests?", len(rows), total, part=part)
+    yield Claim("in all # tests?", [len(rows), total], part=part)
+    bounds = [ends(c) for c in rows.get("95 % interval", ()) if ends(c)[0]]
+    if verdict == "equivalent":
+        reach = most(off_pct(end) for pair in bounds for end in pair)
+        within = Span(most(map(off_pct, rows["Ratio"])).lo, math.ceil(reach.hi + 1e-6))
+        yield Claim("within # %", within, part=part)
+    if verdict not in ("lower", "higher") or rows.empty:
+        return
+    pooled = Free("of several tests together: their pooled interval is in no table")
+    one = through(lambda *r: math.prod(r) ** (1 / len(r)), *rows["Ratio"])
+    for unit, change in (("%", off_pct), ("times", span)):
+        reach = list(map(change, rows["Ratio"]))
+        lo, hi = (pooled, pooled) if len(rows) > 1 else sorted(map(change, bounds[0]), key=middle)
+        yield Claim(rf"(?<![\d(.])# to # {unit}", least(reach), most(reach), part=part)
+        yield Claim(rf"(?<![\d(.])(?<!to )# {unit}", change(one), part=part)
+        yield Claim(rf"\(# to # {unit}\)", lo, hi, part=part)
+
+
+def _single_runs(rows: pd.DataFrame, turned: bool, part: tuple[int, int]) -> Iterator[Claim]:
+    """Return the claims about tests of single runs, whose subject may be the baseline."""
     points = rows[rows["Verdict"] == "point"]
     ratios = [through(lambda r: 1 / r, cell) if turned else span(cell) for cell in points["Ratio"]]
     above = [ratio for ratio in ratios if middle(ratio) > 1]
     below = [ratio for ratio in ratios if middle(ratio) < 1]
-    pair = r"(?: \(#(?: to #)? times\))?"
-    reach = (least(above), most(above))
-    yield Claim(
-        f"leads .*?in # of # tests? of IOPS{pair}", len(above), len(ratios), *reach, part=part
-    )
-    yield Claim(f"trails in #{pair}", len(below), least(below), most(below), part=part)
+    yield Claim("in # of # single-run tests", len(above), len(ratios), part=part)
+    yield Claim("in all # single-run tests", [len(above), len(ratios)], part=part)
+    yield Claim("# % more", off_pct(most(above)), part=part)
+    yield Claim("# times as many", most(above), part=part)
+    yield Claim("# % fewer in # tests?", off_pct(least(below)), len(below), part=part)
 
 
-def _decided(
-    own: pd.DataFrame, kind: str, speed: str, rows: pd.DataFrame, part: tuple[int, int]
-) -> Iterator[Claim]:
-    """Return the claims about cells of one kind of I/O whose verdict is on one side."""
-    sizes = [off_pct(cell) for cell in rows["Ratio"]]
-    bounds = [sorted(map(off_pct, ends(c))) for c in rows.get("95 % interval", ()) if ends(c)[0]]
-    tests = (len(rows), len(own))
-    each = rf"{kind}# to # % {speed}[^(;]*\(# of # tests?, each at # %"
-    yield Claim(each, least(sizes), most(sizes), *tests, 95, part=part)
-    if sizes:
-        mean = through(lambda *r: 100 * abs(math.prod(r) ** (1 / len(r)) - 1), *rows["Ratio"])
-        alone = Free("of several cells together: their pooled interval is in no table")
-        lo, hi = bounds[0] if len(rows) == 1 and bounds else (alone, alone)
-        one = rf"{kind}# % {speed}[^(;]*\((?:# to # %, )?# of # tests?"
-        yield Claim(one, mean, lo, hi, *tests, part=part)
-
-
-def _open(
-    own: pd.DataFrame, kind: str, rows: pd.DataFrame, part: tuple[int, int]
-) -> Iterator[Claim]:
-    """Return the claims about cells of one kind of I/O that are not decided."""
-    reach = (least(rows["Ratio"]), most(rows["Ratio"]))
-    yield Claim(
-        rf"{kind}[^(;]*\(# of # tests?, ratio #(?: to #)?", len(rows), len(own), *reach, part=part
-    )
-
-
-def _runs_needed(rows: pd.DataFrame, part: tuple[int, int]) -> Iterator[Claim]:
-    """Return the claims about runs that would decide a cell; their number is in no table."""
-    planned, limit = (
-        Free("planned from the spread, in no table"),
-        Free("no more runs are planned for"),
-    )
-    open_ = rows[rows["Verdict"] == "inconclusive"]
-    made = least([*open_["n"], *open_["n of the baseline"]])
-    yield Claim("more than # runs a cell would be needed, # were made", limit, made, part=part)
-    yield Claim("about # runs a cell would decide it, # were made", planned, made, part=part)
-    yield Claim("# would decide # of them", planned, planned, part=part)
-    yield Claim("; # would stand if asked alone", planned, part=part)
+def _limits(rows: pd.DataFrame, part: tuple[int, int]) -> Iterator[Claim]:
+    """Return the claims about runs that would decide a test, and tests that cannot be compared."""
+    planned = Free("planned from the spread, in no table")
+    open_ = count(rows["Verdict"], "inconclusive")
+    settled = r"# runs each would settle (?:this|them|#)(?:, over # the other(?: #)?)?"
+    yield Claim(settled, planned, planned, planned, planned, part=part)
+    yield Claim("More than # runs each", planned, part=part)
+    yield Claim("tested alone, # of them", Span(0, open_), part=part)
+    gone = count(rows["Verdict"], "missing")
+    yield Claim("[Ii]n # of # tests a system", gone, len(rows), part=part)
+    busy = sum("above 90 %" in note for note in rows[NOTES])
+    yield Claim("above # % in (?:all #|# of #) tests", 90, busy, busy, len(rows), part=part)
+    yield Claim(r"interval of # to #, in # of #", *[Free("of the first test outside")] * 4)
 
 
 def _00(page: Page) -> Iterator[Claim]:
@@ -172,7 +194,7 @@ def _00(page: Page) -> Iterator[Claim]:
     checks = page.table("Check", "Holds", "Fails")
     for name, rows in checks.groupby("Check"):
         fails, asked = whole(rows["Fails"]), whole([*rows["Holds"], *rows["Fails"]])
-        yield Claim(f"# of # checks of {re.escape(name)}", fails, asked)
+        yield Claim(f"# of # checks? of {re.escape(name)}", fails, asked)
 
 
 def _01(page: Page) -> Iterator[Claim]:
@@ -238,19 +260,23 @@ def _04(page: Page) -> Iterator[Claim]:
     alone = best[~best["Pattern"].duplicated(keep=False)]  # others round to 100 % too
     for name, own in best.groupby("System"):
         led = Span(count(alone["System"], str(name)), len(own))
-        counted = f"{re.escape(name)} (?:has the highest IOPS )?in # of # patterns"
-        yield Claim(counted, led, patterns)
+        yield Claim(rf"{re.escape(name)} has the highest IOPS in # of # patterns", led, patterns)
         yield Claim(f", {re.escape(name)} in #(?=,)", led)
-    leads, tied = (best[best["State"] == state]["Pattern"].nunique() for state in ("leads", "tied"))
-    yield Claim("# of # shown by a test", leads, patterns)
-    yield Claim("# tied", tied)
+        yield Claim(rf"{re.escape(name)} has the \w+ measured .* in # of # patterns", led, patterns)
+        yield Claim(rf"(?:,|and) {re.escape(name)} in #(?=[ ,.])", led)
+    proven = best[best["State"] == "leads"]["Pattern"].nunique()
+    yield Claim("# of # shown by a test", proven, patterns)
+    for state, word in (("leads", "proven"), ("tied", "tied"), ("untested", "untested")):
+        led = best[best["State"] == state]["Pattern"].nunique()
+        yield Claim(f"# (?:is|are|leads are) {word}", led)
     cost = "IOPS per node and 1 % CPU"
     for line, part in lines(page):
-        if line.startswith("IOPS for") and cost in winners:
-            yield Claim("for # % of", 1, part=part)
+        if line.startswith("In ") and cost in winners:
+            yield Claim("# % of a node", 1, part=part)
             for row in winners.to_dict("records"):
-                if f"best {pattern_words(row['Pattern'])}:" in line:
-                    yield Claim(rf"[:,] {re.escape(row['System'])} #", row[cost], part=part)
+                if line.startswith(f"In {pattern_words(row['Pattern'])},"):
+                    name = re.escape(row["System"])
+                    yield Claim(rf"# (?:IOPS )?on {name}(?=,|\.| and )", row[cost], part=part)
     yield from _shares(page, page.table("System", "Scheme", "Usable share of raw (%)"))
 
 
@@ -270,13 +296,19 @@ def _shares(page: Page, table: pd.DataFrame) -> Iterator[Claim]:
 def _05(page: Page) -> Iterator[Claim]:
     latency = page.wide("Mean latency (ms)")
     systems = [name for name in latency if name not in ("Pattern", "iodepth", NOTES)]
-    yield Claim("of # systems", len(systems))
-    for row in latency.to_dict("records"):
+    values = latency[systems].map(lambda cell: cell.partition(" ")[0])
+    first = values.map(middle).idxmin(axis=1) if len(systems) > 1 else pd.Series(dtype=str)
+    for name in systems:
+        led = Span(0, count(first, name))
+        yield Claim(rf"fastest on {re.escape(name)} in # of # patterns", led, len(latency))
+    yield Claim("in all # patterns", len(latency))
+    yield Claim("within # % of the best", 100 * page.params["margin"])
+    for (_, row), own in zip(latency.iterrows(), values.to_numpy(), strict=True):
         words = re.escape(pattern_words(row["Pattern"]))
-        first = least(row[name].partition(" ")[0] for name in systems)
-        yield Claim(rf"(?<!synchronous ){words} (?:\(|)# ms", first)
+        yield Claim(rf"(?<!synchronous ){words}(?: takes)? \(?# ms", least(own))
+        yield Claim(rf"(?i:one {words}) is fastest on .*, with # ms", least(own))
     cost = page.table("System", "Added (ms)", "Ratio")
-    for words, suffix in (("synchronous write", "-sync"), ("one with fdatasync", "-fdatasync")):
+    for words, suffix in (("synchronous write", "-sync"), ("write with fdatasync", "-fdatasync")):
         pattern = cost["Pattern"] if "Pattern" in cost else pd.Series("-sync", cost.index)
         own = cost[pattern.str.endswith(suffix)]["Ratio"]
         yield Claim(f"{words} takes #(?: to #)? times", least(own), most(own))

@@ -894,12 +894,12 @@ def test_what_breaks_physics_stands_in_the_answer():
     for folder, names, said in (
         (LOOSE, NAMES, ""),
         (FILES / "bench-fio", "{system}-{rep}/**", ""),
-        (FILES / "vmfleet", "{system}/result-*-r{rep}-{vm}.xml", "8 of 8 checks of Little's law fail."),
+        (FILES / "vmfleet", "{system}/result-*-r{rep}-{vm}.xml", "8 of 8 checks of Little's law"),
     ):
         rows = hci.read_results(folder, names=names)
         comparison = hci.compare(rows, rows["system"].iat[0], by=hci.load_factors(rows))
         answer = hci.files_answer(comparison, hci.audit(rows), rows)
-        assert answer == hci.headline(comparison) + (said and f" Before this is used: {said}")
+        assert answer == hci.headline(comparison) + (said and f" Check the files first, as {said} fail.")
     assert "thinktime" in codes(hci.read_results(FILES / "bench-fio", names="{system}-{rep}/**"))
 
 

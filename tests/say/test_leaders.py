@@ -1,0 +1,187 @@
+"""Who is first: the systems, counts and values are those of the table, and a lead is called what it is."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hcilib as hci
+from hcilib.say.leaders import crossover_sentences, latency_answer, unknown_facts, winners_facts
+from tests.style import faults
+
+NO_COST = pd.DataFrame(columns=["ratio", "pattern", "system", "n"])
+LABELS = {"a": "Array A", "b": "Array B"}
+
+
+def results(runs: dict[str, list[float]], pattern: str = "4k-randread", iodepth: int = 8) -> pd.DataFrame:
+    rows = [
+        {"system": name, "pattern": pattern, "iodepth": iodepth, "vms": 4, "block": i, "rep": 0, "iops": value,
+         "iops_per_cpu_pct": value / 50, "lat_ns": 1e9 / value}
+        for name, values in runs.items() for i, value in enumerate(values)
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def plain(texts: list[str]) -> list[str]:
+    assert [fault for text in texts for fault in faults(text)] == []
+    assert not [word for text in texts for word in ("nan", "None") if word in text]
+    return texts
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1000, 900_000), st.floats(0.3, 3.0), st.integers(1, 5), st.integers(0, 10_000))
+def test_who_is_first_is_said_as_it_is_known(level, ratio, runs, seed):
+    noise = np.random.default_rng(seed).lognormal(0, 0.01, (2, runs))
+    table = hci.winners(results({"a": list(level * noise[0]), "b": list(level * ratio * noise[1])}))
+    first = table.loc[table["pct_of_best"].idxmax()]
+    facts = plain(winners_facts(table, LABELS))
+    assert facts[0].startswith(f"Array {first['system'].upper()} has the highest measured IOPS in 4k random read.")
+    words = {"leads": "proven", "tied": "tied", "untested": "untested"}
+    assert re.findall("proven|tied|untested", facts[0]) == [words[first["state"]]]
+    assert (first["state"] == "untested") == (runs == 1)
+    cpu = table.sort_values("iops_per_cpu_pct", ascending=False)["iops_per_cpu_pct"]
+    assert re.findall(r"([\d,]+)(?: IOPS)? on", facts[1]) == [f"{value:,.0f}" for value in cpu]
+
+
+def test_the_lowest_latency_is_first_and_called_so():
+    drawn = results({"a": [1000, 1010], "b": [2000, 2020]}).assign(p99_ns=[2e6, 2.01e6, 1e6, 1.01e6])
+    facts = plain(winners_facts(hci.winners(drawn, "p99_ns"), LABELS, "p99_ns"))
+    assert facts[0].startswith("Array B has the lowest measured p99 latency")
+    assert winners_facts(hci.winners(drawn).assign(pct_of_best=np.nan)) == []
+
+
+def test_every_leader_is_counted_over_all_patterns():
+    runs = {"4k-randread": (3, 1), "4k-randwrite": (3, 1), "1m-read": (1, 3), "1m-write": (2.0, 2.001)}
+    factors = (0.999, 1.0, 1.001)
+    drawn = pd.concat(
+        results({name: [100 * level * f for f in factors] for name, level in zip("ab", own, strict=True)}, pattern)
+        for pattern, own in runs.items()
+    )
+    table = hci.winners(drawn)
+    facts = plain(winners_facts(table))
+    best = table[np.isclose(table["pct_of_best"], 100, atol=1e-9)]
+    counts = best["system"].value_counts()
+    assert re.findall(r"in (\d+)", facts[0]) == [str(counts.iloc[0]), str(counts.iloc[1])]
+    states = best["state"].value_counts()
+    assert re.findall(r"(\d+) (?:is|are) (\w+)", facts[0]) == [
+        (str(states["leads"]), "proven"), (str(states["tied"]), "tied")
+    ]  # fmt: skip
+
+
+def test_of_many_systems_the_cpu_has_the_first_and_the_last():
+    drawn = results({name: [100.0 * (i + 1)] for i, name in enumerate("abcdef")})
+    assert re.findall(r"([\d,]+)(?: IOPS)? on (\w)", plain(winners_facts(hci.winners(drawn)))[1]) == [
+        ("12", "f"), ("2", "a")
+    ]  # fmt: skip
+
+
+def test_open_questions_are_facts_and_none_is_left_where_all_is_known():
+    printed = results({"a": [100.0], "b": [200.0]}).assign(node_cpu_pct=50.0)
+    known = results({"a": [100.0, 101], "b": [200.0, 202]}).assign(node_cpu_pct=50.0, p99_ns=1e6)
+    assert plain(unknown_facts(hci.winners(printed), printed))[0] == "No source reports p99 latency."
+    assert len(unknown_facts(hci.winners(printed), printed)) == 2
+    assert unknown_facts(hci.winners(known), known) == []
+    half = known.assign(node_cpu_pct=lambda t: t["node_cpu_pct"].where(t["system"] == "a"))
+    assert unknown_facts(hci.winners(half), half, labels={"b": "B"}) == ["No node CPU is reported for B."]
+    neither = printed.drop(columns="node_cpu_pct")
+    assert unknown_facts(hci.winners(neither), neither)[0] == "No source reports p99 latency or node CPU."
+
+
+def one_io(patterns: dict[str, tuple[float, ...]], runs: int = 3) -> pd.DataFrame:
+    """Latencies in ms of systems a, b and c at one outstanding I/O."""
+    rows = [
+        {"system": name, "pattern": pattern, "lat_ns": 1e6 * (ms + rep / 1e3), "rep": rep, "block": rep}
+        for pattern, own in patterns.items() for rep in range(runs)
+        for name, ms in zip("abc", own, strict=False)
+    ]  # fmt: skip
+    return pd.DataFrame(rows).assign(iodepth=1, numjobs=1, vms=1, run_id="r", iops=lambda t: 1e9 / t["lat_ns"])
+
+
+def test_every_leader_of_one_io_is_named_with_its_patterns():
+    one = one_io({"4k-randread": (1, 2, 3), "4k-randwrite": (5, 2, 3), "4k-randwrite-sync": (4, 6, 6)})
+    first, other = plain(latency_answer(one, NO_COST, LABELS).splitlines())
+    assert first.startswith("One I/O is fastest on Array A in 2 of 3 patterns.")
+    assert re.findall(r"([\d.]+) ms", first) == ["1.001", "4.001"]
+    assert (re.findall(r"([\d.]+) ms", other), "Array B" in other) == (["2.001"], True)
+
+
+def test_a_single_run_of_one_pattern_is_said_there():
+    mixed = pd.concat([one_io({"4k-randwrite": (2, 3, 4)}), one_io({"4k-randread": (1, 2, 3)}, runs=1)])
+    first, other = plain(latency_answer(mixed, NO_COST).splitlines())
+    assert "single run" not in first
+    assert "single runs" in other
+    single = latency_answer(one_io({"4k-randread": (2, 1)}, runs=1), NO_COST, LABELS)
+    assert plain([single]) == ["One 4k random read is fastest on Array B, with 1.000 ms, in single runs."]
+
+
+@pytest.mark.parametrize(("runs", "word"), [(3, "tied"), (1, "within 5 %")])
+def test_a_tie_names_all_of_it_and_leads_nothing(runs, word):
+    lines = plain(latency_answer(one_io({"4k-randread": (1, 1.0001)}, runs), NO_COST, LABELS).splitlines())
+    assert lines[0].startswith(f"The fastest systems for one I/O are {word} in the only pattern")
+    assert ("single runs" in lines[0]) == (runs == 1)
+    assert {"Array A", "Array B"} == set(re.findall("Array [AB]", lines[1]))
+
+
+def test_one_system_has_its_latencies_and_systems_apart_have_theirs():
+    alone = one_io({"4k-randread": (1,), "4k-randwrite": (2,)})
+    [said] = plain(latency_answer(alone, NO_COST, LABELS).splitlines())
+    assert re.findall(r"([\d.]+) ms", said) == ["1.001", "2.001"]
+    apart = pd.concat([one_io({"4k-randread": (1,)}, 1), one_io({"4k-randwrite": (2,)}, 1).assign(system="b")])
+    [said] = plain(latency_answer(apart, NO_COST, LABELS).splitlines())
+    assert "fastest" not in said
+    assert re.findall("Array [AB]", said) == ["Array A", "Array B"]
+
+
+def test_stable_writes_have_their_least_and_most_and_the_system_of_the_most():
+    patterns = {"4k-randwrite": (1, 2), "4k-randwrite-sync": (1.5, 5), "4k-randwrite-fdatasync": (1.05, 1.95)}
+    one = one_io(patterns)
+    cost = hci.pattern_cost(one, ["4k-randwrite-sync", "4k-randwrite-fdatasync"], "4k-randwrite")
+    said = plain(latency_answer(one, cost, LABELS).splitlines())[-1]
+    assert re.findall(r"takes ([\d.]+) to ([\d.]+) times", said) == [("1.5", "2.5"), ("0.98", "1.05")]
+    assert re.findall(r"most on (Array [AB])", said) == ["Array B", "Array A"]
+    assert "single runs" not in said
+    once = one_io(patterns, runs=1)
+    cost = hci.pattern_cost(once, "4k-randwrite-sync", "4k-randwrite")
+    assert "single runs" in latency_answer(once, cost, LABELS).splitlines()[-1]
+
+
+def curves(a, b, noise=(0.0,), pattern="4k-randread"):
+    rows = [
+        {"system": name, "pattern": pattern, "iodepth": 2**i, "rep": rep, "run_id": "c", "iops": value * (1 + off)}
+        for name, values in (("a", a), ("b", b)) for i, value in enumerate(values) for rep, off in enumerate(noise)
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+TIGHT, WIDE = (-0.0005, 0.0, 0.0005), (-0.2, 0.0, 0.2)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "noise", "verdict", "begin"),
+    [
+        ([100, 200], [80, 260], TIGHT, "crossover", "Array B overtakes Array A in IOPS in 4k random read at iodepth 1"),
+        ([100, 200], [80, 260], (0.0,), "point", "Array B overtakes Array A in IOPS in 4k random read between iodepth"),
+        ([100, 200], [110, 190], WIDE, "inconclusive", "Array A and Array B may change places in IOPS"),
+        ([100, 200], [90, 180], TIGHT, "none", "Array B has fewer IOPS than Array A in 4k random read at every"),
+        ([100, 200], [120, 260], WIDE, "none", "Array B has more IOPS than Array A in 4k random read at every"),
+        ([100, 200], [100, 200], TIGHT, "none", "Array B has the same IOPS as Array A"),
+    ],
+)
+def test_a_crossing_is_said_as_sure_as_it_is(a, b, noise, verdict, begin):
+    crossings = hci.crossover(curves(a, b, noise), "a", "b")
+    assert crossings["verdict"].tolist() == [verdict]
+    [said] = plain(crossover_sentences(crossings, LABELS))
+    assert said.startswith(begin)
+    assert ("single runs" in said) == (len(noise) == 1)
+    assert ("not significant" in said or "Not every" in said) == (noise == WIDE)
+
+
+def test_a_crossing_of_latencies_is_overtaken_by_the_lower_and_a_missing_curve_is_named():
+    latency = curves([100, 200], [80, 260]).rename(columns={"iops": "lat_ns"})
+    said = crossover_sentences(hci.crossover(latency, "a", "b", "lat_ns"), LABELS)
+    assert said[0].startswith("Array A overtakes Array B in mean latency")
+    missing = plain(crossover_sentences(hci.crossover(latency, "a", "ceph", "lat_ns"), LABELS))
+    assert missing[0].startswith("Array A and ceph were not both measured")
