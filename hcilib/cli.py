@@ -69,9 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     stop.set_defaults(do=lambda run_dir: print(hci.stop(run_dir)))
     discover = verbs.add_parser("discover", help="write a testbed file for review; hosts are only read")
     discover.add_argument("hosts", nargs="+", metavar="VM", help="load generators: [name=][user@]address[:port]")
-    discover.add_argument(
-        "--nodes", nargs="+", default=[], metavar="NODE", help="their hypervisors"
-    )
+    discover.add_argument("--nodes", nargs="+", default=[], metavar="NODE", help="their hypervisors")
     discover.add_argument("--platform", help="the nodes' platform: libvirt, proxmox, kubevirt or hyperv")
     discover.add_argument(
         "--system", dest="systems", action="append", type=_system, metavar="NAME=SERIALS",
@@ -122,9 +120,7 @@ def _parser() -> argparse.ArgumentParser:
         )
         verb.add_argument("--key", help="a private key (default: the agent's and those of ~/.ssh/config)")
     for verb in (up, down):
-        verb.add_argument(
-            "--records", type=Path, default=FLEETS, help="folder of fleet records (default: %(default)s)"
-        )
+        verb.add_argument("--records", type=Path, default=FLEETS, help="folder of fleet records (default: %(default)s)")
     return asked
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from hcilib.model.metrics import time_unit
-from hcilib.say.words import counted, listed
+from hcilib.say.words import counted, listed, number
 
 GIB = 2**30
 
@@ -34,7 +34,7 @@ def plan_answer(
     --------
     >>> plan = hci.sweep(["4k-randread"], vms=2, read_runtime_s=600)
     >>> print(hci.plan_answer(plan.cost(write_bytes_per_s=1e9), 1, 2))
-    1 test takes 3.39 hours on 2 VMs and writes 200 GiB, prefill and warm-up included. Fill time and bytes are estimates at the given write rate.
+    1 test takes 3.4 hours on 2 VMs and writes 200 GiB, prefill and warm-up included. Fill time and bytes are estimates at the given write rate.
     """  # noqa: E501
     one = cells == 1
     does = f"{counted(cells, 'test')} {'takes' if one else 'take'} {_time(3600 * cost['hours'].sum(skipna=False))}"
@@ -101,10 +101,10 @@ def _readiness(checks: pd.DataFrame) -> str:
 
 def _time(seconds: float) -> str:
     span, name = time_unit(seconds)
-    return "an unknown time" if seconds != seconds else f"{seconds / span:,.3g} {name}"
+    return "an unknown time" if seconds != seconds else f"{number(seconds / span)} {name}"
 
 
 def _amount(written: float) -> str:
     if written != written:
         return "an unknown amount"
-    return f"{written / 2**40:,.3g} TiB" if written >= 2**39 else f"{written / GIB:,.3g} GiB"
+    return f"{number(written / 2**40)} TiB" if written >= 2**39 else f"{number(written / GIB)} GiB"

@@ -287,9 +287,9 @@ def _sides(page: Page) -> Iterator[Claim]:
         above = sum(middle(ratio) > 1 for ratio in rows["Ratio"])
         known = len(numbers(rows["Ratio"]))
         tested = count(rows["Verdict"], "higher", "lower")
-        sizes = (least(rows["Ratio"]), most(rows["Ratio"]), 1, above, known, tested)
-        ends = rf"{re.escape(str(name))}: #× to #×"
-        said = f"{ends}, above # in # of # tests?, significantly different in #"
+        sizes = (least(rows["Ratio"]), most(rows["Ratio"]), known, above, 1, tested)
+        ends = rf"{re.escape(str(name))}: #×(?: to #×)?"
+        said = f"{ends} in # tests?, # above #, # significant"
         yield Claim(said, *sizes)
 
 

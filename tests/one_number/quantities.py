@@ -502,15 +502,16 @@ def _12(page: Page) -> Iterator[Claim]:
             rf"{word} IOPS than # earlier campaigns? in # of #", k, len(changed), len(found)
         )
     same = count(found["Verdict"], "no change seen")
-    yield Claim("In #, no change", same)
+    yield Claim(r"No change was seen in #\.", same)
     yield Claim("seen in # of # tests? against # earlier", same, len(found), k)
     yield Claim("# cannot be compared", count(found["Verdict"], "missing"))
     widest = noise.loc[noise["CV (%)"].map(middle).idxmax()] if len(noise) else {"CV (%)": ""}
     spread = r"vary by # % \(# % interval # to # %\)"
     yield Claim(spread, widest["CV (%)"], 95, *ends(widest.get("95 % interval", "")))
-    yield Claim("At # %, a loss", widest["CV (%)"])
     for row in page.table("Loss (%)", "k", "Chance (%)").query("k == @k").to_dict("records"):
-        yield Claim(rf"a loss of {row['Loss (%)']} % is found in (?:over )?# %", row["Chance (%)"])
+        yield Claim(
+            rf"a loss of {row['Loss (%)']} % would be found in (?:over )?# %", row["Chance (%)"]
+        )
     yield Claim("a loss of # %", Free("the row of the table by which the chance is known"))
     yield Claim("margin of # %", 100 * page.params["margin"])
 

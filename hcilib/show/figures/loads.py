@@ -48,7 +48,7 @@ def plot_loads(table: pd.DataFrame) -> np.ndarray:
         _map(ax, own, metric)
         ax.set_title(f"{name}, {pattern_label(pattern)}, {vms:.0f} VM{'s' * (vms != 1)}")
         findings += [f"{name}, {pattern_label(pattern)}: {why}." for why in filter(None, own["why"].unique())]
-    style.say(axes.flat[0], " ".join(findings))
+    style.say(axes.flat[0], "\n".join(findings))
     below = METRICS[metric].axis
     cells = f"Each cell shows IOPS and, below, {below[0].lower()}{below[1:]}. The frame marks the load to choose."
     limit = "× marks loads above the latency limit. Empty cells were not measured."

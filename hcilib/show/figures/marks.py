@@ -217,10 +217,10 @@ def intervals(g: Grid, table: pd.DataFrame, value: str, dodge: float = 0.0, valu
         notes.append("Intervals are per test. Verdicts are corrected for the number of tests.")
     runs = style.runs_note(table)
     fig.__dict__["hci_notes"] = [runs, "Open markers have no interval." if own else None, *dict.fromkeys(notes)]
-    points = pd.concat(drawn, ignore_index=True) if drawn else pd.DataFrame()
-    if len(points) and "metric" in table and table["metric"].nunique() > 1:
+    points, what = pd.concat(drawn, ignore_index=True) if drawn else pd.DataFrame(), measure(value, table)
+    if len(points) and not what.better and "metric" in table and table["metric"].nunique() > 1:
         points["name"] = points["panel"] + " " + points["name"]  # one range would mix units
-    fig.__dict__["hci_said"] = _finding(measure(value, table), points) if drawn else ""
+    fig.__dict__["hci_said"] = _finding(what, points) if drawn else ""
 
 
 def measure(value: str, rows: pd.DataFrame) -> Metric:
@@ -375,7 +375,8 @@ def _draw(panel: Panel, marks: Marks, part: pd.DataFrame, dodge: float, values: 
     if values:
         _write(panel, at, ends, marks.colour, what)
     shown = pd.DataFrame({"name": name, "at": told, "value": ends[:, 0]})
-    return shown.assign(shown=part["verdict"].isin(DIFFERS).to_numpy() if "verdict" in part else False)
+    tested = part["verdict"].isin(DIFFERS).to_numpy() & ~single if "verdict" in part else False
+    return shown.assign(shown=tested)
 
 
 def _told(panel: Panel, part: pd.DataFrame) -> list[str]:
@@ -470,7 +471,8 @@ def _finding(what: Metric, drawn: pd.DataFrame) -> str:
     if drawn.empty:
         return f"{what.label}: no values."
     if not what.better:
-        return " ".join(_range(what, str(name), part) for name, part in drawn.groupby("name", sort=False))
+        ranges = [_range(what, str(name), part) for name, part in drawn.groupby("name", sort=False)]
+        return "\n".join([f"{what.axis}.", *ranges])
     groups = drawn.groupby("panel", sort=False)["value"]
     best = drawn.loc[groups.idxmin() if what.better == "lower" else groups.idxmax()]
     first = f"{'Lowest' if what.better == 'lower' else 'Highest'} {noun(what)}"
@@ -478,12 +480,12 @@ def _finding(what: Metric, drawn: pd.DataFrame) -> str:
     for panel, name, at, value in best[["panel", "name", "at", "value"]].itertuples(index=False):
         parts = [name, "with" * bool(name), value_of(what, value), f"at {at}" if at and at != name else ""]
         findings.append(f"{first}{f' in {panel}' if panel else ''}: {' '.join(filter(None, parts))}.")
-    return " ".join(findings)
+    return "\n".join(findings)
 
 
 def _range(what: Metric, name: str, part: pd.DataFrame) -> str:
-    ends = f"{what.axis}, {name}: {what.show(part['value'].min())} to {what.show(part['value'].max())}"
+    ends = " to ".join(dict.fromkeys(what.show(part["value"].agg(end)) for end in ("min", "max")))
     if what.name != "ratio":
-        return f"{ends}."
-    above = f"above 1 in {(part['value'] > 1).sum()} of {len(part)} test{'s' * (len(part) != 1)}"
-    return f"{ends}, {above}, significantly different in {part['shown'].sum()}."
+        return f"{name}: {ends}."
+    tests = f"{len(part)} test{'s' * (len(part) != 1)}"
+    return f"{name}: {ends} in {tests}, {(part['value'] > 1).sum()} above 1, {part['shown'].sum()} significant."

@@ -129,7 +129,7 @@ def plot_failure(
     each = " to ".join(map(str, n_runs[:: max(1, len(n_runs) - 1)]))
     resolution = costs["resolution_s"].max() if "resolution_s" in costs else np.nan
     never = (costs["back_s"].isna() & costs["heal_s"].notna()).any()
-    style.say(grid[0, 0], " ".join(findings))
+    style.say(grid[0, 0], "\n".join(findings))
     notes = [f"Thin lines are runs ({each} each), the thick line is the worst. Bars are mean levels of all runs."]
     if (costs["gap_s"] > 0).any():
         notes += [f"Red: no I/O{f', sampled every {resolution:g} s' if resolution == resolution else ''}."]
@@ -291,7 +291,7 @@ def plot_latency_over_time(
         style.log_axis(ax.yaxis, "ms", least_ns / 1e6, most_ns / 1e6)
         ax.set_ylabel("Latency (ms)")
     grid[-1, 0].set_xlabel("Second of the run" if costs is None else "Seconds since the failure")
-    style.say(grid[0, 0], " ".join(findings))
+    style.say(grid[0, 0], "\n".join(findings))
     style.caption(
         grid[-1, 0],
         f"Darker blue: more I/Os of that second took that long (at most {count(most)}). Line: their median.",
