@@ -348,7 +348,7 @@ def _unlike(panel: Panel, case: pd.DataFrame, spot: tuple[float, float]) -> Valu
 
 def _draw(panel: Panel, marks: Marks, part: pd.DataFrame, dodge: float, values: bool) -> pd.DataFrame:
     """Draw one group with its intervals; returns what it shows, a row a mark."""
-    ax, what, told = panel.ax, measure(panel.value, panel.rows), _told(panel, part)
+    ax, what, told = panel.ax, measure(panel.value, panel.rows), _cases(panel, part)
     ends = part[[panel.value, f"{panel.value}_lo", f"{panel.value}_hi"]].to_numpy(float)
     single = np.isnan(ends[:, 1])
     one = len(set(told)) == 1 and panel.named
@@ -379,7 +379,7 @@ def _draw(panel: Panel, marks: Marks, part: pd.DataFrame, dodge: float, values: 
     return shown.assign(shown=tested)
 
 
-def _told(panel: Panel, part: pd.DataFrame) -> list[str]:
+def _cases(panel: Panel, part: pd.DataFrame) -> list[str]:
     """Where each mark is, in words: its load or its case."""
     if panel.over not in part:
         return [""] * len(part)
