@@ -43,8 +43,6 @@ def test_the_page_has_every_verdict():
 
 
 @settings(max_examples=25, deadline=None)
-
-
 def test_tables_call_checks_and_placements_by_the_words_of_the_page():
     audit = pd.DataFrame({"system": "a", "pattern": "4k-read", "check": list(CHECKS), "measured": 1.0, "expected": 1.0,
                           "ratio": 1.0, "ok": True})  # fmt: skip
@@ -58,8 +56,6 @@ def test_tables_call_checks_and_placements_by_the_words_of_the_page():
             assert not re.search(rf"(^|  ){name}  ", said)
     assert "Direction" in repr(hci.table(traffic))
     assert "ddir" not in repr(hci.table(traffic))
-
-
 
 
 @pytest.mark.parametrize(

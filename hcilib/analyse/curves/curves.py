@@ -314,5 +314,3 @@ def _told(cells: pd.DataFrame, row: int, best: int, over: str) -> dict:
         "ratio": here["center"] / there["center"],
         "warnings": together(unstable),
     }  # fmt: skip
-
-
