@@ -18,9 +18,11 @@ def baseline_answer(baseline: pd.DataFrame, name: str) -> str:
 
     Examples
     --------
-    >>> raw = hci.published().query("system == 'nvme-micron7450max-raw' and source == 'proxmox-2node-hci'")
-    >>> print(hci.baseline_answer(hci.against_datasheet(raw, {"4k-randread": 990_000}), "Micron 7450 MAX"))
-    Micron 7450 MAX delivers up to 997,000 IOPS in 4k random read (one value). It meets its one datasheet figure.
+    >>> raw = hci.published().query("system == 'nvme-micron7450max-raw'").head(1)
+    >>> against = hci.against_datasheet(raw, {raw["pattern"].item(): 990_000})
+    >>> print(hci.baseline_answer(against, "Micron 7450 MAX").replace(". ", ".\\n"))
+    Micron 7450 MAX delivers up to 997,000 IOPS in 4k random read (one value).
+    It meets its one datasheet figure.
     """
     if baseline["measured"].isna().all():
         return f"{name} has no measured value."
@@ -34,11 +36,13 @@ def _against_figures(baseline: pd.DataFrame) -> str:
     stated = baseline.loc[baseline["datasheet"].notna(), "verdict"]
     if stated.empty:
         return f"No datasheet figure is known for its {counted(len(baseline), 'pattern')}."
-    count = {verdict: int(stated.eq(verdict).sum()) for verdict in ("meets", "below", "inconclusive", "not measured")}
-    if count["meets"] == len(stated):
-        return f"It meets {f'all {len(stated)} datasheet figures' if len(stated) > 1 else 'its one datasheet figure'}."
-    verdicts = [f"meets {count['meets']}"] * (count["meets"] > 0) + [f"misses {count['below']}"] * (count["below"] > 0)
-    others = {"undecided": count["inconclusive"], "not measured": count["not measured"]}
-    open_ = [f"{n} {'is' if n == 1 else 'are'} {words}" for words, n in others.items() if n]
-    it = [f"it {listed(verdicts)}"] * bool(verdicts)
-    return f"Of {counted(len(stated), 'datasheet figure')}, {listed([*it, *open_])}."
+    count = stated.value_counts().to_dict()
+    if count.get("meets") == len(stated):
+        several = f"all {len(stated)} datasheet figures"
+        return f"It meets {several if len(stated) > 1 else 'its one datasheet figure'}."
+    judged = {"meets": count.get("meets", 0), "misses": count.get("below", 0)}
+    verdicts = listed(f"{verb} {n}" for verb, n in judged.items() if n)
+    others = {"undecided": count.get("inconclusive", 0), "not measured": count.get("not measured", 0)}
+    unjudged = [f"{n} {'is' if n == 1 else 'are'} {words}" for words, n in others.items() if n]
+    both = [*([f"it {verdicts}"] if verdicts else []), *unjudged]
+    return f"Of {counted(len(stated), 'datasheet figure')}, {listed(both)}."

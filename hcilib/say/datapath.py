@@ -53,10 +53,11 @@ def amplification_notes(table: pd.DataFrame) -> pd.Series:
     Examples
     --------
     >>> mirror = hci.samples()["lab-mirror"]  # measured before drives were sampled
-    >>> table = hci.amplification(hci.read_results(mirror), hci.read_drives(mirror), hci.Mirror(2), ["pattern", "iodepth"])
+    >>> results, drives = hci.read_results(mirror), hci.read_drives(mirror)
+    >>> table = hci.amplification(results, drives, hci.Mirror(2), ["pattern", "iodepth"])
     >>> hci.amplification_notes(table).unique().tolist()
     ['Not checkable: no drives were sampled in these runs.']
-    """  # noqa: E501
+    """
     return pd.Series([_deviation(row) for row in table.to_dict("records")], table.index, dtype=str)
 
 
@@ -74,7 +75,7 @@ def traffic_answer(
     tolerance: float,
     on_drives: pd.DataFrame | None = None,
 ) -> str:
-    """Return how many counters fit a scheme, the bytes that it sends by placement, and the drives' counts.
+    """Return how many counters fit a scheme, what it sends by placement, and the drives' counts.
 
     Parameters
     ----------
@@ -88,20 +89,22 @@ def traffic_answer(
     --------
     >>> expected = hci.expected_traffic(hci.Mirror(2))
     >>> checked = hci.check_traffic(expected.assign(observed=expected["expected"]), expected)
-    >>> print(hci.traffic_answer(checked, hci.placement_cost(expected), "Mirror(2)", 0.1).replace(". ", ".\\n"))
+    >>> cost = hci.placement_cost(expected)
+    >>> print(hci.traffic_answer(checked, cost, "Mirror(2)", 0.1).replace(". ", ".\\n"))
     Network traffic fits a two-way mirror in 4 of 4 counters (within 10 %).
     The scheme sends 1 network byte per byte written on the owner node and 2 elsewhere.
     Per byte read it sends 0 and 1.
     """
     layout, judged = scheme_words(scheme), checked["ok"].dropna()
     if judged.empty:
-        return f"{_sends(cost, layout)} No counters were given to test this."
-    fits = f"{judged.sum()} of {counted(len(judged), 'counter')} (within {100 * tolerance:g} %)"
-    sentences = [f"Network traffic fits {layout} in {fits}."]
-    if inferred := int(checked["code"].eq("inferred").sum()):
-        it = "it" if inferred == 1 else "them"
-        sentences.append(f"{counted(inferred, 'more counter')} cannot test the scheme inferred from {it}.")
-    sentences.append(_sends(cost, "the scheme"))
+        sentences = [_sends(cost, layout), "No network counter tests this."]
+    else:
+        fits = f"{judged.sum()} of {counted(len(judged), 'counter')} (within {100 * tolerance:g} %)"
+        sentences = [f"Network traffic fits {layout} in {fits}."]
+        if inferred := int(checked["code"].eq("inferred").sum()):
+            more, it = counted(inferred, "more counter"), "it" if inferred == 1 else "them"
+            sentences.append(f"{more} cannot test the scheme inferred from {it}.")
+        sentences.append(_sends(cost, "the scheme"))
     counts = judged[:0] if on_drives is None else on_drives["ok"].dropna()
     if len(counts):
         sentences.append(f"On the drives, {counts.sum()} of {counted(len(counts), 'counter')} fit.")
@@ -109,8 +112,10 @@ def traffic_answer(
 
 
 def _sends(cost: pd.DataFrame, scheme: str) -> str:
-    """Return the network bytes of a written and a read byte, each on the owner and on another node."""
+    """Return the network bytes of a written and a read byte, on the owner and on another node."""
     sends = cost.set_index("ddir")
-    (own, other), (own_read, other_read) = (sends.loc[ddir, ["owner", "non_owner"]] for ddir in ("write", "read"))
-    each = f"{own:g} network byte{'s' * (own != 1)} per byte written on the owner node and {other:g} elsewhere"
-    return f"{sentence(f'{scheme} sends {each}')} Per byte read it sends {own_read:g} and {other_read:g}."
+    own, other = sends.loc["write", ["owner", "non_owner"]]
+    read = "{:g} and {:g}".format(*sends.loc["read", ["owner", "non_owner"]])
+    each = f"{own:g} network byte{'s' * (own != 1)} per byte written"
+    written = sentence(f"{scheme} sends {each} on the owner node and {other:g} elsewhere")
+    return f"{written} Per byte read it sends {read}."

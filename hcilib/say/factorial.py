@@ -8,7 +8,11 @@ import pandas as pd
 
 from hcilib.say.words import TIMES, change, interval, listed, sentence
 
-EFFECTS = {"dedup": "deduplication", "write_pct": "the share of writes", "resiliency": "the resiliency"}
+EFFECTS = {
+    "dedup": "deduplication",
+    "write_pct": "the share of writes",
+    "resiliency": "the resiliency",
+}
 """Column of a factorial -> the factor in a sentence."""
 
 
@@ -23,7 +27,7 @@ def factorial_answer(effects: pd.DataFrame, cells: pd.DataFrame) -> str:
     Examples
     --------
     >>> import pandas as pd
-    >>> rows = pd.DataFrame({"dedup": ["no", "yes"], "iops": [100.0, 84.0], "node_cpu_pct": [50, 99]})
+    >>> rows = pd.DataFrame({"dedup": ["no", "yes"], "iops": [100, 84], "node_cpu_pct": [50, 99]})
     >>> effects, cells = hci.effects(rows, "iops", ["dedup"]), hci.grid(rows, "iops", ["dedup"])
     >>> print(hci.factorial_answer(effects, cells))
     In single runs, deduplication gives 16 % fewer IOPS than none.
@@ -38,7 +42,7 @@ def factorial_answer(effects: pd.DataFrame, cells: pd.DataFrame) -> str:
 
 
 def _grid(cells: pd.DataFrame) -> str:
-    """Return how many combinations were measured, and how many show the CPU instead of the storage."""
+    """Return how many combinations were measured, and how many show the CPU."""
     missing, bound = int(cells["missing"].sum()), int(cells["cpu_bound"].sum())
     measured = f"All {len(cells)} combinations were measured."
     if missing:

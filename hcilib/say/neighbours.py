@@ -12,7 +12,7 @@ from hcilib.say.words import TIMES, interval, listed, sentence, size
 
 
 def neighbours_answer(table: pd.DataFrame, labels: Mapping[str, str] | None = None) -> str:
-    """Return how each tenant changes next to its neighbours, without and with limits, a line a tenant.
+    """Return how each tenant changes next to its neighbours, without and with limits: a line each.
 
     Parameters
     ----------
@@ -66,7 +66,10 @@ def _others(beside: str) -> str:
 
 
 def _effect(row: Mapping, is_one_run: bool) -> tuple[str, str]:
-    """Return the change of one metric, for one and for several subjects; `is_one_run`: that was said."""
+    """Return the change of one metric, for one and for several subjects.
+
+    `is_one_run`: the sentence has that already.
+    """
     ratio, lo, hi = row["ratio"], row["ratio_lo"], row["ratio_hi"]
     if pd.isna(ratio):
         return "is unknown", "are unknown"

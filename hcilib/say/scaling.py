@@ -15,7 +15,7 @@ ARTICLES = {"drives": "the drives", "network": "the network", "node CPU": "node 
 
 
 def saturation_sentences(saturated: pd.DataFrame, labels: Mapping[str, str] | None = None) -> pd.Series:
-    """Return the sentences of every row of ``saturation`` in IOPS: the peak, and the shape of the curve.
+    """Return the peak and the shape of the curve of every row of ``saturation`` in IOPS.
 
     Parameters
     ----------
@@ -72,14 +72,23 @@ def _shape(row: Mapping) -> str:
 
 
 def binding_notes(bound: pd.DataFrame) -> pd.Series:
-    """Return the bottleneck of every row of ``binding``, how much the others are used, and unknown uses.
+    """Return the bottleneck of every row of ``binding``, the use of the others, and unknown uses.
+
+    Parameters
+    ----------
+    bound : ``binding``
+
+    Returns
+    -------
+    Series of texts, on the table's index
 
     Examples
     --------
     >>> import pandas as pd
     >>> row = {"iops": 900, "ceiling_iops": 1000, "bs_bytes": 4096, "node_cpu_pct": 40}
-    >>> hci.binding_notes(hci.binding(pd.DataFrame([row]))).item()
-    'The drives are the bottleneck, at 90 % of their limit (node CPU 40 %). The use of the network is unknown.'
+    >>> print(hci.binding_notes(hci.binding(pd.DataFrame([row]))).item().replace(". ", ".\\n"))
+    The drives are the bottleneck, at 90 % of their limit (node CPU 40 %).
+    The use of the network is unknown.
     """
     rows = bound.to_dict("records")
     return pd.Series([_bottleneck(row) for row in rows], bound.index, dtype=str)

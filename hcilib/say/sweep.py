@@ -39,7 +39,7 @@ def peak_sentence(peaks: pd.DataFrame, labels: Mapping[str, str] | None = None, 
 
 
 def _certainty(row: pd.Series, over: str) -> str:
-    """Return how the best load differs from the others of its curve; nothing where it is the only one."""
+    """Return how the best load differs from the others of its curve, if there are any."""
     if "one-point" in caveats(row["warnings"]).codes:
         return ""
     if row["verdict"] == "point":
@@ -52,7 +52,7 @@ def _certainty(row: pd.Series, over: str) -> str:
 
 
 def regimes_sentence(regimes: pd.DataFrame, results: pd.DataFrame, over: str = "iodepth", drop: float = 0.1) -> str:
-    """Return at how many loads ``regimes`` found fewer IOPS than at a lower one, by a test or in single runs.
+    """Return at how many loads ``regimes`` found fewer IOPS than at a lower one, and on which basis.
 
     Parameters
     ----------

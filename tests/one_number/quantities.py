@@ -658,10 +658,8 @@ def _15(page: Page) -> Iterator[Claim]:
         places = [*re.finditer(r"[Nn]ext to (.*?), (?:the|its) ", line)]
         borders = [*(part[0] + place.start() for place in places), part[1]]
         for place, lo, hi in zip(places, borders[:-1], borders[1:], strict=True):
-            said = re.sub(r" limited to (\S+) (\S+) a VM", r"-rate\1\2", place[1])
-            beside = (
-                ", ".join(re.split(" and |, ", said)).replace("MiB/s", "m").replace("IOPS", "iops")
-            )
+            beside = re.sub(r" limited to (\S+) (\S+) a VM", r"-rate\1\2", place[1])
+            beside = beside.replace(" and ", ", ").replace("MiB/s", "m").replace("IOPS", "iops")
             for row in own[own["Beside"] == beside].to_dict("records"):
                 yield from _lost(row, (lo, hi), page.params["margin"])
 
