@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from hcilib.say.words import TIMES, change, interval, listed, sentence
+from hcilib.say.words import change, interval, is_factor, listed, sentence
 
 EFFECTS = {
     "dedup": "deduplication",
@@ -57,7 +57,7 @@ def _effect(row: Mapping) -> str:
     if lo <= 1 <= hi:
         return f"The effect of {level} against {base} is undecided, from {change(lo)} to {change(hi)} IOPS."
     part = f" ({row['contexts']} of {row['possible']} pairs of combinations)"
-    than = "as" if ratio >= TIMES else "than"
+    than = "as" if is_factor(ratio, hi) else "than"
     found = f"{level} gives {change(ratio, lo, hi)} IOPS {than} {base}{interval(ratio, lo, hi)}"
     found += part if row["contexts"] < row["possible"] else ""
     return sentence(f"in single runs, {found}" if pd.isna(lo) else found)

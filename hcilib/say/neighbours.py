@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import pandas as pd
 
 from hcilib.model.metrics import cap_words, metric_of, noun, pattern_order, pattern_words
-from hcilib.say.words import TIMES, interval, listed, sentence, size
+from hcilib.say.words import interval, is_factor, listed, sentence, size
 
 
 def neighbours_answer(table: pd.DataFrame, labels: Mapping[str, str] | None = None) -> str:
@@ -80,5 +80,5 @@ def _effect(row: Mapping, is_one_run: bool) -> tuple[str, str]:
         return "is undecided", "are undecided"
     sure = "" if "-rate" in row["beside"] else interval(ratio, lo, hi)  # with a limit only the table has it
     sure = " in one run" if lo != lo and not is_one_run else sure
-    change = f"{'to' if ratio >= TIMES else 'by'} {size(ratio, lo, hi)}{sure}"
+    change = f"{'to' if is_factor(ratio, hi) else 'by'} {size(ratio, lo, hi)}{sure}"
     return (f"rises {change}", f"rise {change}") if ratio > 1 else (f"falls {change}", f"fall {change}")

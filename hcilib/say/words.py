@@ -50,12 +50,17 @@ def number(value: float, lo: float = math.nan, hi: float = math.nan) -> str:
     return f"{value:.1g}" if text in ("0", "-0") and value else text
 
 
+def is_factor(ratio: float, hi: float = math.nan) -> bool:
+    """Return whether `size` writes a ratio as a factor, as its interval's end may ask for."""
+    return steady(ratio) >= TIMES or hi >= TIMES
+
+
 def size(ratio: float, lo: float = math.nan, hi: float = math.nan) -> str:
     """Return how far a ratio is from 1: ``31 %`` for 0.69 and for 1.31, ``2.4 times`` for 2.4.
 
     The caller adds more, fewer, faster or slower. A ratio below 0.001 is ``more than 99.9 %``.
     """
-    if steady(ratio) >= TIMES or hi >= TIMES:
+    if is_factor(ratio, hi):
         return f"{_factor(ratio)} times"
     if ratio < 0.001:
         return "more than 99.9 %"
@@ -64,8 +69,8 @@ def size(ratio: float, lo: float = math.nan, hi: float = math.nan) -> str:
 
 def change(ratio: float, lo: float = math.nan, hi: float = math.nan) -> str:
     """Return how a count differs: ``31 % fewer`` for 0.69, ``31 % more`` for 1.31, ``2.4 times as many`` for 2.4."""
-    if ratio >= TIMES:
-        return f"{size(ratio)} as many"
+    if is_factor(ratio, hi):
+        return f"{size(ratio, lo, hi)} as many"
     return f"{size(ratio, lo, hi)} {'more' if ratio > 1 else 'fewer'}"
 
 
