@@ -54,7 +54,7 @@ def failure_answer(
         after = [_lowest(found), _recovery(found)]
         text = [_outage(row, found, pattern_words(row["pattern"]), labels), *after]
         lines.append(_with_loss(text, row, labels))
-    if len(outages := _rows(summary, "gap_s").query("worst > 0")):
+    if lines and len(outages := _rows(summary, "gap_s").query("worst > 0")):
         longer = 2 * outages["resolution_s"].max()
         lines.append(f"Each outage may have lasted up to {longer:g} s longer, as the logs are sampled.")
     for run in [] if unseen is None else unseen.to_dict("records"):

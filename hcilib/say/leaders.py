@@ -19,7 +19,7 @@ MOST = 4
 
 
 def winners_facts(winners: pd.DataFrame, labels: Labels = None, metric: str = "iops") -> list[str]:
-    """Return who is first in how many patterns and how sure that is, then the IOPS for each percent of CPU.
+    """Return who is first in how many patterns, how sure that is, and the IOPS for each percent of CPU.
 
     Parameters
     ----------
@@ -29,13 +29,13 @@ def winners_facts(winners: pd.DataFrame, labels: Labels = None, metric: str = "i
 
     Returns
     -------
-    list[str] : up to two facts
+    list[str] : who is first, how sure that is, and CPU where it is known
 
     Examples
     --------
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
     >>> print(hci.winners_facts(hci.winners(results))[0])
-    drbd-tcp-pve has the highest measured IOPS in 1M read. This lead is untested.
+    drbd-tcp-pve has the highest measured IOPS in 1M read.
     """
     labels = labels or {}
     best = winners[(winners["pct_of_best"] - 100).abs() < 1e-9]
@@ -54,7 +54,7 @@ def winners_facts(winners: pd.DataFrame, labels: Labels = None, metric: str = "i
         sure = f"Of these leads, {listed(f'{n} {_be(n)} {word}' for n, word in known)}."
     else:
         sure = f"{'This lead is' if len(best) == 1 else f'All {len(best)} leads are'} {known[0][1]}."
-    return [f"{listed([lead, *rest])}. {sure}", *_per_cpu(winners, labels)]
+    return [f"{listed([lead, *rest])}.", sure, *_per_cpu(winners, labels)]
 
 
 def _be(count: int) -> str:

@@ -26,6 +26,8 @@ from hcilib.show.tables.tables import ROWS, unfolded
 TEMPLATES = Path(__file__).parent / "templates"
 # No widgets: what they show is in the outputs' other forms, and nothing is fetched from a network.
 SHOWN = ["text/html", "image/svg+xml", "image/png", "text/markdown", "text/plain"]
+ABOVE = {"answer", "facts", "failure"}
+"""Tags of cells whose texts a page or its study shows at the top."""
 NARROW = "<!-- narrow -->"
 """Between a figure and the same for a phone (hcilib.show.report.export)."""
 DRAWN = ("figure", "picture")
@@ -154,7 +156,7 @@ def sections(notebook: NotebookNode, result: Mapping[str, Any]) -> Iterator[Sect
         elif cell.cell_type == "code":
             section.code.append(highlight(cell.source))
             tags = cell.metadata.get("tags", [])
-            if not ({"answer", "facts"} & set(tags) and result["answer"]):
+            if not (ABOVE & set(tags) and result["answer"]):
                 alt = cell.metadata.get("alt") or before
                 parts = [part for output in cell.get("outputs", []) for part in _parts(output, alt, numbers)]
                 undrawn = DRAWS.search(cell.source) and not any(part.kind in DRAWN for part in parts)

@@ -87,7 +87,7 @@ class Story:
         said: dict[str, str] = {}
         for page in self.pages:
             for key, lines in page.get("said", {}).items():
-                said.setdefault(key, " ".join(lines))
+                said.setdefault(key, lines[-1] if key == "size" else " ".join(lines))
         return [(question, said.get(key) or ABSENT[key]) for key, question in QUESTIONS.items()]
 
 
