@@ -89,7 +89,15 @@ def test_a_table_knows_its_columns_and_labels_and_a_path_its_beginning():
     assert len(lines) / len(NOTEBOOKS) < 50
 
 
-OF_THE_LIBRARY = {"plot_plan", "plot_loads", "plot_failure", "plot_lanes", "plot_latency_over_time", "plot_coverage", "glance"}
+OF_THE_LIBRARY = {
+    "plot_plan",
+    "plot_loads",
+    "plot_failure",
+    "plot_lanes",
+    "plot_latency_over_time",
+    "plot_coverage",
+    "glance",
+}
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda p: p.stem)
