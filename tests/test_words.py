@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from hypothesis import settings
 
 import hcilib as hci
-from hcilib.model.metrics import CHECKS, PLACES
+from hcilib.say.words import CHECKS, PLACES
 from hcilib.show.report.scenarios import LONGEST, title_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -42,7 +41,6 @@ def test_the_page_has_every_verdict():
     assert verdicts >= {*tested, *campaigns, "leads", "tied", "untested"}
 
 
-@settings(max_examples=25, deadline=None)
 def test_tables_call_checks_and_placements_by_the_words_of_the_page():
     audit = pd.DataFrame({"system": "a", "pattern": "4k-read", "check": list(CHECKS), "measured": 1.0, "expected": 1.0,
                           "ratio": 1.0, "ok": True})  # fmt: skip

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 from hcilib.model.workload import NAME, SYNC, UNIT
 
@@ -86,24 +85,6 @@ RENAMED = {
     "hi": "the value's name with _hi, such as iops_hi or ratio_hi",
 }
 """Columns of tables of version 0.1, and what they are called now. Kept for one version."""
-CHECKS = {
-    "little": "Little's law",
-    "bandwidth": "Throughput = IOPS × block size",
-    "cpu_efficiency": "IOPS per 1 % CPU",
-    "ceiling": "Share of the ceiling",
-    "drives": "Read by clients / by drives",
-}
-"""How a check of the audit is called where it is shown (docs/WORDS.md)."""
-CHECK_UNITS = {
-    "little": ("I/Os", 1.0),
-    "bandwidth": ("MiB/s", 2.0**20),
-    "cpu_efficiency": ("IOPS", 1.0),
-    "ceiling": ("IOPS", 1.0),
-    "drives": ("MiB/s", 2.0**20),
-}
-"""Check -> the unit that its two sides are shown in, and that unit's size."""
-PLACES = {"owner": "VM on the owner", "non-owner": "VM on another node", "spread": "VMs spread"}
-"""How a placement is said."""
 
 _MS, _MIB = 1e6, 2**20
 
@@ -215,108 +196,12 @@ def natural(text: str) -> str:
     return re.sub(r"(?<![\d.])\d+", lambda digits: digits[0].zfill(20), text)
 
 
-# ---- how a ratio, a pattern and a cell are said: percent language that names its base (METHODS section 1)
+# ---- metrics by name
 
 
 def metric_of(name: str) -> Metric:
     """The metric, a share of a cost, or a bare one for a column of the user's own."""
     return METRICS.get(name) or SHARES.get(name) or Metric(name, name, "", "", 1, "{:,.6g}")
-
-
-def percent(ratio: float) -> str:
-    """``29.3 % lower`` for 0.707, ``177.7 % higher`` for 2.777: lower = 100 (1 - ratio) cannot pass 100."""
-    return f"{size_of(ratio)} % {'higher' if ratio > 1 else 'lower'}"
-
-
-def percent_range(lo: float, hi: float) -> str:
-    """``25.1 to 33.2 %`` for an interval of ratios that lies on one side of 1."""
-    near, far = sorted((lo, hi), key=lambda r: abs(r - 1))
-    return f"{size_of(near)} to {size_of(far)} %"
-
-
-def where(cell: Mapping[str, Any]) -> str:
-    """``in 4k random write at iodepth 8`` from the cell's factors."""
-    return " ".join(_place(name, value) for name, value in cell.items()) or "overall"
-
-
-def pattern_words(pattern: str) -> str:
-    """``4k random write`` from ``4k-randwrite``; a name of another form stays as it is."""
-    match = NAME.fullmatch(str(pattern))
-    if not match:
-        return str(pattern)
-    way, mix, theta, hits, sync = match.group("way", "mix", "theta", "hits", "sync")
-    size = match["size"] + match["unit"].replace("m", "M")
-    share = f"read/write {mix}/{100 - int(mix)}" if mix else {"rw": "read/write"}.get(way, way)
-    hot = f", {hits} % of I/Os on {match['span']} % of the span" if hits else f", zipf {theta}" if theta else ""
-    synchronous, flushed = "synchronous " * (sync == "-sync"), " with fdatasync" * (sync == "-fdatasync")
-    cap = f" capped at {cap_words(match['cap'])} per VM" if match["cap"] else ""
-    return f"{synchronous}{size} {'random ' if match['random'] else ''}{share}{flushed}{hot}{cap}"
-
-
-def cap_words(cap: str) -> str:
-    """``64 MiB/s`` from ``64m``, ``2000 IOPS`` from ``2000iops``."""
-    return f"{cap[:-1]} MiB/s" if cap.endswith("m") else f"{cap.removesuffix('iops')} IOPS"
-
-
-def scheme_words(formula: str) -> str:
-    """``a two-way mirror over RAID 5 of 5 drives`` from ``Mirror(2) * Raid5(5)``; what it does not know stays as it
-    is."""
-    return " over ".join(_level(level.strip()) for level in str(formula).split(" * "))
-
-
-def _level(formula: str) -> str:
-    kind, _, numbers = formula.removesuffix(")").partition("(")
-    first, *rest = [number.strip() for number in numbers.split(",")]
-    match kind:
-        case "Mirror" if not rest:
-            return f"a {_COPIES.get(first, first + '-way')} mirror" if first != "1" else "one copy"
-        case "Raid5" | "Raid6" if not rest:
-            return f"RAID {kind[-1]} of {first} drives"
-        case "ErasureCode" if len(rest) == 1:
-            return f"erasure code {first}+{rest[0]}"
-        case "nested_parity":
-            share, _, reserve = ", ".join(rest).partition(").reserve(")
-            kept = ", less a reserve" if reserve else ""
-            return f"nested parity of {first} drives, {100 * float(share):g} % of it mirrored{kept}"
-    return formula
-
-
-_COPIES = {"2": "two-way", "3": "three-way"}
-
-
-def noun(what: Metric) -> str:
-    """The metric in the middle of a sentence: ``IOPS``, ``mean latency``."""
-    return what.label if what.label[:2].isupper() else what.label[:1].lower() + what.label[1:]
-
-
-def verb(what: Metric) -> str:
-    return "delivers" if what.better == "higher" else "has"
-
-
-def value(what: Metric, number: float) -> str:
-    """A value with its unit."""
-    return f"{what.show(number)} {what.unit}".strip()
-
-
-def size_of(ratio: float) -> str:
-    """How far a ratio is from 1, in percent and without a sign: ``29.3`` for 0.707."""
-    if ratio < 0.001:
-        return "more than 99.9"  # rounding would print 100.0 for a system that still answers
-    size = steady(round(100 * abs(ratio - 1), 10))
-    return f"{size:,.1f}" if size >= 0.05 or size == 0 else f"{size:.1g}"
-
-
-def _place(name: str, value: Any) -> str:
-    if name == "pattern":
-        return f"in {pattern_words(value)}"
-    value = int(value) if isinstance(value, float) and value.is_integer() else value
-    if name == "system":
-        return f"on {value}"
-    if name == "vms":
-        return f"with {value} VM" if value == 1 else f"with {value} VMs"
-    if name == "pool_fill_pct":
-        return f"with its pool {value} % full"
-    return f"at {name} {value}"
 
 
 def better_sign(metric: str) -> int:

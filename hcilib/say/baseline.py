@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from hcilib.model.metrics import pattern_words
-from hcilib.say.words import counted, listed
+from hcilib.say.words import counted, listed, pattern_words, share
 
 
 def baseline_answer(baseline: pd.DataFrame, name: str) -> str:
@@ -38,8 +37,7 @@ def _against_figures(baseline: pd.DataFrame) -> str:
         return f"No datasheet figure is known for its {counted(len(baseline), 'pattern')}."
     count = stated.value_counts().to_dict()
     if count.get("meets") == len(stated):
-        several = f"all {len(stated)} datasheet figures"
-        return f"It meets {several if len(stated) > 1 else 'its one datasheet figure'}."
+        return f"It meets {share(len(stated), len(stated), 'datasheet figure')}."
     judged = {"meets": count.get("meets", 0), "misses": count.get("below", 0)}
     verdicts = listed(f"{verb} {n}" for verb, n in judged.items() if n)
     others = {"undecided": count.get("inconclusive", 0), "not measured": count.get("not measured", 0)}

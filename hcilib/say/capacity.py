@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import pandas as pd
 
 from hcilib.analyse.physics.capacity import reserve_share
-from hcilib.model.metrics import scheme_words
-from hcilib.say.words import counted, listed, number
+from hcilib.say.words import counted, listed, number, scheme_words
 
 USABLE = "of raw capacity usable"
 UNTESTED = "The IOPS are best estimates, not tested for significance."

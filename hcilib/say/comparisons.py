@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 import pandas as pd
 
 from hcilib.analyse.compare.cells import asked_by
-from hcilib.model.metrics import metric_of, noun, value, verb, where
-from hcilib.say.words import counted, more_or_less, size, span
+from hcilib.model.metrics import metric_of
+from hcilib.say.words import counted, more_or_less, noun, size, span, value, verb, where
 
 Labels: TypeAlias = Mapping[str, str] | None
 

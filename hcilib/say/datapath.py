@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from hcilib.model.metrics import scheme_words
-from hcilib.say.words import counted, sentence
+from hcilib.say.words import counted, scheme_words, sentence
 
 TRAFFIC = {
     "inferred": "No test: the scheme was inferred from this counter.",
@@ -91,8 +90,8 @@ def traffic_answer(
     >>> checked = hci.check_traffic(expected.assign(observed=expected["expected"]), expected)
     >>> cost = hci.placement_cost(expected)
     >>> print(hci.traffic_answer(checked, cost, "Mirror(2)", 0.1).replace(". ", ".\\n"))
-    Network traffic fits a two-way mirror in 4 of 4 counters (within 10 %).
-    The scheme sends 1 network byte per byte written on the owner node and 2 elsewhere.
+    Network traffic fits the scheme in 4 of 4 counters (within 10 %).
+    The scheme (a two-way mirror) sends 1 network byte per byte written on the owner node and 2 elsewhere.
     Per byte read it sends 0 and 1.
     """
     layout, judged = scheme_words(scheme), checked["ok"].dropna()
@@ -100,11 +99,11 @@ def traffic_answer(
         sentences = [_sends(cost, layout), "No network counter tests this."]
     else:
         fits = f"{judged.sum()} of {counted(len(judged), 'counter')} (within {100 * tolerance:g} %)"
-        sentences = [f"Network traffic fits {layout} in {fits}."]
+        sentences = [f"Network traffic fits the scheme in {fits}."]
         if inferred := int(checked["code"].eq("inferred").sum()):
             more, it = counted(inferred, "more counter"), "it" if inferred == 1 else "them"
             sentences.append(f"{more} cannot test the scheme inferred from {it}.")
-        sentences.append(_sends(cost, "the scheme"))
+        sentences.append(_sends(cost, f"the scheme ({layout})"))
     counts = judged[:0] if on_drives is None else on_drives["ok"].dropna()
     if len(counts):
         sentences.append(f"On the drives, {counts.sum()} of {counted(len(counts), 'counter')} fit.")

@@ -8,8 +8,8 @@ import pandas as pd
 
 from hcilib.analyse.compare.compare import compare
 from hcilib.analyse.curves.demand import BY, load_within, load_within_runs
-from hcilib.model.metrics import metric, noun, pattern_order, pattern_words
-from hcilib.say.words import change, counted, interval
+from hcilib.model.metrics import metric, pattern_order
+from hcilib.say.words import change, counted, interval, noun, pattern_words
 
 
 def demand_answer(

@@ -56,11 +56,11 @@ def _effect(row: Mapping) -> str:
     ratio, lo, hi = (row[name] for name in ("ratio", "ratio_lo", "ratio_hi"))
     if lo <= 1 <= hi:
         return f"The effect of {level} against {base} is undecided, from {change(lo)} to {change(hi)} IOPS."
-    part = f" ({row['contexts']} of {row['possible']} pairs of combinations)"
     than = "as" if is_factor(ratio, hi) else "than"
-    found = f"{level} gives {change(ratio, lo, hi)} IOPS {than} {base}{interval(ratio, lo, hi)}"
-    found += part if row["contexts"] < row["possible"] else ""
-    return sentence(f"in single runs, {found}" if pd.isna(lo) else found)
+    found = f"{level} has {change(ratio, lo, hi)} IOPS {than} {base}{interval(ratio, lo, hi)}"
+    part = f" This rests on {row['contexts']} of {row['possible']} pairs of combinations."
+    finding = sentence(f"in single runs, {found}" if pd.isna(lo) else found)
+    return finding + part * bool(row["contexts"] < row["possible"])
 
 
 def _level(effect: str, level: object) -> str:

@@ -9,9 +9,8 @@ import pandas as pd
 
 from hcilib.analyse.compare.cells import asked_by
 from hcilib.analyse.runs.failure import BY, TOLERANCE
-from hcilib.model.metrics import pattern_words, where
 from hcilib.say.integrity import loss_words
-from hcilib.say.words import counted, number, sentence, size, span
+from hcilib.say.words import counted, number, pattern_words, sentence, size, span, where
 
 Labels = Mapping[str, str] | None
 Quantities = Mapping[str, Mapping]

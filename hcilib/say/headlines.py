@@ -15,11 +15,11 @@ from hcilib.analyse.compare.contrast import MOST_RUNS, least_difference
 from hcilib.analyse.compare.overall import geometric_mean
 from hcilib.analyse.curves.curves import peak
 from hcilib.model.caveats import warnings_of
-from hcilib.model.metrics import metric_of, noun, pattern_words
+from hcilib.model.metrics import metric_of
 from hcilib.say.audit import LAWS
 from hcilib.say.comparisons import Labels, end, much
 from hcilib.say.sweep import peak_sentence
-from hcilib.say.words import counted, listed, more_or_less, sentence, share, size, span
+from hcilib.say.words import counted, listed, more_or_less, noun, pattern_words, sentence, share, size, span
 
 Truth: TypeAlias = Mapping[str, float] | pd.DataFrame
 
@@ -91,21 +91,22 @@ def headline(
 
 
 def _firsts(winners: pd.DataFrame, metric: str, labels: Mapping[str, str]) -> Iterator[str]:
-    """Yield in how many patterns each system has the best value, and how many of these leads a test shows."""
+    """Yield in how many patterns each system is first, and how many of these leads a test shows."""
     best = winners[winners["pct_of_best"].eq(100)]
     if best.empty:
         return
-    counts = {name: int(best["system"].eq(name).sum()) for name in winners["system"].unique()}
-    (first, most), *rest = sorted(counts.items(), key=lambda own: -own[1])
-    patterns, proven = winners["pattern"].nunique(), int(best["state"].eq("leads").sum())
-    others = "".join(f", {labels.get(name, name)} in {n or 'none'}" for name, n in rest)
-    sure = "untested" if best["state"].eq("untested").all() else f"{proven} of {patterns} shown by a test"
+    counts = best.groupby("system", sort=False, observed=True).size().sort_values(ascending=False, kind="stable")
+    most, patterns = int(counts.iloc[0]), winners["pattern"].nunique()
+    first = [labels.get(name, name) for name in counts.index[counts == most]]
+    others = "".join(f", {labels.get(name, name)} in {n}" for name, n in counts[counts < most].items())
+    proven = int(best["state"].eq("leads").sum())
+    sure = "untested" if best["state"].eq("untested").all() else f"{proven or 'none'} proven"
     what = metric_of(metric)
-    extreme = "lowest" if what.better == "lower" else "highest"
-    yield (
-        f"{labels.get(first, first)} has the {extreme} {noun(what)} in {most} of {counted(patterns, 'pattern')}"
-        f"{others}, {sure}."
-    )
+    extreme = f"the {'lowest' if what.better == 'lower' else 'highest'} {noun(what)}"
+    alone = len(first) == 1
+    verb = f"{'has' if alone else 'have'} {extreme}" if metric != "iops" else "leads" if alone else "lead"
+    each = "" if alone else " each"
+    yield f"{listed(first)} {verb} in {most} of {counted(patterns, 'pattern')}{each}{others} ({sure})."
 
 
 def _against_baseline(rows: pd.DataFrame, labels: Mapping[str, str]) -> str:

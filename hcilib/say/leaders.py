@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 import pandas as pd
 
 from hcilib.analyse.compare.compare import rank
-from hcilib.model.metrics import better_sign, metric, metric_of, noun, pattern_order, pattern_words, where
-from hcilib.say.words import counted, listed, more_or_less, number, sentence, share
+from hcilib.model.metrics import better_sign, metric, metric_of, pattern_order
+from hcilib.say.words import counted, listed, more_or_less, noun, number, pattern_words, sentence, share, where
 
 Labels: TypeAlias = Mapping[str, str] | None
 STATES = {"leads": "proven", "tied": "tied", "untested": "untested"}

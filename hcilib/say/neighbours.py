@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 
 import pandas as pd
 
-from hcilib.model.metrics import cap_words, metric_of, noun, pattern_order, pattern_words
-from hcilib.say.words import interval, is_factor, listed, sentence, size
+from hcilib.model.metrics import metric_of, pattern_order
+from hcilib.say.words import cap_words, interval, is_factor, listed, noun, pattern_words, sentence, size
 
 
 def neighbours_answer(table: pd.DataFrame, labels: Mapping[str, str] | None = None) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 
 from hcilib.analyse.campaigns.regression import chance_to_see
-from hcilib.model.metrics import metric_of, noun, where
-from hcilib.say.words import counted, number
+from hcilib.model.metrics import metric_of
+from hcilib.say.words import counted, noun, number, where
 
 CHANGED = ("regression", "improvement", "changed")
 OFTEN = 80.0

@@ -8,8 +8,7 @@ import pandas as pd
 
 from hcilib.analyse.curves.scaling import MEASURED
 from hcilib.analyse.physics.traffic import RESOURCES
-from hcilib.model.metrics import pattern_words
-from hcilib.say.words import listed, number, sentence
+from hcilib.say.words import listed, number, pattern_words, sentence
 
 ARTICLES = {"drives": "the drives", "network": "the network", "node CPU": "node CPU"}
 

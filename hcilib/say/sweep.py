@@ -8,8 +8,7 @@ import pandas as pd
 
 from hcilib.analyse.curves.curves import curves_of
 from hcilib.model.caveats import caveats
-from hcilib.model.metrics import pattern_words
-from hcilib.say.words import counted, listed
+from hcilib.say.words import counted, listed, pattern_words
 
 
 def peak_sentence(peaks: pd.DataFrame, labels: Mapping[str, str] | None = None, over: str = "iodepth") -> str:

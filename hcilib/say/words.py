@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from hcilib.model.metrics import steady
+from hcilib.model.metrics import Metric, steady
+from hcilib.model.workload import NAME
 
 TIMES = 2.0
 """A ratio from here on is written as a factor ("2.4 times"), a smaller one in percent."""
@@ -45,9 +47,9 @@ def number(value: float, lo: float = math.nan, hi: float = math.nan) -> str:
     >>> number(50.02, 49.98, 50.06), number(33.41, 33.0, 33.7), number(31.2, 28.1, 35.0)
     ('50', '33.4', '31')
     """
-    text = f"{steady(value):,.{decimals(value, lo, hi)}f}"
-    text = text.removesuffix(".0")
-    return f"{value:.1g}" if text in ("0", "-0") and value else text
+    text = f"{steady(value):,.{decimals(value, lo, hi)}f}".removesuffix(".0")
+    small = 0 < abs(steady(value)) < 0.095 or (text in ("0", "-0") and value)
+    return f"{steady(value):.1g}" if small else text
 
 
 def is_factor(ratio: float, hi: float = math.nan) -> bool:
@@ -114,3 +116,104 @@ def interval(ratio: float, lo: float, hi: float) -> str:
     if lo != lo or span(lo, hi) == size(ratio, lo, hi):
         return ""
     return f" ({span(lo, hi)})"
+
+
+# ---- names of metrics, patterns, cells, schemes and checks
+
+
+CHECKS = {
+    "little": "Little's law",
+    "bandwidth": "Throughput = IOPS × block size",
+    "cpu_efficiency": "IOPS per 1 % CPU",
+    "ceiling": "Share of the ceiling",
+    "drives": "Read by clients / by drives",
+}
+"""How a check of the audit is called where it is shown (docs/WORDS.md)."""
+
+CHECK_UNITS = {
+    "little": ("I/Os", 1.0),
+    "bandwidth": ("MiB/s", 2.0**20),
+    "cpu_efficiency": ("IOPS", 1.0),
+    "ceiling": ("IOPS", 1.0),
+    "drives": ("MiB/s", 2.0**20),
+}
+"""Check -> the unit that its two sides are shown in, and that unit's size."""
+
+PLACES = {"owner": "VM on the owner", "non-owner": "VM on another node", "spread": "VMs spread"}
+"""How a placement is said."""
+
+_COPIES = {"2": "two-way", "3": "three-way"}
+
+
+def noun(what: Metric) -> str:
+    """The metric in the middle of a sentence: ``IOPS``, ``mean latency``."""
+    return what.label if what.label[:2].isupper() else what.label[:1].lower() + what.label[1:]
+
+
+def verb(what: Metric) -> str:
+    return "delivers" if what.better == "higher" else "has"
+
+
+def value(what: Metric, number: float) -> str:
+    """A value with its unit."""
+    return f"{what.show(number)} {what.unit}".strip()
+
+
+def where(cell: Mapping[str, Any]) -> str:
+    """``in 4k random write at iodepth 8`` from the cell's factors."""
+    return " ".join(_place(name, value) for name, value in cell.items()) or "overall"
+
+
+def _place(name: str, value: Any) -> str:
+    if name == "pattern":
+        return f"in {pattern_words(value)}"
+    value = int(value) if isinstance(value, float) and value.is_integer() else value
+    if name == "system":
+        return f"on {value}"
+    if name == "vms":
+        return f"with {value} VM" if value == 1 else f"with {value} VMs"
+    if name == "pool_fill_pct":
+        return f"with its pool {value} % full"
+    return f"at {name} {value}"
+
+
+def pattern_words(pattern: str) -> str:
+    """``4k random write`` from ``4k-randwrite``; a name of another form stays as it is."""
+    match = NAME.fullmatch(str(pattern))
+    if not match:
+        return str(pattern)
+    way, mix, theta, hits, sync = match.group("way", "mix", "theta", "hits", "sync")
+    size = match["size"] + match["unit"].replace("m", "M")
+    share = f"read/write {mix}/{100 - int(mix)}" if mix else {"rw": "read/write"}.get(way, way)
+    hot = f", {hits} % of I/Os on {match['span']} % of the span" if hits else f", zipf {theta}" if theta else ""
+    synchronous, flushed = "synchronous " * (sync == "-sync"), " with fdatasync" * (sync == "-fdatasync")
+    cap = f" capped at {cap_words(match['cap'])} per VM" if match["cap"] else ""
+    return f"{synchronous}{size} {'random ' if match['random'] else ''}{share}{flushed}{hot}{cap}"
+
+
+def cap_words(cap: str) -> str:
+    """``64 MiB/s`` from ``64m``, ``2000 IOPS`` from ``2000iops``."""
+    return f"{cap[:-1]} MiB/s" if cap.endswith("m") else f"{cap.removesuffix('iops')} IOPS"
+
+
+def scheme_words(formula: str) -> str:
+    """``a two-way mirror over RAID 5 of 5 drives`` from ``Mirror(2) * Raid5(5)``; what it does not know stays as it
+    is."""
+    return " over ".join(_level(level.strip()) for level in str(formula).split(" * "))
+
+
+def _level(formula: str) -> str:
+    kind, _, numbers = formula.removesuffix(")").partition("(")
+    first, *rest = [number.strip() for number in numbers.split(",")]
+    match kind:
+        case "Mirror" if not rest:
+            return f"a {_COPIES.get(first, first + '-way')} mirror" if first != "1" else "one copy"
+        case "Raid5" | "Raid6" if not rest:
+            return f"RAID {kind[-1]} of {first} drives"
+        case "ErasureCode" if len(rest) == 1:
+            return f"erasure code {first}+{rest[0]}"
+        case "nested_parity":
+            share, _, reserve = ", ".join(rest).partition(").reserve(")
+            kept = ", less a reserve" if reserve else ""
+            return f"nested parity of {first} drives, {100 * float(share):g} % of it mirrored{kept}"
+    return formula

@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pandas as pd
-from hcilib.model.metrics import pattern_words, scheme_words
+from hcilib.say.words import pattern_words, scheme_words
 from tests.one_number.pages import Page
 
 NUMBER = r"\d+(?:,\d{3})*(?:\.\d+)?"

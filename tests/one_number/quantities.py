@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterable, Iterator
 
 import hcilib as hci
 import pandas as pd
-from hcilib.model.metrics import CHECKS, pattern_words
 from hcilib.model.schemes import parse_scheme
 from hcilib.say.audit import LAWS
 from hcilib.say.method import DESIGNS
+from hcilib.say.words import CHECKS, pattern_words
 from tests.one_number.claims import (
     NUMBER,
     QUOTED,
@@ -260,12 +260,12 @@ def _04(page: Page) -> Iterator[Claim]:
     alone = best[~best["Pattern"].duplicated(keep=False)]  # others round to 100 % too
     for name, own in best.groupby("System"):
         led = Span(count(alone["System"], str(name)), len(own))
-        yield Claim(rf"{re.escape(name)} has the highest IOPS in # of # patterns", led, patterns)
-        yield Claim(f", {re.escape(name)} in #(?=,)", led)
+        yield Claim(rf"{re.escape(name)} (?:and .* lead|leads?) in # of # patterns", led, patterns)
+        yield Claim(rf", {re.escape(name)} in #(?=,| \()", led)
         yield Claim(rf"{re.escape(name)} has the \w+ measured .* in # of # patterns", led, patterns)
         yield Claim(rf"(?:,|and) {re.escape(name)} in #(?=[ ,.])", led)
     proven = best[best["State"] == "leads"]["Pattern"].nunique()
-    yield Claim("# of # shown by a test", proven, patterns)
+    yield Claim(r"\(# proven\)", proven)
     for state, word in (("leads", "proven"), ("tied", "tied"), ("untested", "untested")):
         led = best[best["State"] == state]["Pattern"].nunique()
         yield Claim(f"# (?:is|are|leads are) {word}", led)
@@ -382,9 +382,9 @@ def _08(page: Page) -> Iterator[Claim]:
         inner = sorted(map(off_pct, (lo, hi)), key=middle) if lo else ["", ""]
         pairs = (row["Contexts"], row["Possible"])
         size = r"(?:# % (?:more|fewer)|# times as many)"
-        sure = r"(?: \(#(?: to #)? (?:%|times)\))?(?: \(# of # pairs)?"
+        sure = r"(?: \(#(?: to #)? (?:%|times)\))?(?:\. This rests on # of # pairs)?"
         yield Claim(
-            f"(?i:{level}) gives {size} IOPS (?:than|as) {base}{sure}",
+            f"(?i:{level}) has {size} IOPS (?:than|as) {base}{sure}",
             *mix[0], off_pct(row["Ratio"]), row["Ratio"], *mix[1], *inner, *pairs,
         )  # fmt: skip
         both = [value for end in (lo, hi) for value in ((off_pct(end), end) if end else ("", ""))]

@@ -48,7 +48,7 @@ def test_an_effect_is_said_as_its_row_has_it(ratios, runs, spread, seed):
         assert ("undecided" in line) == open_
         assert ("In single runs" in line) == (runs == 1)
         if not open_:
-            assert f"gives {change(row['ratio'], *ends)} IOPS" in line
+            assert f"has {change(row['ratio'], *ends)} IOPS" in line
             assert line.endswith(f"{interval(row['ratio'], *ends)}.")
     assert lines[-1] == "All 8 combinations were measured."
 

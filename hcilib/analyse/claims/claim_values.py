@@ -18,7 +18,6 @@ import pandas as pd
 
 from hcilib.analyse.compare.cells import valid_rows
 from hcilib.model.metrics import metric as described
-from hcilib.model.metrics import noun
 
 STATISTICS: dict[str, Callable] = {
     "value": lambda a: a,
@@ -144,7 +143,7 @@ def cells(claim: dict, runs: Runs, system: str) -> list[Printed]:
                 found.setdefault((pattern, row["iodepth"]), []).append(row)
     if not found:
         patterns = ", ".join(words(claim["pattern"]))
-        raise NotCheckableError(f"the tables have no {noun(described(metric))} in {patterns}", system)
+        raise NotCheckableError(f"the tables have no {described(metric).label} in {patterns}", system)
     return [_mean_run(rows, metric, system, pattern, int(iodepth)) for (pattern, iodepth), rows in found.items()]
 
 

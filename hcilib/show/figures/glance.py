@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from hcilib.model.metrics import METRICS, Metric, noun, pattern_order
-from hcilib.model.metrics import value as value_of
+from hcilib.model.metrics import METRICS, Metric, pattern_order
+from hcilib.say.words import noun
+from hcilib.say.words import value as value_of
 from hcilib.show.figures import style
 from hcilib.show.figures.cells import source_words
 from hcilib.show.figures.style import GRID, QUIET, count, drawn, pattern_label, system_label

@@ -18,9 +18,10 @@ from matplotlib.container import BarContainer
 from matplotlib.lines import Line2D
 from seaborn import FacetGrid
 
-from hcilib.model.metrics import CHECKS, FACTORS, KEYS, METRICS, PLACES, Metric, metric_of, noun
-from hcilib.model.metrics import value as value_of
+from hcilib.model.metrics import FACTORS, KEYS, METRICS, Metric, metric_of
 from hcilib.model.system import known_labels
+from hcilib.say.words import CHECKS, PLACES, noun
+from hcilib.say.words import value as value_of
 from hcilib.show.figures import style
 from hcilib.show.figures.style import QUIET, looks, pattern_label, tip
 from hcilib.show.tables.columns import KNOWN, NAMES, printed_as

@@ -32,9 +32,10 @@ from matplotlib.ticker import (
 from matplotlib.transforms import offset_copy
 from scipy.optimize import isotonic_regression
 
-from hcilib.model.metrics import cap_words, pattern_order
+from hcilib.model.metrics import pattern_order
 from hcilib.model.system import known_labels
 from hcilib.model.workload import NAME
+from hcilib.say.words import cap_words
 
 INK, QUIET, GRID, WARN = "#222222", "#5f6368", "#e4e6e9", "#b3261e"
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from hcilib.model.metrics import scheme_words
 from hcilib.model.system import System, TestbedError, load_systems
+from hcilib.say.words import scheme_words
 
 
 def topology(names: Iterable[str]) -> list[dict[str, Any]]:

@@ -12,9 +12,10 @@ from math import floor, isfinite, log10
 import numpy as np
 import pandas as pd
 
-from hcilib.model.metrics import CHECK_UNITS, CHECKS, FACTORS, METRICS, PLACES, SHARES, Metric, steady, time_unit
+from hcilib.model.metrics import FACTORS, METRICS, SHARES, Metric, steady, time_unit
 from hcilib.model.system import known_labels
 from hcilib.say.neighbours import limit_words
+from hcilib.say.words import CHECK_UNITS, CHECKS, PLACES
 
 DIGITS = 3
 """Significant digits at least: with three, one step of the last digit is at most 1 % of the number."""

@@ -16,8 +16,8 @@ import pandas as pd
 
 from hcilib.model.caveats import LEFT_OUT, PERCENTILES, THIN_TAIL, Caveats, warnings_of
 from hcilib.model.metrics import FACTORS, RENAMED, metric_of, pattern_order
-from hcilib.model.metrics import value as show_value
 from hcilib.model.system import known_labels
+from hcilib.say.words import value as show_value
 from hcilib.show.tables.columns import (
     KNOWN,
     PLAIN,
