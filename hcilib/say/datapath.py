@@ -91,7 +91,8 @@ def traffic_answer(
     >>> cost = hci.placement_cost(expected)
     >>> print(hci.traffic_answer(checked, cost, "Mirror(2)", 0.1).replace(". ", ".\\n"))
     Network traffic fits the scheme in 4 of 4 counters (within 10 %).
-    The scheme (a two-way mirror) sends 1 network byte per byte written on the owner node and 2 elsewhere.
+    The scheme is a two-way mirror.
+    It sends 1 network byte per byte written on the owner node and 2 elsewhere.
     Per byte read it sends 0 and 1.
     """
     layout, judged = scheme_words(scheme), checked["ok"].dropna()
@@ -103,7 +104,7 @@ def traffic_answer(
         if inferred := int(checked["code"].eq("inferred").sum()):
             more, it = counted(inferred, "more counter"), "it" if inferred == 1 else "them"
             sentences.append(f"{more} cannot test the scheme inferred from {it}.")
-        sentences.append(_sends(cost, f"the scheme ({layout})"))
+        sentences += [f"The scheme is {layout}.", _sends(cost, "it")]
     counts = judged[:0] if on_drives is None else on_drives["ok"].dropna()
     if len(counts):
         sentences.append(f"On the drives, {counts.sum()} of {counted(len(counts), 'counter')} fit.")
