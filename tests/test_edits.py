@@ -65,10 +65,10 @@ EDITS = {
     "a merge with rows that are missing": (
         FIGURE,
         {
-            "g = sns": 'own = pd.DataFrame({"system": ["ceph-pve"], "watts": [400]})\n'
+            "g = sns": 'own = pd.DataFrame({"system": ["ceph-pve"], "power_w": [400]})\n'
             'iops = iops.merge(own, how="left")\ng = sns'
         },
-        "plt.gcf().get_supylabel() == 'IOPS' and 'Watts' in hci.table(iops).cells",
+        "plt.gcf().get_supylabel() == 'IOPS' and 'Power w' in hci.table(iops).cells",
     ),
     "hue by another factor": (
         FIGURE,

@@ -58,7 +58,7 @@ def mutants(page: Page) -> Iterator[Page]:
 def test_a_number_that_is_one_digit_off_is_found(committed):
     """At least 95 % of them: a table with fewer digits than the sentence leaves some open."""
     found = [bool(disagreements(mutant)) for page in committed.values() for mutant in mutants(page)]
-    assert len(found) > 200
+    assert len(found) > 150
     assert sum(found) / len(found) >= 0.95
 
 

@@ -21,7 +21,7 @@ def baseline_answer(baseline: pd.DataFrame, name: str) -> str:
     >>> against = hci.against_datasheet(raw, {raw["pattern"].item(): 990_000})
     >>> print(hci.baseline_answer(against, "Micron 7450 MAX").replace(". ", ".\\n"))
     Micron 7450 MAX delivers up to 997,000 IOPS in 4k random read (one value).
-    It meets its one datasheet figure.
+    It meets the only datasheet figure.
     """
     if baseline["measured"].isna().all():
         return f"{name} has no measured value."

@@ -30,7 +30,7 @@ def factorial_answer(effects: pd.DataFrame, cells: pd.DataFrame) -> str:
     >>> rows = pd.DataFrame({"dedup": ["no", "yes"], "iops": [100, 84], "node_cpu_pct": [50, 99]})
     >>> effects, cells = hci.effects(rows, "iops", ["dedup"]), hci.grid(rows, "iops", ["dedup"])
     >>> print(hci.factorial_answer(effects, cells))
-    In single runs, deduplication gives 16 % fewer IOPS than none.
+    In single runs, deduplication has 16 % fewer IOPS than none.
     All 2 combinations were measured. In 1, the CPU is the limit.
     """
     main = effects[~effects["effect"].str.contains(" x ", regex=False)]

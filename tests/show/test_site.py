@@ -522,7 +522,7 @@ def test_what_is_missing_beside_data_is_said_where_it_is(tmp_path):
     empty = '<p class="nothing">No flush was timed.</p>'
     cells = [new_markdown_cell("# Which?"), new_markdown_cell("## Flushes\n\nEach."), given("rows", text_html=NOTED)]
     page = shown([*cells, given("flushes", text_html=empty)], tmp_path)
-    assert "Beyond this: no flush was timed." in page
+    assert "no flush was timed." in page.lower()
     assert 'id="absent"' not in page
 
 

@@ -6,7 +6,7 @@ import ast
 import re
 from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape, unescape
 from itertools import chain, count
 from pathlib import Path
@@ -20,7 +20,7 @@ from nbformat import NotebookNode
 from pygments.formatters import HtmlFormatter
 from seaborn.utils import relative_luminance
 
-from hcilib.show.report.studies import CHAPTER
+from hcilib.show.report.studies import CHAPTER, STRIP
 from hcilib.show.tables.tables import ROWS, unfolded
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -119,11 +119,19 @@ def write_page(notebook: NotebookNode, result: dict[str, Any], folder: Path) -> 
     page = folder / f"{result['name']}.html"
     parts = {"sections": shown, "absent": absent, "hero": hero}
     page.write_text(rendered("scenario", page=result, inks=dark_inks(body), **parts), "utf-8")
-    (folder / CHAPTER).write_text(rendered("chapter", hero=hero, table=_short_table(shown)), "utf-8")
+    drawn = [part for section in shown for part in section.parts if part.kind in DRAWN]
+    second = drawn[0] if STRIP in files and drawn else hero
+    _write_chapter(folder, second, _short_table(shown))
     picture = next((name for name in hero.files if name.endswith(".png")), "") if hero else ""
     thumbnail = f"{folder.name}/{picture}" if picture else ""
     alt = hero.alt if hero and picture else ""
     return {"page": f"{folder.name}/{page.name}", "thumbnail": thumbnail, "alt": alt, "files": files}
+
+
+def _write_chapter(folder: Path, *shown: Part | None) -> None:
+    """Write a figure and a table for the page of the study, which is one folder above their files."""
+    above = [replace(part, files=[f"{folder.name}/{name}" for name in part.files]) for part in shown if part]
+    (folder / CHAPTER).write_text(rendered("chapter", parts_shown=above), "utf-8")
 
 
 def _short_table(shown: Sequence[Section]) -> Part | None:

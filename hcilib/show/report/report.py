@@ -101,14 +101,15 @@ def build(params, out, workers: int, root, engine: Engine = None) -> tuple[Path,
     from hcilib.show.report.site import write_index, write_method
 
     root, out = Path(root).resolve(), Path(out).resolve()
-    with _naming_folder(out):  # before notebooks run for hours
-        out.mkdir(parents=True, exist_ok=True)
+    with _naming_folder(out):
         params = with_scenarios(params, out, root)
     try:
         scenarios = find_scenarios(params, root / "notebooks")
         find_studies(root)
     except (ScenarioError, TestbedError) as error:
         raise ReportError(str(error)) from None
+    with _naming_folder(out):  # before notebooks run for hours
+        out.mkdir(parents=True, exist_ok=True)
     shared = shared_digest(root)
     results = {s.name: result for s in scenarios if (result := unchanged(s, root, out, shared))}
     todo = [s for s in scenarios if s.name not in results]

@@ -12,7 +12,7 @@ from nbconvert.filters import markdown2html
 from hcilib.model.places import ROOT
 from hcilib.show.report.page import TEMPLATES, Section, dark_inks, rendered, unescaped
 from hcilib.show.report.strips import DEFAULT, strip
-from hcilib.show.report.studies import CHAPTER, Result, Story, evidence_map, label_of, rows_of, stories
+from hcilib.show.report.studies import CHAPTER, STRIP, Result, Story, evidence_map, label_of, rows_of, stories
 from hcilib.show.report.topology import topology
 
 
@@ -32,10 +32,10 @@ def write_index(results: Sequence[Result], out: Path, revision: str, root: Path 
 
 def strip_of(story: Story, out: Path) -> dict[str, Any] | None:
     """Return the strip of a study's comparison, from the files beside its page."""
-    page = next((page for page in story.pages if page["ok"] and "winners.csv" in page.get("files", [])), None)
+    page = next((page for page in story.pages if page["ok"] and STRIP in page.get("files", [])), None)
     if page is None:
         return None
-    winners, curves = (_download(out / page["name"] / name) for name in ("winners.csv", "iops.csv"))
+    winners, curves = (_download(out / page["name"] / name) for name in (STRIP, "iops.csv"))
     return strip(winners, curves)
 
 

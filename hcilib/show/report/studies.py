@@ -64,7 +64,7 @@ class Story:
     @property
     def title(self) -> str:
         """The finding of its first page that has one, else the study's own title."""
-        return next((page["title"] for page in self.pages if page["title"]), self.study.title)
+        return next((page["title"] for page in self.pages if page.get("title")), self.study.title)
 
     @property
     def provenance(self) -> str:
@@ -91,6 +91,8 @@ class Story:
         return [(question, said.get(key) or ABSENT[key]) for key, question in QUESTIONS.items()]
 
 
+STRIP = "winners.csv"
+"""File of a comparison from which its strip is drawn; its page's main figure shows the same."""
 CHAPTER = "chapter.html"
 """File beside a page of evidence: its main figure and first short table, for the page of its study."""
 FIGURE = ("article", "figure", "what", "scenario", "heading", "why")
@@ -138,7 +140,7 @@ def stories(results: Sequence[Result], root: Path = ROOT) -> list[Story]:
     """Return the studies that have pages, each with its pages in reading order."""
     pages: defaultdict[str, list[Result]] = defaultdict(list)
     for result in sorted(results, key=lambda result: reading_order(result["name"])):
-        pages[result["study"]].append(result)
+        pages[result.get("study", "yours")].append(result)
     drawn = figures(root)
     return [
         Story(key, study, pages[key], figures=drawn.get(study.article or "", []))

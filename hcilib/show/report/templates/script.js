@@ -51,15 +51,19 @@
       legend.append(...$$(".system", legend).sort((a, b) => (place(a.dataset.system) + 1 || last + 1) - (place(b.dataset.system) + 1 || last + 1)).flatMap(e => [e, " "]));
     }
   };
-  if (mix) {
+  const recall = () => {
     for (const part of location.hash.replace(/^#mix=/, "").split(",")) {
       const [name, value] = part.split(":");
       if (["reads", "size", "load"].includes(name) && value) mix[name].value = value;
     }
+    rerank();
+  };
+  if (mix) {
     mix.hidden = false;
     mix.addEventListener("input", () => { rerank(); history.replaceState(null, "", `#mix=reads:${mix.reads.value},size:${mix.size.value},load:${mix.load.value}`); });
     mix.addEventListener("submit", e => e.preventDefault());
-    rerank();
+    addEventListener("hashchange", recall);
+    recall();
   }
 
   // what leads from page to page
