@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import pandas as pd
+
+from hcilib.say.words import listed
 
 
 def cost_sentences(
@@ -32,7 +34,7 @@ def cost_sentences(
     >>> results = hci.published().query("system == 'ceph-pve' and pattern == '1m-read' and vms > 1")
     >>> costs = hci.cost(hci.peak(results), hci.load_systems())
     >>> print(*hci.cost_sentences(costs, hci.winners(results), costs.head(0)), sep="\\n")
-    No price is given for ceph-pve. Add price and currency to params/systems/NAME.yaml.
+    No price is given. Add price and currency to params/systems/NAME.yaml.
     """
     called = {name: (labels or {}).get(name, name) for name in costs["system"].unique()}
     systems = costs.drop_duplicates("system").set_index("system")["price"]
@@ -42,8 +44,8 @@ def cost_sentences(
         for currency, own in cheap.groupby("currency"):
             said += _cheapest(str(currency), own, called)
     if unpriced := [called[name] for name in systems.index[systems.isna()]]:
-        todo = "Add price and currency to params/systems/NAME.yaml"
-        said.append(f"No price is given for {_listed(unpriced)}. {todo}.")
+        whose = "" if systems.isna().all() else f" for {listed(unpriced)}"
+        said.append(f"No price is given{whose}. Add price and currency to params/systems/NAME.yaml.")
     return said
 
 
@@ -58,7 +60,7 @@ def _declared(costs: pd.DataFrame, called: Mapping[str, str]) -> list[str]:
         several = f"The declared prices range from {prices[0]} to {prices[-1]}."
         said.append(several if len(prices) > 1 else f"The declared price is {prices[0]}.")
     if len(said) > 1:
-        said.append(f"Prices in {_listed(sorted(priced['currency'].unique()))} are not compared.")
+        said.append(f"Prices in {listed(sorted(priced['currency'].unique()))} are not compared.")
     return said
 
 
@@ -83,10 +85,4 @@ def _first(table: pd.DataFrame, called: Mapping[str, str], does: str) -> list[st
     sure = f"{best['state'].eq('leads').sum()} shown by a test"
     if best["state"].eq("untested").all():
         sure = "one number each, so untested"
-    return [f"{_listed(who)} ({sure})."]
-
-
-def _listed(names: Iterable[object]) -> str:
-    """Return names as a sentence lists them: ``a, b and c``."""
-    *first, last = map(str, names)
-    return f"{', '.join(first)} and {last}" if first else last
+    return [f"{listed(who)} ({sure})."]

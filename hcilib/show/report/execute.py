@@ -184,6 +184,7 @@ def describe(
     return {
         "study": key, "line": Story(key, study, []).provenance, "systems": systems_of(scenario.params),
         "facts": _told(notebook, "facts"), "said": said,
+        "finding": f"{title_of(answer)}." if answer and not error else "",
         "title": f"{study.short}: {title_of(answer)}" if answer and not error else "",
         "format": FORMAT, "name": scenario.name, "ok": not error, "error": error, "question": question,
         "answer": answer, "notebook": scenario.notebook.name, "params_file": scenario.params_path.name,

@@ -25,10 +25,10 @@ CHAPTERS = {
     "13": "What happens when something fails?",
     "15": "Who is slowed down by neighbours?",
     "03": "Which load is best?",
-    "02": "What do the bare drives do?",
     "06": "How does it grow with VMs?",
-    "07": "What crosses the network?",
     "08": "What do resiliency and deduplication cost?",
+    "07": "What crosses the network?",
+    "02": "What do the bare drives do?",
     "10": "Do the numbers hold?",
     "12": "Has anything changed?",
     "11": "What does certainty cost?",
@@ -82,12 +82,23 @@ class Story:
         return list(found.items())
 
     @property
+    def has_answers(self) -> bool:
+        """Whether some page answers one of the five questions."""
+        return any(page.get("said") for page in self.pages)
+
+    @property
+    def lead(self) -> str:
+        """The whole answer of its first page that has one."""
+        return next((page["answer"] for page in self.pages if page["answer"]), "")
+
+    @property
     def answers(self) -> list[tuple[str, str]]:
         """The five questions, each with a sentence; what a study has not measured is one too."""
         said: dict[str, str] = {}
         for page in self.pages:
             for key, lines in page.get("said", {}).items():
-                said.setdefault(key, lines[-1] if key == "size" else " ".join(lines))
+                shown = [page["finding"], *lines] if key == "cost" else lines[-1:] if key == "size" else lines
+                said.setdefault(key, " ".join(shown))
         return [(question, said.get(key) or ABSENT[key]) for key, question in QUESTIONS.items()]
 
 
