@@ -134,8 +134,9 @@ def _trade(front: pd.DataFrame, labels: Mapping[str, str] | None) -> Iterator[st
     counts, patterns = smaller.groupby("system", observed=True, sort=False)["front"].sum(), judged["pattern"].nunique()
     if most := int(counts.max()):
         names = _names([(labels or {}).get(system, system) for system in counts.index[counts == most]])
-        verb = "delivers" if (counts == most).sum() == 1 else "each deliver"
-        yield f"For less space, {names} {verb} more IOPS in {most} of {counted(patterns, 'pattern')}."
+        verbs = ("leaves", "delivers") if (counts == most).sum() == 1 else ("each leave", "deliver")
+        more = f"{verbs[1]} more IOPS in {most} of {counted(patterns, 'pattern')}"
+        yield f"{names} {verbs[0]} less space but {more}."
     else:
         yield "No system with less space delivers more IOPS."
     yield UNTESTED
@@ -149,9 +150,9 @@ def _schemes(ranked: pd.DataFrame) -> Iterator[str]:
     if most["share"] == least["share"]:
         yield f"{_names(ranked['name'].tolist(), 'other schemes')} would leave {most['share']}{_reserve(ranked)}."
         return
-    ends = f"from {least['share']} ({least['name']}) to {most['share']} ({most['name']})"
+    ends = f"{least['share']} ({least['name']}) to {most['share']} ({most['name']})"
     reserve = _reserve(ranked).strip(" ()")
-    yield f"Other schemes range {ends}{', ' * bool(reserve)}{reserve}."
+    yield f"Other layouts leave {ends}{', ' * bool(reserve)}{reserve}."
 
 
 def _stated(capacity: pd.DataFrame) -> Iterator[str]:
@@ -161,4 +162,4 @@ def _stated(capacity: pd.DataFrame) -> Iterator[str]:
     reserves = capacity["scheme"].map(reserve_share) > 0
     kept = int(reserves.reindex(stated.index).sum())
     of = f", {kept or 'none'} with a reserve" if reserves.any() else ""
-    yield f"Printed shares that follow from their scheme: {stated.sum()} of {len(stated)}{of}."
+    yield f"Published usable shares that match their layout: {stated.sum()} of {len(stated)}{of}."

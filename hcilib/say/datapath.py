@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from hcilib.say.words import counted, scheme_words, sentence
+from hcilib.say.words import counted, scheme_words
 
 TRAFFIC = {
     "inferred": "No test: the scheme was inferred from this counter.",
@@ -92,8 +92,8 @@ def traffic_answer(
     >>> print(hci.traffic_answer(checked, cost, "Mirror(2)", 0.1).replace(". ", ".\\n"))
     Network traffic fits the scheme in 4 of 4 counters (within 10 %).
     The scheme is a two-way mirror.
-    It sends 1 network byte per byte written on the owner node and 2 elsewhere.
-    Per byte read it sends 0 and 1.
+    For each byte written it sends 1 network byte from the owner node and 2 from others.
+    For each byte read it sends 0 and 1.
     """
     layout, judged = scheme_words(scheme), checked["ok"].dropna()
     if judged.empty:
@@ -116,6 +116,5 @@ def _sends(cost: pd.DataFrame, scheme: str) -> str:
     sends = cost.set_index("ddir")
     own, other = sends.loc["write", ["owner", "non_owner"]]
     read = "{:g} and {:g}".format(*sends.loc["read", ["owner", "non_owner"]])
-    each = f"{own:g} network byte{'s' * (own != 1)} per byte written"
-    written = sentence(f"{scheme} sends {each} on the owner node and {other:g} elsewhere")
-    return f"{written} Per byte read it sends {read}."
+    sent = f"{own:g} network byte{'s' * (own != 1)} from the owner node and {other:g} from others"
+    return f"For each byte written {scheme} sends {sent}. For each byte read it sends {read}."

@@ -46,7 +46,7 @@ def _grid(cells: pd.DataFrame) -> str:
     missing, bound = int(cells["missing"].sum()), int(cells["cpu_bound"].sum())
     measured = f"All {len(cells)} combinations were measured."
     if missing:
-        measured = f"{missing} of {len(cells)} combinations {'has' if missing == 1 else 'have'} no IOPS."
+        measured = f"{missing} of {len(cells)} combinations {'has' if missing == 1 else 'have'} no IOPS value."
     return f"{measured} In {bound}, the CPU is the limit." if bound else measured
 
 

@@ -100,7 +100,8 @@ def _firsts(winners: pd.DataFrame, metric: str, labels: Mapping[str, str]) -> It
     first = [labels.get(name, name) for name in counts.index[counts == most]]
     others = "".join(f", {labels.get(name, name)} in {n}" for name, n in counts[counts < most].items())
     proven = int(best["state"].eq("leads").sum())
-    sure = "untested" if best["state"].eq("untested").all() else f"{proven or 'none'} proven"
+    leads = f"{counted(proven, 'lead') if proven else 'no lead'} proven"
+    sure = "untested" if best["state"].eq("untested").all() else leads
     what = metric_of(metric)
     extreme = f"the {'lowest' if what.better == 'lower' else 'highest'} {noun(what)}"
     alone = len(first) == 1

@@ -94,8 +94,9 @@ def latency_answer(one: pd.DataFrame, cost: pd.DataFrame, labels: Labels = None,
     Examples
     --------
     >>> one = hci.one_in_flight(hci.published().query("source == 'proxmox-2node-hci'"), ["4k-randread", "4k-randwrite"])
-    >>> print(hci.latency_answer(one, hci.pattern_cost(one, "4k-randwrite-sync", "4k-randwrite")))
-    One I/O is fastest on drbd-tcp-pve in 1 of 2 patterns, in single runs. 4k random read takes 0.094 ms there.
+    >>> print(hci.latency_answer(one, hci.pattern_cost(one, "4k-randwrite-sync", "4k-randwrite")).replace(". ", ".\\n"))
+    drbd-tcp-pve has the lowest unloaded latency in 1 of 2 patterns, in single runs.
+    4k random read takes 0.094 ms there.
     In 4k random write (0.189 ms at best), drbd-tcp-pve and starwind-rdma-pve are within 5 % of the best.
     """
     labels = labels or {}
@@ -140,7 +141,7 @@ def _fastest(patterns: Mapping[str, pd.DataFrame], margin: float) -> Iterator[st
         (name, ms), *others = led
         values = listed([f"{name} takes {ms} there", *(f"{name} {ms}" for name, ms in others)])
         place = share(len(led), len(patterns), "pattern")
-        yield f"One I/O is fastest on {who[0]} in {place}{single}. {sentence(values)}"
+        yield f"{who[0]} has the lowest unloaded latency in {place}{single}. {sentence(values)}"
     for (first, sure, names), found in ordered[alone:]:
         runs = "single runs of " if tested and not sure else ""
         places = listed(f"{name} ({ms}{'' if first else ' at best'})" for name, ms in found[:2])

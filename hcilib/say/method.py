@@ -54,7 +54,7 @@ def method_facts(coverage: pd.DataFrame) -> list[str]:
     Examples
     --------
     >>> hci.method_facts(hci.simulate_coverage(draws=100, resamples=10))
-    ['Simulated runs vary by 1 % under a drift of 2 %. With 5 of them, 95 % intervals contain the truth in 49 % of back-to-back campaigns, 79 % of campaigns in blocks and 96 % of paired campaigns.']
+    ['Simulated runs vary by 1 % under a drift of 2 %. With 5 runs, 95 % intervals contain the truth in 49 % of back-to-back campaigns, 79 % of campaigns in blocks and 96 % of paired campaigns.']
     """  # noqa: E501
     method = coverage["order"].map(TESTS).fillna("Welch t on logs")
     under_drift = coverage[(coverage["method"] == method) & (coverage["drift_cv_pct"] > 0)]
@@ -65,4 +65,4 @@ def method_facts(coverage: pd.DataFrame) -> list[str]:
     shares = [f"{100 * row.coverage:.0f} % of {DESIGNS.get(row.order, row.order)}" for row in rows.itertuples()]
     noise = f"Simulated runs vary by {number(worst['run_cv_pct'])} % under a drift of {worst['drift_cv_pct']:g} %."
     nominal = f"{100 * worst['nominal']:g} % intervals contain the truth in {listed(shares)}"
-    return [f"{noise} With {worst['runs']} of them, {nominal}."]
+    return [f"{noise} With {worst['runs']} runs, {nominal}."]

@@ -265,7 +265,7 @@ def _04(page: Page) -> Iterator[Claim]:
         yield Claim(rf"{re.escape(name)} has the \w+ measured .* in # of # patterns", led, patterns)
         yield Claim(rf"(?:,|and) {re.escape(name)} in #(?=[ ,.])", led)
     proven = best[best["State"] == "leads"]["Pattern"].nunique()
-    yield Claim(r"\(# proven\)", proven)
+    yield Claim(r"\(# leads? proven\)", proven)
     for state, word in (("leads", "proven"), ("tied", "tied"), ("untested", "untested")):
         led = best[best["State"] == state]["Pattern"].nunique()
         yield Claim(f"# (?:is|are|leads are) {word}", led)
@@ -288,7 +288,7 @@ def _shares(page: Page, table: pd.DataFrame) -> Iterator[Claim]:
         name, others = re.escape(row["System"]), r"(?:(?:,| and) [^%.]*?)?"
         yield Claim(rf"{name}{others} (?:leaves|each leave) # %", share)
         yield Claim(rf"usable[^%.]*, {name} # %", share)
-        yield Claim(rf"(?:from|to) # % \({name}\)", share)
+        yield Claim(rf"(?:leave|to) # % \({name}\)", share)
         yield Claim(rf"Without [^%.]*{name}{others} would leave # %", without)
         yield Claim(rf"(?<!repairs, ){name}{others} would leave # %", without if kept else share)
 
@@ -300,7 +300,8 @@ def _05(page: Page) -> Iterator[Claim]:
     first = values.map(middle).idxmin(axis=1) if len(systems) > 1 else pd.Series(dtype=str)
     for name in systems:
         led = Span(0, count(first, name))
-        yield Claim(rf"fastest on {re.escape(name)} in # of # patterns", led, len(latency))
+        lowest = rf"{re.escape(name)} has the lowest unloaded latency in # of # patterns"
+        yield Claim(lowest, led, len(latency))
     yield Claim("in all # patterns", len(latency))
     yield Claim("within # % of the best", 100 * page.params["margin"])
     for (_, row), own in zip(latency.iterrows(), values.to_numpy(), strict=True):
@@ -360,8 +361,8 @@ def _07(page: Page) -> Iterator[Claim]:
     yield Claim("# more counters?", int(notes.str.contains("inferred").sum()))
     cost = page.table("Direction", "VM on the owner", "VM on another node").set_index("Direction")
     sends = {ddir: cost.loc[ddir, ["VM on the owner", "VM on another node"]] for ddir in cost.index}
-    yield Claim("sends # network bytes? per byte written on the owner node and #", *sends["write"])
-    yield Claim("Per byte read it sends # and #", *sends["read"])
+    yield Claim("sends # network bytes? from the owner node and # from", *sends["write"])
+    yield Claim("For each byte read it sends # and #", *sends["read"])
     counts = page.table("Measure", "Seen", "Expected", "Holds")["Holds"]
     yield Claim("the drives, # of # count", count(counts, "yes"), count(counts, "yes", "no"))
 
@@ -420,9 +421,7 @@ def _09(page: Page) -> Iterator[Claim]:
         for _, row in stated.iterrows()
     )
     reserves = sum(parse_scheme(formula).reserve_share > 0 for formula in stated["Scheme"])
-    yield Claim(
-        "follow from their scheme: # of #(?:, # with a reserve)?", fits, len(stated), reserves
-    )
+    yield Claim("match their layout: # of #(?:, # with a reserve)?", fits, len(stated), reserves)
     for name, rows in front.groupby("System"):
         places = (count(rows["Front"], "yes"), front["Pattern"].nunique())
         yield Claim(f"{re.escape(name)}[^.]* more IOPS in # of # patterns?", *places)
@@ -472,7 +471,7 @@ def _11(page: Page) -> Iterator[Claim]:
     spread = page.params["run_cv_pct"] or noise
     yield Claim("Simulated runs vary by # %", spread)
     yield Claim("under a drift of # %", page.params["drift_cv_pct"])
-    yield Claim("With # of them, # % intervals", runs, 95)
+    yield Claim("With # runs, # % intervals", runs, 95)
     for row in drift[drift["Runs"] == runs].to_dict("records"):
         share = through(lambda c: 100 * c, row["Coverage"])
         order = next(order for order, word in ORDERS.items() if word in row["Situation"])

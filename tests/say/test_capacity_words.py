@@ -56,8 +56,8 @@ def test_a_system_whose_scheme_no_file_has_is_named():
 
 @pytest.mark.parametrize(
     ("iops", "said"),
-    [((3, 2, 1), "No system with less space"), ((1, 2, 3), "c delivers more IOPS in 1 of 1 pattern"),
-     ((1, 2, 2.5), "c delivers"), ((1, None, None), ""), ((None, 1, 2), "c delivers")],
+    [((3, 2, 1), "No system with less space"), ((1, 2, 3), "c leaves less space but delivers"),
+     ((1, 2, 2.5), "c leaves less"), ((1, None, None), ""), ((None, 1, 2), "c leaves less")],
 )  # fmt: skip
 def test_less_space_is_said_to_buy_iops_only_where_the_front_has_it(iops, said):
     table = hci.with_stated(hci.capacity_table({"a": "Mirror(1)", "b": "Mirror(2)", "c": "Mirror(2)"}, 1e12), {})

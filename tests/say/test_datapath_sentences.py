@@ -31,7 +31,7 @@ def test_counters_are_counted_as_they_were_judged(scheme, wrong, inferred):
     assert f"in {judged.sum()} of {len(judged)} counters (within 10 %)." in answer
     assert (f"{inferred} more counter" in answer) == (inferred > 0)
     write, read = (cost.set_index("ddir").loc[ddir] for ddir in ("write", "read"))
-    assert f"on the owner node and {write['non_owner']:g} elsewhere. Per byte read it sends " in answer
+    assert f"from the owner node and {write['non_owner']:g} from others. For each byte read it sends " in answer
     assert answer.endswith(f"{read['owner']:g} and {read['non_owner']:g}.")
     assert "On the drives" not in answer
 

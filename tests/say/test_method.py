@@ -41,7 +41,7 @@ def test_shares_under_a_drift_are_those_of_each_orders_own_test():
     own = coverage["method"].eq(coverage["order"].eq("pairs").map({True: "paired t on logs", False: "Welch t on logs"}))
     drift = coverage[own & coverage["drift_cv_pct"].gt(0)]
     runs = drift.loc[drift["coverage"].idxmin(), "runs"]
-    assert f"With {runs} of them" in text
+    assert f"With {runs} runs" in text
     for share in drift.loc[drift["runs"] == runs, "coverage"]:
         assert f"{100 * share:.0f} % of" in text
     assert hci.method_facts(coverage[coverage["drift_cv_pct"] == 0]) == []
