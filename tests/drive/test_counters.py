@@ -274,8 +274,12 @@ def _wait(ready, patience_s: float = 20) -> None:
     assert ready(), f"not within {patience_s:.0f} s"
 
 
+# a busy machine delays what is read, so an hour ahead is then no hour to the tenth of a second
+AHEAD = pytest.param(3600.0, marks=pytest.mark.deep)
+
+
 @pytest.mark.lab
-@pytest.mark.parametrize("ahead_s", [0.0, 3600.0])
+@pytest.mark.parametrize("ahead_s", [0.0, AHEAD])
 def test_a_windows_node_streams_its_counters_onto_the_controllers_clock(bed, tmp_path, monkeypatch, ahead_s):
     monkeypatch.setattr(counters, "powershell", lambda script: _replay(tmp_path, _lines(), ahead_s))
     started = time.time()
