@@ -81,6 +81,7 @@ ORDER = {
     "read": [{"fio", "nodes"}, {"logs", "diskspd"}, {"run"}, {"foreign"}],
     "drive": [{"hosts"}, {"launch"}, {"guard"}, {"campaign", "discover"}, {"clones"}],
     "analyse": [{"compare"}, {"curves", "runs", "physics", "claims"}, {"campaigns"}],
+    "say": [{"compare"}, {"curves"}, {"physics", "runs"}, {"campaigns"}],
     "show": [{"tables"}, {"figures"}, {"report"}],
 }
 """Room -> its sub-rooms, each imports only what stands before it; side by side they do not know each other (DESIGN

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from hcilib.model.metrics import Metric, steady
 from hcilib.model.workload import NAME
 
+Labels: TypeAlias = Mapping[str, str] | None
+"""System -> its name in sentences; None for the names that results use."""
 TIMES = 2.0
 """A ratio from here on is written as a factor ("2.4 times"), a smaller one in percent."""
 

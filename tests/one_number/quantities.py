@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable, Iterator
 import hcilib as hci
 import pandas as pd
 from hcilib.model.schemes import parse_scheme
-from hcilib.say.audit import LAWS
-from hcilib.say.method import DESIGNS
+from hcilib.say.campaigns.method import DESIGNS
+from hcilib.say.physics.audit import LAWS
 from hcilib.say.words import CHECKS, pattern_words
 from tests.one_number.claims import (
     NUMBER,

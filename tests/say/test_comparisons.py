@@ -10,7 +10,7 @@ import hcilib as hci
 from hcilib.analyse.compare.compare import compare
 from hcilib.analyse.compare.overall import everywhere
 from hcilib.read.published import published
-from hcilib.say.comparisons import comparison_sentences, everywhere_sentences
+from hcilib.say.compare.comparisons import comparison_sentences, everywhere_sentences
 from tests.one_number.claims import agree
 from tests.style import faults, sentences
 

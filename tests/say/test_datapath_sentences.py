@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib.say.datapath import DRIVES, TRAFFIC
+from hcilib.say.physics.datapath import DRIVES, TRAFFIC
 from tests.style import faults
 
 SCHEMES = ("Mirror(2)", "Mirror(2) * Raid5(5)", "Raid5(5)", "ErasureCode(2, 1)", "nested_parity(5, 0.2).reserve(2, 5)")

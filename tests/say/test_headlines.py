@@ -13,7 +13,8 @@ from hcilib.analyse.compare.chosen import load_factors
 from hcilib.analyse.compare.compare import compare
 from hcilib.model.caveats import NONE, Caveat, Caveats
 from hcilib.read.published import published
-from hcilib.say.headlines import files_answer, headline
+from hcilib.say.campaigns.files import files_answer
+from hcilib.say.compare.headlines import headline
 from tests.one_number.claims import ALONE, agree
 from tests.style import faults, sentences
 

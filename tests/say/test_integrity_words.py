@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import hcilib as hci
 from hcilib.analyse.runs.integrity import none_found
-from hcilib.say.integrity import loss_words
+from hcilib.say.runs.integrity import loss_words
 from tests.style import faults
 
 COUNTS = st.integers(0, 40)

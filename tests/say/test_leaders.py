@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hcilib as hci
-from hcilib.say.leaders import crossover_sentences, latency_answer, unknown_facts, winners_facts
+from hcilib.say.compare.leaders import crossover_sentences, latency_answer, unknown_facts, winners_facts
 from tests.style import faults
 
 NO_COST = pd.DataFrame(columns=["ratio", "pattern", "system", "n"])

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hcilib as hci
-from hcilib.say.neighbours import limit_words
+from hcilib.say.curves.neighbours import limit_words
 from hcilib.say.words import interval, size
 from tests.style import faults, length
 

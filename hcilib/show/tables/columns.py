@@ -14,7 +14,7 @@ import pandas as pd
 
 from hcilib.model.metrics import FACTORS, METRICS, SHARES, Metric, steady, time_unit
 from hcilib.model.system import known_labels
-from hcilib.say.neighbours import limit_words
+from hcilib.say.curves.neighbours import limit_words
 from hcilib.say.words import CHECK_UNITS, CHECKS, PLACES
 
 DIGITS = 3

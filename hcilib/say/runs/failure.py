@@ -9,10 +9,9 @@ import pandas as pd
 
 from hcilib.analyse.compare.cells import asked_by
 from hcilib.analyse.runs.failure import BY, TOLERANCE
-from hcilib.say.integrity import loss_words
-from hcilib.say.words import counted, number, pattern_words, sentence, size, span, where
+from hcilib.say.runs.integrity import loss_words
+from hcilib.say.words import Labels, counted, number, pattern_words, sentence, size, span, where
 
-Labels = Mapping[str, str] | None
 Quantities = Mapping[str, Mapping]
 """Column of ``failures`` -> its row of ``failure_summary``, of one failure."""
 

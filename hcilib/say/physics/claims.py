@@ -10,7 +10,7 @@ import pandas as pd
 from hcilib.analyse.claims.claim_values import METRICS, words
 from hcilib.analyse.claims.claims import BINARY, OPTIONAL, REQUIRED
 from hcilib.model.metrics import metric
-from hcilib.say.words import sentence
+from hcilib.say.words import Labels, sentence
 
 TEXTS = ("metric", "pattern", "reduce", "iodepth", "comparator", "wording")
 SIDES = {"more_than": "more than", "less_than": "less than", "about": "about", "nearly": "nearly"}
@@ -28,7 +28,6 @@ BASES = {
     "times_higher": "how many times more {} is than {}",
 }
 """Statistic of two systems -> how a sentence calls it."""
-Labels = Mapping[str, str] | None
 
 
 def claim_words(claims: pd.DataFrame, labels: Labels = None) -> list[str]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import pandas as pd
 
 from hcilib.analyse.compare.compare import rank
 from hcilib.model.metrics import better_sign, metric, metric_of, pattern_order
-from hcilib.say.words import counted, listed, more_or_less, noun, number, pattern_words, sentence, share, where
+from hcilib.say.words import Labels, counted, listed, more_or_less, noun, number, pattern_words, sentence, share, where
 
-Labels: TypeAlias = Mapping[str, str] | None
 STATES = {"leads": "proven", "tied": "tied", "untested": "untested"}
 """State of a first place -> how a sentence calls it."""
 MOST = 4

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import pandas as pd
 
 from hcilib.analyse.compare.cells import asked_by
 from hcilib.model.metrics import metric_of
-from hcilib.say.words import counted, more_or_less, noun, size, span, value, verb, where
-
-Labels: TypeAlias = Mapping[str, str] | None
+from hcilib.say.words import Labels, counted, more_or_less, noun, size, span, value, verb, where
 
 
 def much(amount: str, name: str, ratio: float) -> str:

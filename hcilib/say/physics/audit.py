@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from hcilib.analyse.physics.audit import TRUNCATED
-from hcilib.say.sweep import regimes_sentence
+from hcilib.say.curves.sweep import regimes_sentence
 from hcilib.say.words import counted, listed
 
 LAWS = {

@@ -1,0 +1,1 @@
+"""What does a campaign cost, and has anything changed?"""

@@ -1,0 +1,1 @@
+"""Who is faster, and who is first?"""

@@ -1,0 +1,1 @@
+"""What do drives, layouts, networks and prices allow?"""
