@@ -202,8 +202,8 @@ def _explain(error, model) -> str:
     said = _IN_YAML.get(error["type"], error["msg"].removeprefix("Value error, "))
     if error["type"] == "literal_error":
         said = meant(error["input"], re.findall("'([^']+)'", error["ctx"]["expected"])) + said
-    if not where:
-        return said
+    if not where or where == "consent":  # a token is shown nowhere
+        return f"field {where}: {said}" if where else said
     found = repr(error["input"])
     found = found if len(found) <= _SHOWN else f"{found[:_SHOWN]}... ({len(found)} characters)"
     return f"field {where}: {said} (given: {found})"

@@ -1,7 +1,9 @@
 """Whose bytes lie on a disk: real loop devices, real campaigns, and somebody who writes beside them."""
 
 import random
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from loops import MIB, RANDOM, SIZE, Attacked, own_kernels
@@ -12,6 +14,7 @@ from hcilib.drive.guard import content, last_look
 from hcilib.drive.guard.content import Memory, Sample, require_known
 from hcilib.drive.guard.guard import GuardError, identify
 from hcilib.drive.guard.last_look import LastLook
+from hcilib.drive.guard.preflight import PreflightError
 from hcilib.model.sweeps import sweep
 from hcilib.model.system import System
 
@@ -156,6 +159,42 @@ def test_a_foreign_block_with_what_was_there_before_is_seen_by_the_kernels_count
     assert before[0] - after[0] == 8
 
 
+def test_a_foreign_block_that_is_in_the_cache_still_is_counted(attacked):
+    """A lease keeps the disk open, so that whoever closes it after a write leaves the block in the cache."""
+    attacked.fill()
+    with open(attacked.device, "rb"):
+        put(attacked.device, 3 * MIB, RANDOM[3 * MIB : 3 * MIB + 4096])
+        assert "sectors written and discarded" in attacked.said()
+
+
+@pytest.mark.needs("blkdiscard")
+def test_a_discard_by_somebody_else_is_counted(attacked):
+    attacked.fill()
+    subprocess.run(["blkdiscard", "-o", str(3 * MIB), "-l", "4096", attacked.device], check=True)
+    said = attacked.said()
+    assert "was written by somebody else since our last step" in said
+    assert at(attacked.device, 3 * MIB) == bytes(4096)
+
+
+@pytest.mark.parametrize("way", ["partition", "loop"])
+def test_a_block_that_came_through_another_device_is_counted(attacked, media, way):
+    """A partition that is mapped without a table, a loop device on the disk: both are gone at the next look."""
+    attacked.fill()
+    same = RANDOM[3 * MIB : 3 * MIB + 4096]
+    if way == "loop":
+        upper = media.attach(attacked.device, "--offset", str(2 * MIB))
+        put(upper, MIB, same)
+        subprocess.run(["losetup", "--detach", upper], check=True)
+        media.attached.remove(upper)
+    else:
+        done = subprocess.run(["addpart", attacked.device, "1", "4096", "4096"], capture_output=True, text=True)
+        if done.returncode:
+            pytest.skip(f"addpart: {done.stderr.strip()}")
+        put(f"{attacked.device}p1", MIB, same)
+        subprocess.run(["delpart", attacked.device, "1"], check=True)
+    assert "sectors written and discarded" in attacked.said()
+
+
 def test_where_the_count_says_nothing_the_places_do(attacked, monkeypatch, tmp_path):
     """A machine that was started again counts from zero."""
     boot = tmp_path / "boot"
@@ -228,6 +267,45 @@ def test_more_bytes_than_fio_wrote_end_the_disks_use(own, blank, tmp_path, monke
     assert at(device, 12 * MIB) == STRANGE
     with pytest.raises(GuardError, match="holds data that carries no signature"):
         measured(testbed, tmp_path / "another")
+
+
+def test_fewer_bytes_than_fio_wrote_are_no_result(own, blank, tmp_path, monkeypatch):
+    """A kernel that stopped to count sees no stranger, and a disk that our bytes did not reach is another one."""
+    _, device, testbed = blank
+    switch, judged = Path(f"/sys/block/{Path(device).name}/queue/iostats"), []
+    writing = LastLook.writing
+
+    def strike(look, vms, numjobs):
+        judged.append(1)
+        if len(judged) == 2:
+            switch.write_text("0")
+        return writing(look, vms, numjobs)
+
+    monkeypatch.setattr(LastLook, "writing", strike)
+    try:
+        results = measured(testbed, tmp_path / "run")
+        assert len(results.attrs["missing"]) == 3
+        problems = [(f / "step.json").read_text() for f in (tmp_path / "run" / "failed").iterdir()]
+        assert all("did not reach it, as its kernel counts" in text for text in problems)
+        with pytest.raises((GuardError, PreflightError), match="iostats is 0"):
+            measured(testbed, tmp_path / "another")
+    finally:
+        switch.write_text("1")
+
+
+def test_data_where_the_fixed_places_are_not_is_found(own, blank, hosts, tmp_path):
+    """The places of an approved digest are the same each time. Those by which a disk is called blank are not."""
+    _, device, testbed = blank
+    put(device, 0, b"".join(n.to_bytes(8, "big") * 512 for n in range(SIZE // 4096)))
+    draw = f"{content.READ}\nblocks {device} {SIZE} {content.SEED} {content.PLACES}"
+    told = subprocess.run(["sh", "-c", draw], check=True, capture_output=True).stdout
+    drawn = {int.from_bytes(told[n : n + 8], "big") for n in range(0, len(told), 4096)}
+    ends = [*range(17 * 16), *range(SIZE // 4096 - 17 * 16, SIZE // 4096)]
+    put(device, 0, bytes(SIZE))
+    for n in set(range(SIZE // 4096)) - drawn - set(ends):
+        put(device, 4096 * n)
+    with pytest.raises(GuardError, match="holds data that carries no signature"):
+        measured(testbed, tmp_path / "run")
 
 
 def test_a_sample_is_of_its_seed_whoever_reads_it(attacked, monkeypatch):

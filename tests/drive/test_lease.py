@@ -6,6 +6,7 @@ import functools
 import os
 import re
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -289,6 +290,30 @@ def test_a_disk_stays_leased_whatever_is_done_to_the_locks_files(shared, hosts, 
                 fcntl.flock(stack.enter_context(open(place, "w")), fcntl.LOCK_EX)
         with held:
             leased(b, other, tmp_path / "b").__enter__()
+
+
+def test_a_disk_whose_node_was_made_anew_stays_leased(shared, hosts, tmp_path):
+    """A lock is on the node's inode: root, or udev, may make another one of the same number."""
+    device, one, other = shared
+    number = os.stat(device).st_rdev
+    with hosts.fleet(one) as a, hosts.fleet(other) as b, leased(a, one, tmp_path / "a"):
+        os.unlink(device)
+        os.mknod(device, 0o660 | stat.S_IFBLK, number)
+        with pytest.raises(LeaseError, match=r"vm2 is in use by another campaign: .*/a, process"):
+            leased(b, other, tmp_path / "b").__enter__()
+
+
+def test_who_only_says_that_he_leased_a_disk_has_not(shared, hosts, tmp_path):
+    device, one, _ = shared
+    number = f"{os.major(os.stat(device).st_rdev):x}:{os.minor(os.stat(device).st_rdev):x}"
+    claims = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", "read -r word", "hci-lease"]
+    claimant = subprocess.Popen([*claims, "nobody", "theirs/vm", number, device], stdin=subprocess.PIPE)
+    try:
+        with hosts.fleet(one) as fleet, leased(fleet, one, tmp_path / "a") as lease:
+            assert lease._holds("vm1")
+    finally:
+        claimant.kill()
+        claimant.communicate()
 
 
 def test_a_disk_leased_by_one_account_is_leased_for_all(shared, hosts, tmp_path):

@@ -31,7 +31,7 @@ REAL = System(name="real-disk", label="A disk")
 def hasty(monkeypatch):
     """Limits in which a silent host is given up soon, and asked again soon."""
     for room in (hosts_module, lease, per_host, session):
-        monkeypatch.setattr(room, "CONNECT_S", 3)
+        monkeypatch.setattr(room, "CONNECT_S", 6)
     monkeypatch.setattr(session, "EVERY_S", 1.0)
     monkeypatch.setattr(session, "STALLED_S", 4.0)
     monkeypatch.setattr(per_host, "ENDING_S", 2.0)
@@ -103,6 +103,46 @@ def test_an_outage_between_two_steps_costs_no_attempt(victim, short, mirror_syst
         striking.end()
     assert len(results) == 2
     assert lost(run_dir) == []
+
+
+def test_more_outages_than_attempts_cost_no_run(victim, short, mirror_system, tmp_path, hasty):
+    run_dir, plan = tmp_path / "run", short(repeats=1, read_runtime_s=4)
+    with sshd_away(victim) as cut:
+
+        def strike():
+            for n in range(1, campaign.ATTEMPTS + 2):
+                assert until(lambda: len(at_work(cut.bed)) > 1, 60)
+                cut.begin()
+                assert until(lambda n=n: len(events(run_dir, "outage")) == n, 60)
+                cut.heal()
+
+        striking = Meanwhile(strike)
+        results = run(plan, victim, mirror_system, run_dir, **QUIET)
+        striking.end()
+    assert results.attrs["missing"] == []
+    assert len(results) == 1
+    assert len(lost(run_dir)) == campaign.ATTEMPTS + 1
+
+
+def test_a_run_that_makes_its_vm_vanish_each_time_ends(victim, short, mirror_system, tmp_path, hasty, monkeypatch):
+    monkeypatch.setattr(campaign, "MOST_ATTEMPTS", 4)
+    run_dir, over = tmp_path / "run", threading.Event()
+    with sshd_away(victim) as cut:
+
+        def strike():
+            while not over.is_set():
+                if until(lambda: over.is_set() or len(at_work(cut.bed)) > 1, 60) and not over.is_set():
+                    cut.begin()
+                    cut.heal()
+
+        striking = Meanwhile(strike)
+        try:
+            results = run(short(repeats=1, read_runtime_s=4), victim, mirror_system, run_dir, **QUIET)
+        finally:
+            over.set()
+        striking.end()
+    assert len(results.attrs["missing"]) == 1
+    assert len(lost(run_dir)) == 4
 
 
 @pytest.mark.parametrize("who", ["vm", pytest.param("node", marks=pytest.mark.deep)])

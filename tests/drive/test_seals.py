@@ -233,14 +233,14 @@ def test_a_deleted_plan_is_written_again_for_its_own_campaign_and_refuses_anothe
         pass
     assert not (run_dir / "plan.json").exists()
     [said] = campaign(run_dir)
-    assert said.startswith("plan.json was gone and is written again")
+    assert said.startswith("plan.json, or its campaign, was gone")
     assert hci.verify(run_dir).empty
 
 
 def test_a_deleted_plan_of_steps_that_do_not_say_whose_they_are_is_refused(tmp_path):
     run_dir = shutil.copytree(EARLIER, tmp_path / "run")
     (run_dir / "plan.json").unlink()
-    with pytest.raises(RunDirError, match=r"plan\.json: it is gone, and the steps .* do not say"), opened(run_dir):
+    with pytest.raises(RunDirError, match=r"plan\.json: it does not say of which campaign"), opened(run_dir):
         pass
 
 
@@ -377,6 +377,55 @@ def test_a_plan_whose_own_digests_were_edited_counts_no_step(run_dir):
     file.write_text(json.dumps(plan))
     with pytest.warns(hci.RunDirWarning, match="measured by another plan, testbed or system than"):
         assert hci.read_hosts(run_dir).empty
+
+
+@pytest.mark.parametrize("journal", ["whole", "emptied", "without digests"])
+@pytest.mark.parametrize("mark", ["gone", "empty"])
+def test_a_plan_that_hides_its_campaign_hides_no_edit(run_dir, mark, journal):
+    """Steps of a campaign that plan.json does not name do not count; resuming finds its name in them."""
+    file, name = run_dir / "plan.json", edit(run_dir, 1)
+    before = file.read_bytes()
+    plan, lines = json.loads(before), journal_lines(run_dir)
+    plan |= {"campaign": ""}
+    if mark == "gone":
+        del plan["campaign"]
+    file.write_text(json.dumps(plan))
+    if journal != "whole":
+        write_journal(run_dir, [{k: e[k] for k in e if k != "digest"} for e in lines] if journal[0] == "w" else [])
+    for reader, said in warned(run_dir).items():
+        assert any(name in sentence for sentence in said), reader
+    with pytest.warns(hci.RunDirWarning):
+        assert hci.read_hosts(run_dir).empty
+    assert f"steps/{name}" in list(hci.verify(run_dir)["file"])
+    assert any(sentence.startswith(f"{name} is done again") for sentence in campaign(run_dir))
+    assert file.read_bytes() == before
+    assert hci.verify(run_dir).empty
+
+
+def test_an_edited_plan_without_its_digest_is_named(run_dir):
+    file = run_dir / "plan.json"
+    plan = json.loads(file.read_text())
+    del plan["identity"]
+    file.write_text(json.dumps(plan))
+    assert "plan.json" in list(hci.verify(run_dir)["file"])
+
+
+@pytest.mark.parametrize(
+    "line", ['{"event": "done"}', '{"event": "done", "step": [1]}', '{"event": "aside", "step": 1}']
+)
+def test_an_odd_line_of_the_journal_costs_nothing(run_dir, line):
+    with open(run_dir / "journal.jsonl", "a") as file:
+        file.write(line + "\n")
+    assert hci.verify(run_dir).empty
+    assert set(hci.read_hosts(run_dir)["step"]) == {step.id for step in PLAN.steps}
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", '{"format": 1'])
+def test_a_plan_that_is_none_is_named_by_every_reader(run_dir, text):
+    (run_dir / "plan.json").write_text(text)
+    for reader in (hci.read_results, hci.read_hosts, hci.read_series, hci.verify):
+        with pytest.raises(RunReadError, match="plan"):
+            reader(run_dir)
 
 
 @pytest.mark.parametrize("run_dir", sorted((hci.ROOT / "tests/data/rundirs").glob("*/plan.json")), ids=str)

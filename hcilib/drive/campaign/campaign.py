@@ -48,7 +48,8 @@ from hcilib.read.run.acceptance import problems
 from hcilib.read.run.records import last_result
 from hcilib.read.run.records import progress as progress_of
 
-ATTEMPTS = 3
+ATTEMPTS, MOST_ATTEMPTS = 3, 9
+"""Of a step: so many that failed on hosts that answered, and so many in all, as a run may be what makes a VM vanish."""
 CLOCK_SET_S = 0.5  # a clock that is disciplined by NTP moves less during a step
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -350,15 +351,20 @@ def _measure_patiently(
     bars: Bars,
 ) -> bool:  # fmt: skip
     """Whether one of the attempts was accepted. None is made while a VM is away or where the system is known to be
-    degraded; after one that failed the nodes are waited for as well, whose outage may be why."""
+    degraded; after one that failed the nodes are waited for as well, whose outage may be why. An attempt that an outage
+    hit is none of `ATTEMPTS`."""
     subject = course.of(step)
     testbed = subject.testbed
     vms = [vm.name for vm in testbed.fleet(step.cell.vms) if step.of_vm(vm.name)]
     nodes: list[str] = []
-    for attempt in range(ATTEMPTS):
+    failures = 0
+    for attempt in range(MOST_ATTEMPTS):
         with _naming_full_disk(course.rundir.path, f"step {step.id}"):
+            was_away = outages.wait(step.id, vms, nodes, bars)
+            failures += attempt > 0 and not was_away
+            if failures == ATTEMPTS:
+                break
             course.write_limit.require(step, testbed, course.plan.span_bytes)
-            outages.wait(step.id, vms, nodes, bars)
             states.wait(subject, step, bars, failed=attempt > 0)
             wrong = _measure(step, course, switch, fleet, look, states)
         if not wrong:
@@ -441,21 +447,27 @@ def _unfilled(step: Step, plan: Plan, testbed: Testbed, work: Path) -> list[str]
 
 
 def _foreign_writes(step: Step, record: Mapping, look: LastLook, work: Path, course: Policy) -> list[str]:
-    """Disks to which more was written during the step than fio says it wrote. Neither its ramp, nor what writes stamped
-    blocks beside it, nor what an event does is in fio's count."""
-    if not look.counted or step.ramp_s or step.cell.events:
+    """Disks to which more, or less, was written during the step than fio says it wrote. Neither its ramp, nor what
+    writes stamped blocks beside it, nor what an event does is in fio's count. An array or DRBD may count less."""
+    if not look.counted or step.cell.events:
         return []
     own = of_step(
         {**record, "id": step.id}, read_fio(work / "fio.json"), course.of(step).testbed, course.plan.span_bytes
     )
     said = []
     for vm, serial, ours in own[["vm", "serial", "bytes_written"]].itertuples(index=False):
-        if (more := look.counted.get((vm, serial), 0) - int(ours)) > 0:
+        if (place := (vm, serial)) not in look.counted:
+            continue
+        more = look.counted[place] - int(ours)
+        if more > 0 and not step.ramp_s:
             why = (
                 f"{more:,} bytes more were written or discarded during {step.id} than fio wrote: somebody else uses it"
             )
-            look.accuse((vm, serial), why)
+            look.accuse(place, why)
             said.append(f"{vm}: {serial}: {why}")
+        elif more < 0 and not look.guarded[vm][serial].stack:
+            why = f"{-more:,} of the bytes that fio wrote did not reach it, as its kernel counts"
+            said.append(f"{vm}: {serial}: {why}. Is queue/iostats of {look.guarded[vm][serial].name} 1?")
     return said
 
 

@@ -55,9 +55,11 @@ class Outages:
         self._overdue: dict[str, str] = {}  # node -> the step that was tried again without it
         self._boots = self._boots_of(look.guarded)
         self._logins = dict(fleet.logins)
+        self._asked_at = dict(fleet.logins)
 
-    def wait(self, step_id: str, vms: Sequence[str], nodes: Sequence[str], bars: Bars) -> None:
-        """Return once all of them answer; they are asked ever more rarely.
+    def wait(self, step_id: str, vms: Sequence[str], nodes: Sequence[str], bars: Bars) -> bool:
+        """Return once all of them answer, and whether one was away, or its connection lost, since the last call; they
+        are asked ever more rarely.
 
         Parameters
         ----------
@@ -73,7 +75,7 @@ class Outages:
         """
         asked = list(dict.fromkeys([*vms, *nodes, *self._since]))
         tried = {node for node, step in self._overdue.items() if step == step_id}
-        pause_s = FIRST_PAUSE_S
+        pause_s, was_away = FIRST_PAUSE_S, False
         while True:
             silent, refusing = self._fleet.silent(asked)
             for name in vms:
@@ -89,8 +91,10 @@ class Outages:
                     late_by = f"{since}, longer than outage_limit_s ({self._limit_s:g} s)"
                     raise CampaignError(paused(self._rundir.path, late_by))
             self._overdue |= dict.fromkeys(late, step_id)
+            was_away |= bool(away) or any(self._fleet.logins[n] != self._asked_at.get(n) for n in asked)
+            self._asked_at |= {name: self._fleet.logins[name] for name in asked}
             if not (left := away.keys() - late):
-                return
+                return was_away
             time.sleep(max(0.0, min(pause_s, self._limit_s - max(map(self._spent_s, left)))))
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 

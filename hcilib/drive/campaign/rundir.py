@@ -94,28 +94,32 @@ class RunDir:
         """Whether the directory is this campaign's; RunDirError where it is another's, or cannot be known to be this
         one's."""
         file = self.path / PLAN
-        if file.exists():
-            document = _read_json(file)
-            self.campaign = document.get("campaign", "")
+        document = _read_json(file) if file.exists() else {}
+        self.campaign = document.get("campaign", "")
+        if self.campaign:
             self._require_same(document.get("identity", {}))
-            if self.campaign and (why := _unlike_document(document)):
+            if why := _unlike_document(document):
                 file.unlink()  # by which it is written again
                 self.said.append(f"{PLAN} is written again: {why}")
             return True
         witnesses = [_read_json(record).get("campaign") for record in self.path.glob(f"{STEPS}/*/{RECORD}")]
         witnesses += [event.get("campaign") for event in events_of(self.path) if event.get("event") == "start"]
-        if not witnesses and not any((self.path / STEPS).iterdir()):
+        marks = [mark for mark in witnesses if isinstance(mark, Mapping) and mark.get("id")]
+        if document and not marks:  # of an earlier version, which kept no digests
+            self._require_same(document.get("identity", {}))
+            return True
+        if not document and not witnesses and not any((self.path / STEPS).iterdir()):
             self.campaign = secrets.token_hex(8)
             return False
-        held = [witness for witness in witnesses if witness]
-        if len(held) < len(witnesses) or len({mark["id"] for mark in held}) != 1:
+        if len(marks) < len(witnesses) or len({mark["id"] for mark in marks}) != 1:
             raise RunDirError(
-                f"{file}: it is gone, and the steps beside it do not say of which campaign they are; restore it, or "
+                f"{file}: it does not say of which campaign it is, nor do the steps beside it; restore it, or "
                 "choose a new run_dir"
             )
-        self._require_same(held[0])
-        self.campaign = held[0]["id"]
-        self.said.append(f"{PLAN} was gone and is written again: the steps say that they are of this campaign")
+        self._require_same(marks[0])
+        self.campaign = marks[0]["id"]
+        file.unlink(missing_ok=True)
+        self.said.append(f"{PLAN}, or its campaign, was gone; it is written again: the steps say whose they are")
         return True
 
     def _require_same(self, held: Mapping[str, str]) -> None:

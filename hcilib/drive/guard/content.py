@@ -66,11 +66,12 @@ each() {
   done
 }
 sample() { { first "$1" "$2"; last "$1" "$2"; blocks "$1" "$2" "$3" "$4"; } | sha256sum | cut -c 1-32; }
-counts() { read -r _ _ _ _ _ _ w _ _ _ _ _ _ d _ <"/sys/dev/block/$1/stat"; echo "$w ${d:-0}"; }
+counts() { sync "$2" 2>/dev/null; read -r _ _ _ _ _ _ w _ _ _ _ _ _ d _ <"/sys/dev/block/$1/stat"; echo "$w ${d:-0}"; }
 boot() { read -r b </proc/sys/kernel/random/boot_id; echo "$b"; }
 """  # noqa: E501
-"""Shell: ``sample DEVICE BYTES SEED BLOCKS`` prints a digest; ``counts NUMBER`` the sectors written and
-discarded since the machine started, as the kernel counts them."""
+"""Shell: ``sample DEVICE BYTES SEED BLOCKS`` prints a digest; ``counts NUMBER DEVICE`` the sectors written and
+discarded since the machine started, as the kernel counts them. What others wrote through its cache is counted only
+once it is on the disk; as a lease keeps the disk open, their close does not bring it there, so `sync` does."""
 
 
 @dataclass(frozen=True)
@@ -96,18 +97,20 @@ def samples(
     """
     scripts: dict[str, str] = {}
     for (vm, serial), (device, seed, blocks) in wanted.items():
-        draw = f"sample {shlex.quote(device.path)} {device.size_bytes} {seed} {blocks}"
-        print_it = f'{{ s=$({draw}); echo "{serial} $s $(boot) $(counts {device.number})"; }} &\n'
+        path = shlex.quote(device.path)
+        draw, count = f"sample {path} {device.size_bytes} {seed} {blocks}", f"counts {device.number} {path}"
+        print_it = f'{{ c=$({count}); s=$({draw}); echo "{serial} $s $(boot) $c $({count})"; }} &\n'
         scripts[vm] = scripts.get(vm, f"LC_ALL=C; export LC_ALL\n{READ}") + print_it
     answers = fleet.run({vm: f"{script}wait" for vm, script in scripts.items()}, limit_s=ANSWER_S)
     found, lost = {}, []
     for vm, serial in wanted:
-        told = re.search(rf"(?m)^{re.escape(serial)} ([0-9a-f]{{32}}) (\S+ \d+ \d+)$", answers[vm].value or "")
-        if told:
+        line = rf"(?m)^{re.escape(serial)} ([0-9a-f]{{32}}) (\S+ (\d+ \d+)) (\d+ \d+)$"
+        told = re.search(line, answers[vm].value or "")
+        if told and told[3] == told[4]:
             _, seed, blocks = wanted[vm, serial]
             found[vm, serial] = Sample(seed, blocks, told[1]), told[2]
         else:
-            why = answers[vm].error or "its answer ends early"
+            why = "somebody wrote to it meanwhile" if told else answers[vm].error or "its answer ends early"
             lost.append(Refusal(vm, serial, f"its content could not be sampled: {why}"))
     if lost:
         raise GuardError(lost)
@@ -188,11 +191,13 @@ def require_known(fleet: Fleet, testbed: Testbed, guarded: Guarded, memory: Memo
     others = {place: device for place, device in devices.items() if place not in ours}
     if not others:
         return
-    found = samples(fleet, {place: (device, SEED, PLACES) for place, device in others.items()})
+    anywhere = samples(fleet, {place: (device, new_seed(), PLACES) for place, device in others.items()})
+    full = {p: d for p, d in others.items() if anywhere[p][0].digest not in blank(d.size_bytes)}
+    found = samples(fleet, {place: (device, SEED, PLACES) for place, device in full.items()})
     refused = []
-    for place, device in others.items():
+    for place, device in full.items():
         digest = found[place][0].digest
-        if digest not in (*blank(device.size_bytes), testbed.may_hold_data.get(place[1])):
+        if digest != testbed.may_hold_data.get(place[1]):
             refused.append(Refusal(*place, _why(device, place[1], digest, left[place])))
     if refused:
         raise GuardError(refused)

@@ -62,7 +62,8 @@ echo '==== sysfs'
 for d in /sys/class/block/*; do
   [ -r "$d/dev" ] || continue
   printf 'name=%s' "${d##*/}"
-  for f in dev size ro partition diskseq dm/name serial device/serial wwid device/wwid loop/backing_file; do
+  for f in dev size ro partition diskseq queue/iostats dm/name serial device/serial wwid device/wwid \
+    loop/backing_file; do
     v=; [ -r "$d/$f" ] && read -r v 2>/dev/null <"$d/$f"
     printf '\t%s=%s' "$f" "$v"
   done
@@ -156,7 +157,7 @@ class Device:
     everything on top of it, ``[SWAP]`` for swap; ``unjudged`` says why its content could not be looked at, "" if it
     was, None if nobody asked. ``stack`` is what names a device that is built on others and has an identity of its own,
     as its own tools read it from the kernel: ``md-uuid-<UUID>`` of an array, ``drbd-<resource>-<volume>``; ``role`` is
-    DRBD's. ``exports``: where it is handed to other hosts.
+    DRBD's. ``exports``: where it is handed to other hosts. ``uncounted``: its kernel does not count what is written.
     """
 
     name: str
@@ -179,6 +180,7 @@ class Device:
     stack: str = ""
     role: str = ""
     exports: tuple[str, ...] = ()
+    uncounted: bool = False
 
     @property
     def number_hex(self) -> str:
@@ -268,6 +270,7 @@ def _inventory(parts: dict[str, str]) -> Inventory:
             stack=stack,
             role=role,
             exports=tuple(exports.get(name, ())),
+            uncounted=row.get("queue/iostats") == "0",
         )
     unseen = int(parts.get("unseen", "0") or 0)
     return Inventory(devices, astray, unseen, *_allowed(parts.get("allowed")))

@@ -103,7 +103,7 @@ look() {
       refuse "was written by somebody else since our last step: ${what:+it carries $what; }what we left at its first and last MiB is gone"
     }
     case $counted in "${sequence:--} $booted "*)
-      s=$(counts "$number") counted=${counted#* * }
+      s=$(counts "$number" "$node") counted=${counted#* * }
       [ "$counted" = "$s" ] ||
         refuse "was written by somebody else since our last step: sectors written and discarded $s where we left $counted";;
     esac
@@ -124,9 +124,9 @@ note() {
     near=$({ piece "$node" 0 2; last "$node" "$size" | tail -c 131072; } | tr -cd '\0' | wc -c)
     [ "$zeros" -gt 9600 ] || [ "$near" -gt 1300 ] && return 0
   fi
+  echo "counted $serial $(boot) $(counts "$7" "$node")"
   echo "left $serial $(ends "$node" "$size")"
   echo "found $serial $(sample "$node" "$size" "$5" "$6")"
-  echo "counted $serial $(boot) $(counts "$7")"
   echo "places $serial $(places "$node" "$size" | cksum)"
 }
 """

@@ -58,8 +58,8 @@ own=$(group $$) file= inode=
 for d in /run/lock /var/lock /tmp; do case $(ls -ld "$d/." 2>/dev/null) in drwxrwxrwt*) break;; esac; done
 [ "$(id -u)" != 0 ] || { d=/run; umask 077; }
 command -v flock >/dev/null || { echo 'hci unleased flock (util-linux) is not installed there'; exit; }
-# Other leases in which this argument is: their process group, token and owner. Of a file's lease, the
-# process must have that file open, where that can be seen.
+# Other leases in which this argument is: their process group, token and owner. The process must have
+# that file or disk open, where that can be seen; where it cannot, it says nothing about a disk whose lock is ours.
 leases() {
   for p in $(grep -lsF hci-lease /proc/[0-9]*/cmdline); do
     p=${p%/cmdline}; g=$(group "${p#/proc/}")
@@ -67,6 +67,10 @@ leases() {
     case $1 in
       file:*) [ ! -r "$p/fd" ] || case $(readlink "$p/fd/9") in *lease*) ;; *) continue;; esac;;
       "$token") [ -O "$p" ] || continue;;
+      *)
+        if [ -r "$p/fd" ]; then [ "$(stat -L -c %t:%T "$p/fd/9")" = "$1" ] || continue
+        elif [ "$locked" ]; then continue
+        fi;;
     esac
     tr '\0\n' '\n ' 2>/dev/null <"$p/cmdline" | g=$g want=$1 awk '
       at && NR == at + 1 {who = $0}
@@ -78,14 +82,14 @@ leases() {
 }
 # Nobody else has it: our own lease of before may be dying, and udev looks at a disk for a moment.
 mine() {
+  locked=
   if flock -n 9; then
-    case $1 in file:*) ;; *) return;; esac
-    inode=$(stat -L -c %d:%i /proc/self/fd/9)
-    [ "$(stat -c %d:%i "$file" 2>/dev/null)" = "$inode" ] || return
+    locked=yes inode=$(stat -L -c %d:%i /proc/self/fd/9)
+    case $1 in file:*) [ "$(stat -c %d:%i "$file" 2>/dev/null)" = "$inode" ] || return;; esac
   fi
   by=$(leases "$1" | grep -v "^[0-9]* $token " | head -n 1)
   [ -z "$by" ] || { echo "hci held ${by#* }"; exit; }
-  case $1 in file:*) flock -n 9;; *) false;; esac
+  flock -n 9
 }
 nameless() {
   i=$(stat -L -c %i /proc/self/fd/9)

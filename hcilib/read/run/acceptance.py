@@ -22,7 +22,7 @@ from hcilib.model.compressed import opened, read_bytes
 from hcilib.model.places import FAILED, JOURNAL, LOCK, OUTPUT, PLAN, RECORD, STEPS, TABLES, TEMPORARY
 from hcilib.model.plan import Plan
 from hcilib.read.fio.fio_json import FioOutputError, read_fio
-from hcilib.read.run.records import events_of, locked
+from hcilib.read.run.records import events_of, locked, plan_of
 
 FULL_RUNTIME = 0.95
 """Share of the requested runtime below which a run was cut short."""
@@ -203,14 +203,17 @@ def accepted(run_dir: Path, plan: Mapping) -> Accepted:
     accepting: dict[str, str] = {}
     gone: set[str] = set()
     for event in events_of(run_dir):
+        step, digest = event.get("step"), event.get("digest", "")
+        if not isinstance(step, str) or not isinstance(digest, str):
+            continue
         if event.get("event") == "done":
-            digests[event["step"]] = event.get("digest", "")
+            digests[step] = digest
         elif event.get("event") == "accepting":
-            accepting[event["step"]] = event.get("digest", "")
+            accepting[step] = digest
         elif event.get("event") in ("aside", "lost"):
-            gone.add(event["step"])
+            gone.add(step)
             for held in (digests, accepting):
-                held.pop(event["step"], None)
+                held.pop(step, None)
     there = (run_dir / JOURNAL).exists()
     identity = plan.get("identity") or {}
     return Accepted(str(plan.get("campaign", "")), digests, there, accepting, frozenset(gone), identity)
@@ -223,7 +226,9 @@ def unlike_plan(plan: Mapping) -> str:
         own = Plan.from_dict(plan["plan"]).digest
     except (ValueError, KeyError, TypeError) as error:
         return f"its plan is damaged ({' '.join(str(error).split())[:160]})"
-    stated = (plan.get("identity") or {}).get("plan", own)
+    stated = (plan.get("identity") or {}).get("plan", "" if plan.get("campaign") else own)
+    if not stated:
+        return "its field identity, which holds the digest of its plan, was removed"
     return "" if stated == own else "its plan was edited since the campaign was started"
 
 
@@ -246,8 +251,8 @@ def unlike_record(record: Mapping, folder: str, digest: str, known: Accepted) ->
         return "it carries no digests, and this campaign's steps do: it is of another one" if known.campaign else ""
     if record["id"] != folder:
         return f"it is a copy of {record['id']}"
-    if known.campaign and own["id"] != known.campaign:
-        return "it is of another campaign"
+    if not isinstance(own, Mapping) or own.get("id") != known.campaign:
+        return "it is of another campaign" + ("" if known.campaign else f", or that of {PLAN} was removed")
     if any(own.get(name, stated) != stated for name, stated in known.identity.items()):
         return f"it was measured by another plan, testbed or system than {PLAN} states"
     if known.digests.get(folder, "") not in ("", digest):
@@ -408,7 +413,7 @@ def verify(run_dir: str | Path) -> pd.DataFrame:
     []
     """
     folder = Path(run_dir)
-    plan = json.loads(read_bytes(folder / PLAN))
+    plan = plan_of(folder)
     return pd.DataFrame(_not_as_accepted(folder, plan, accepted(folder, plan)), columns=["file", "problem"])
 
 

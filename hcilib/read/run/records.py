@@ -307,7 +307,10 @@ def is_published(folder: Path) -> bool:
 
 def plan_of(folder: Path) -> dict:
     try:
-        return json.loads(read_bytes(folder / PLAN))
+        plan = json.loads(read_bytes(folder / PLAN))
+        if not isinstance(plan, dict):
+            raise ValueError("it holds no plan")
+        return plan
     except (FileNotFoundError, NotADirectoryError):
         raise RunReadError(_no_plan(folder)) from None
     except PermissionError:
