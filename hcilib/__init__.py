@@ -56,7 +56,7 @@ _ROOMS = {
     "visible_change chance_to_see",
     "analyse.campaigns.design": "noise pool_noise precision",
     "analyse.campaigns.simulation": "calibrated characteristics simulate_coverage simulate_protocols",
-    "analyse.runs.latency": "mixed_latency percentiles percentile_interval vm_spread latency_over_time",
+    "analyse.runs.latency": "mixed_latency percentiles percentile_interval vm_spread latency_over_time latency_shares",
     "analyse.runs.series": "stationarity mean_interval",
     "analyse.runs.integrity": "block_states integrity_verdicts",
     "analyse.runs.failure": "failures aligned whole_shares failure_summary failure_verdicts",
@@ -65,7 +65,7 @@ _ROOMS = {
     "analyse.curves.loads": "loads next_loads stop_rules stops",
     "analyse.curves.demand": "load_curve latency_over_iops load_within load_within_runs latency_at",
     "analyse.physics.traffic": "expected_traffic check_traffic traffic placement_cost binding network_bytes_per_s "
-    "amplification",
+    "amplification path_steps",
     "analyse.curves.neighbours": "neighbours fairness",
     "model.schemes": "Mirror Raid5 Raid6 ErasureCode Tiers nested_mirror nested_parity parse_scheme",
     "analyse.physics.capacity": "nested_parity_grid tier_fit capacity_table "
@@ -73,7 +73,7 @@ _ROOMS = {
     "analyse.physics.cost": "cost",
     "analyse.physics.ceilings": "dialled against_dial ceilings system_ceilings stripe_bytes best_share ceiling "
     "drive_rates datasheet_rates against_ceiling against_datasheet pattern_cost",
-    "analyse.physics.audit": "given name_rows tally audit rounding unlike_working_sets",
+    "analyse.physics.audit": "given name_rows tally audit residuals rounding unlike_working_sets",
     "analyse.curves.factorial": "as_factorial effects factor_cells grid",
     "analyse.claims.claims": "check_claims claim_checks open_claims",
     "say.physics.cost": "cost_sentences",
@@ -102,6 +102,8 @@ _ROOMS = {
     "show.figures.loads": "plot_loads",
     "show.figures.coverage": "plot_coverage",
     "show.figures.lanes": "plot_lanes",
+    "show.figures.ridges": "plot_ridges",
+    "show.figures.waterfall": "plot_waterfall",
     "show.figures.times": "plot_failure plot_latency_over_time plot_plan",
     "show.tables.tables": "table",
     "show.report.report": "report",

@@ -76,8 +76,6 @@ def test_the_report_leads_from_every_figure_to_the_heading_that_shows_it(tmp_pat
         "question": "",
         "answer": "",
         "files": [],
-        "thumbnail": "",
-        "alt": "",
         "seconds": 0,
     }
     shown = {row["scenario"].strip("`") for row in rows() if row["article"].startswith("003") and row["scenario"]}

@@ -141,6 +141,15 @@ CHECK_UNITS = {
 }
 """Check -> the unit that its two sides are shown in, and that unit's size."""
 
+STEPS = {
+    "drives": "drives alone",
+    "scheme": "copies and parity",
+    "network": "network",
+    "software": "software and load",
+    "clients": "delivered to clients",
+}
+"""How a step of ``path_steps`` is called."""
+
 PLACES = {"owner": "VM on the owner", "non-owner": "VM on another node", "spread": "VMs spread"}
 """How a placement is said."""
 

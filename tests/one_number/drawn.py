@@ -120,6 +120,20 @@ def widths(*gids: str | None) -> Callable[[dict], list[float]]:
     return taken
 
 
+def bars(figure: dict) -> list[float]:
+    """Return the widths of a figure's bars that have a tooltip."""
+    gids = {str(a["gid"]) for a in artists(figure) if str(a["gid"]).startswith("mark-")}
+    return [width for width in widths(*gids)(figure) if width]
+
+
+def path(page: Page) -> list[str]:
+    """Return the ends of each path from drives to clients, and its losses."""
+    steps = page.table("Step", "Lost (IOPS)")
+    ends = steps[steps["Step"].isin(["drives alone", "delivered to clients"])]["IOPS"]
+    lost = [cell.lstrip("-") for cell in steps["Lost (IOPS)"]]
+    return [*ends, *(cell for cell in lost if span(cell) and span(cell).hi > 0)]
+
+
 def levels(gid: str) -> Callable[[dict], list[float]]:
     """Return what takes the heights of a figure's horizontal bars with this gid."""
 
@@ -184,6 +198,12 @@ def both(page: Page) -> list[str]:
     return [*column("IOPS", "Write (%)")(page), *column("Node CPU (%)", "Write (%)")(page)]
 
 
+def both_tails(page: Page) -> list[str]:
+    """Return the medians and the tails of one outstanding I/O."""
+    tail = {"p99_ns": "p99"}.get(page.params["tail"], page.params["tail"])
+    return [*wide("Median latency (ms)")(page), *wide(f"{tail} latency (ms)")(page)]
+
+
 def above_zero(listed: Callable[[Page], list[str]]) -> Callable[[Page], list[str]]:
     return lambda page: [cell for cell in listed(page) if span(cell) and middle(cell) > 0]
 
@@ -216,10 +236,12 @@ DRAWN: dict[str, list[Drawing]] = {
         Drawing("IOPS", marks("x"), wide("IOPS")),
         Drawing(r"Mean latency \(ms\)", marks("x", MS), wide("Mean latency (ms)")),
         Drawing("Mean latency relative to .*", marks("x"), RATIO),
+        Drawing(r"Latency \(ms\)", marks("x"), both_tails),
     ],
     "06_scaling": [
         Drawing(r".*Dotted:.*ceiling.*", marks("y"), column("IOPS", "Gain")),
         Drawing(r".*Dotted:.*ceiling.*", marks("x"), column("VMs", "Gain")),
+        Drawing("delivered to clients|Amber: .*", bars, path),
     ],
     "08_resiliency": [Drawing("IOPS", marks("x"), both)],
     "09_capacity": [

@@ -444,7 +444,7 @@ def test_a_scenario_page_prints_to_pdf_and_its_downloads_are_there(chromium, rep
     page = chromium.new_context(viewport=LAPTOP).new_page()
     page.goto(f"file://{report / '03_sweep.case/03_sweep.case.html'}")
     links = page.locator("a[download]").evaluate_all("links => links.map(a => decodeURI(a.href))")
-    assert {Path(link).suffix for link in links} == {".csv", ".parquet", ".svg", ".png", ".ipynb"}
+    assert {Path(link).suffix for link in links} == {".zip", ".ipynb"}
     assert all(Path(link.removeprefix("file://")).is_file() for link in links)
     printed = page.pdf(format="A4")
     assert printed.startswith(b"%PDF")

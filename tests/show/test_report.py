@@ -286,7 +286,7 @@ def killed_or_done(scenario, root, out, revision):
     """Stands in for `execute` in a worker: one scenario is killed as by the kernel's out-of-memory killer."""
     if scenario.name.startswith("05"):
         os.kill(os.getpid(), signal.SIGKILL)
-    return {"name": scenario.name, "ok": True, "question": "?", "answer": "done", "page": "", "thumbnail": ""}
+    return {"name": scenario.name, "ok": True, "question": "?", "answer": "done", "page": ""}
 
 
 def test_a_killed_worker_fails_its_own_scenario_only(repository, tmp_path, monkeypatch):

@@ -354,16 +354,20 @@ def claim_checks(judged: pd.DataFrame, claims: pd.DataFrame) -> pd.DataFrame:
     """Judged claims in the columns of an audit, so that they are drawn and counted like one.
 
     Returns id, check (the claim's statistic in words), measured (claimed), expected (recomputed), ratio (NaN where the
-    wording is no figure: a side has no ratio), ok (`matches` or `rounding`; <NA> where not checkable).
+    wording is no figure: a side has no ratio), least and most (the ratios within the claim's last printed digit),
+    ok (`matches` or `rounding`; <NA> where not checkable).
     """
-    asked = claims.reindex(columns=["id", "wording", "statistic"]).set_index("id")
+    asked = claims.reindex(columns=["id", "wording", "statistic", "resolution"]).set_index("id")
     statistic, is_figure = judged["id"].map(asked["statistic"]), judged["id"].map(asked["wording"].fillna("") == "")
     ratio = judged["claimed"] / judged["recomputed"].where(judged["recomputed"] != 0)
+    half = judged["id"].map(asked["resolution"]) / 2 / judged["recomputed"].abs()
     ok = judged["verdict"].isin(("matches", "rounding")).astype("boolean")
     table = judged.rename(columns={"claimed": "measured", "recomputed": "expected"})
     table = table.assign(
         check=statistic.map(IN_WORDS),
         ratio=ratio.where(is_figure.ne(False)),
+        least=1 - half,
+        most=1 + half,
         ok=ok.mask(judged["verdict"] == "not checkable"),
     )
-    return table[["id", "check", "measured", "expected", "ratio", "ok"]]
+    return table[["id", "check", "measured", "expected", "ratio", "least", "most", "ok"]]

@@ -16,7 +16,7 @@ from hcilib.analyse.physics.traffic import drive_rates_of
 from hcilib.model.caveats import THINKTIME, column, warnings_of
 from hcilib.model.metrics import METRICS
 
-COLUMNS = ["row", "check", "measured", "expected", "ratio", "ok", "code", "note"]
+COLUMNS = ["row", "check", "measured", "expected", "ratio", "least", "most", "ok", "code", "note"]
 LITTLE_OWN, LITTLE_PUBLISHED = (0.93, 1.01), (0.95, 1.05)
 DRIVES_SLACK = 1.05
 """The drives' window is whole samples inside the run's: a rate that drifts is seen a little off."""
@@ -43,7 +43,8 @@ def audit(results: pd.DataFrame, ceilings: pd.Series | None = None, drives: pd.D
     Returns
     -------
     DataFrame
-        row (index of the results row), check, measured, expected, ratio, ok (nullable boolean), code, note. The code is
+        row (index of the results row), check, measured, expected, ratio, least and most (the row's own tolerance of the
+        ratio), ok (nullable boolean), code, note. The code is
         empty where a check simply holds, ``truncated`` where it holds for a truncated number, ``outside`` or ``cache``
         where it fails, else the reason why it was not possible: ``missing``, ``demand``, ``capped``, ``unweighted``,
         ``chunk``. Checks:
@@ -177,7 +178,7 @@ def _judge(results: pd.DataFrame, check: str, measured: pd.Series, expected: pd.
     ratio = (measured / expected.where(expected > 0)).to_numpy()
     low, high = np.broadcast_to(low, ratio.shape), np.broadcast_to(high, ratio.shape)
     table = pd.DataFrame({"row": results.index, "check": check, "measured": measured.array, "expected": expected.array})
-    table["ratio"] = ratio
+    table["ratio"], table["least"], table["most"] = ratio, low, high
     table["ok"] = pd.array((ratio >= low - 1e-9) & (ratio <= high + 1e-9), dtype="boolean")
     table.loc[np.isnan(ratio), "ok"] = pd.NA
     table["code"] = np.select([np.isnan(ratio), table["ok"].eq(False).fillna(False)], ["missing", OUTSIDE], "")
@@ -343,6 +344,40 @@ def name_rows(found: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
     # a constant says nothing: one source, one block
     rows = rows[[c for c in names if c in ("system", "pattern", "iodepth") or results[c].nunique() > 1]]
     return pd.concat([rows, found.drop(columns="row").reset_index(drop=True)], axis=1)
+
+
+def residuals(checks: pd.DataFrame) -> pd.DataFrame:
+    """Return how far each judged row is from its expected value, in multiples of its own tolerance.
+
+    Parameters
+    ----------
+    checks : as ``audit`` or ``claim_checks`` returns it: ratio, least, most, ok
+
+    Returns
+    -------
+    DataFrame
+        The rows that were judged and have a finite ratio, with residual (0: as expected, -1 and 1: the ends of the
+        tolerance; of a limit, which has no lower end, the used share of it), limit (whether it is one), and verdict:
+        ``inside``, ``rounding`` (only the rounding of printed numbers explains it) or ``outside``.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> checks = pd.DataFrame({"ratio": [1.0025, 1.06], "least": [0.999, 0.9], "most": [1.001, 1.1]})
+    >>> checks["ok"] = [False, True]
+    >>> hci.residuals(checks)[["residual", "verdict"]].round(2)
+       residual  verdict
+    0       2.5  outside
+    1       0.6   inside
+    """
+    ratio = pd.to_numeric(checks["ratio"])
+    rows = checks[checks["ok"].notna() & np.isfinite(ratio) & (checks["most"] > checks["least"])]
+    limit = rows["least"].eq(0)
+    side = rows["most"].where(rows["ratio"] > 1, rows["least"]) - 1
+    residual = ((rows["ratio"] - 1) / side.abs().where(side != 0)).where(~limit, rows["ratio"] / rows["most"])
+    inside = residual.abs() <= 1 + 1e-6
+    verdict = np.select([~rows["ok"].astype(bool), inside], ["outside", "inside"], "rounding")
+    return rows.assign(residual=residual, limit=limit, verdict=verdict)
 
 
 def tally(audit: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:

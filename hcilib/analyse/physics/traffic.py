@@ -274,6 +274,48 @@ def binding(
     )
 
 
+def path_steps(best: pd.DataFrame, raw: pd.Series) -> pd.DataFrame:
+    """Return how many IOPS each step from drives to clients leaves.
+
+    Parameters
+    ----------
+    best : as ``binding`` returns it: system, pattern, iops, drives_iops, network_iops
+    raw : IOPS of all drives together without copies and parity, by the index of `best`
+
+    Returns
+    -------
+    DataFrame
+        system, pattern, curve (if `best` has it), step (``drives``, ``scheme``, ``network``, ``software``,
+        ``clients``), iops (left after it), lost_iops (NaN where the network's limit is not known), pct_of_drives.
+        `software` is all that neither drives nor network explain. It is below zero where clients got
+        more than the drives' ceiling. Rows without a ceiling or a measurement are left out.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> best = pd.DataFrame({"system": ["a"], "pattern": ["4k-randwrite"], "iops": [190.0], "drives_iops": [200.0]})
+    >>> hci.path_steps(best.assign(network_iops=9000.0), pd.Series([600.0]))[["step", "iops", "lost_iops"]]
+           step   iops  lost_iops
+    0    drives  600.0        0.0
+    1    scheme  200.0      400.0
+    2   network  200.0        0.0
+    3  software  190.0       10.0
+    4   clients  190.0        0.0
+    """
+    keys = [name for name in ("system", "pattern", "curve") if name in best]
+    rows = best.assign(drives=raw).dropna(subset=["drives", "drives_iops", "iops"])
+    least = rows[["drives_iops", "network_iops"]].min(axis=1)
+    left = {"drives": rows["drives"], "scheme": rows["drives_iops"], "network": least}
+    left |= dict.fromkeys(("software", "clients"), rows["iops"])
+    lost = pd.DataFrame(left).diff(axis=1).mul(-1).fillna(0.0) + 0.0  # no -0.0
+    lost["network"] = lost["network"].where(rows["network_iops"].notna())
+    steps = [
+        rows[keys].assign(step=step, iops=iops, lost_iops=lost[step], pct_of_drives=100 * iops / rows["drives"])
+        for step, iops in left.items()
+    ]
+    return pd.concat(steps).sort_index(kind="stable").reset_index(drop=True)
+
+
 def _number_in(words: object) -> float:
     """The number in words such as "close to 100 %"; NaN without any."""
     found = re.search(r"\d+(?:\.\d+)?", words) if isinstance(words, str) else None

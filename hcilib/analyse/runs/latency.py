@@ -28,6 +28,10 @@ from hcilib.model.fio_buckets import BUCKETS, MIDPOINTS, TAIL, ios_to_reach
 from hcilib.model.metrics import FACTORS
 
 VM = ("host", "hostname", "port")
+RUN = ("run_id", "system", "block", "rep", "pattern", "numjobs", "iodepth", "vms")
+"""Columns that tell a run in the results and in the bins."""
+RIDGE = 24
+"""Bins of `latency_shares` in a decade: each is a tenth wider than the one below."""
 A_DECADE = 12
 """Bins of `latency_over_time`: each is a fifth wider than the one below, which the eye still tells apart."""
 
@@ -305,6 +309,45 @@ def mixed_latency(results: pd.DataFrame) -> pd.DataFrame:
     table = pd.concat(told, ignore_index=True)
     table["latency"] = table["pattern"].astype(str) + ", " + table["latency"]
     return table[[*keys, "latency", *(c for c in table if c not in (*keys, "latency"))]]
+
+
+def latency_shares(bins: pd.DataFrame, runs: pd.DataFrame, by: Sequence[str] = ("system", "pattern")) -> pd.DataFrame:
+    """Return the share of I/Os in each range of latencies: what ridges are drawn from.
+
+    Parameters
+    ----------
+    bins : ``read_bins``
+    runs : the results whose I/Os count, one load of each pattern
+    by : columns to keep apart; all runs of a group are added up
+
+    Returns
+    -------
+    DataFrame
+        `by`, lat_lo_ns and lat_hi_ns (a range: 24 a decade), count (I/Os), pct_of_ios. Ranges without I/O
+        have no row. Empty for an empty table.
+
+    Raises
+    ------
+    ValueError : rows to be added up vary in a factor
+
+    Examples
+    --------
+    >>> runs = hci.read_results(hci.samples()["lab-single"]).query("iodepth == 1")
+    >>> shares = hci.latency_shares(hci.read_bins(hci.samples()["lab-single"]), runs)
+    >>> shares.groupby("pattern")["pct_of_ios"].sum().round(6).unique().tolist()
+    [100.0]
+    """
+    keys, edges = list(by), ["lat_lo_ns", "lat_hi_ns"]
+    if bins.empty:
+        return pd.DataFrame(columns=[*keys, *edges, "count", "pct_of_ios"])
+    same = [name for name in RUN if name in bins and name in runs]
+    counted = bins[bins["kind"].eq("measure")].merge(runs[same].drop_duplicates(), on=same)
+    refuse_mixing(counted, keys)
+    step = np.floor(RIDGE * np.log10(counted["lat_ns"]))
+    ranges = counted.assign(lat_lo_ns=10 ** (step / RIDGE), lat_hi_ns=10 ** ((step + 1) / RIDGE))
+    table = ranges.groupby([*keys, *edges], observed=True, as_index=False)["count"].sum()
+    whole = table.groupby(keys, observed=True)["count"].transform("sum")
+    return table.assign(pct_of_ios=100 * table["count"] / whole)
 
 
 # --- second by second -------------------------------------------------------------------------------------------------

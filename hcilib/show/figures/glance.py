@@ -175,7 +175,7 @@ def _name(ax: Axes, rows: pd.DataFrame, y: float, what: Metric, looks: dict) -> 
         text = f"not measured: {', '.join(absent)}"
         narrow = text if len(absent) == 1 else f"{len(absent)} not measured"
         style.aside(ax, 0, y + 0.36, text, (3, 0), across, narrow=narrow, va="center", zorder=5,
-                    gid="not measured", path_effects=[style.HALO], **quiet)  # fmt: skip
+                    gid="not measured", bbox=style.PLATE, **quiet)  # fmt: skip
 
 
 def _absent(rows: pd.DataFrame) -> list[str]:

@@ -429,8 +429,7 @@ def _gaps(panel: Panel, marks: Marks, dodge: float) -> str | None:
 
 def _write(panel: Panel, at: np.ndarray, ends: np.ndarray, colour: str, what: Metric) -> None:
     """Write each value behind its interval."""
-    look: dict[str, Any] = {"fontsize": 8.5, "fontweight": "bold", "color": style.darker(colour),
-                            "bbox": {"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.6}}  # fmt: skip
+    look: dict[str, Any] = {"fontsize": 8.5, "fontweight": "bold", "color": style.darker(colour), "bbox": style.PLATE}
     look |= {"ha": "left", "va": "center"} if panel.along == "x" else {"ha": "center", "va": "bottom"}
     for place, (centre, _, hi) in zip(at, ends, strict=True):
         end = np.nanmax([centre, hi])

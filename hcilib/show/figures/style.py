@@ -18,7 +18,6 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patheffects import withStroke
 from matplotlib.text import Text
 from matplotlib.ticker import (
     AutoLocator,
@@ -79,8 +78,8 @@ Drawn = TypeVar("Drawn")  # an Axes, or an array of them
 # No black: matplotlib leaves it out of an SVG, so that a dark page could not turn it round.
 SPARE = ("#117733", "#AA4499", "#7D7D20", "#661100", "#4C78A8", "#A87900", "#332288", "#2B8C82", "#BB5566", "#111111")
 MARKERS = "osD^vPX<>h"
-HALO = withStroke(linewidth=2.5, foreground="white")
-"""Around names that stand on lines."""
+PLATE = {"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.6}
+"""Behind words that cover lines; an outline around letters would turn each of them into a path of 200 bytes."""
 NARROW, LETTERS = 5.0, 36
 """Inches: a sheet that is narrower is a phone's (hcilib.show.report.export); so many letters a row's name has there."""
 
@@ -482,7 +481,7 @@ def point_labels(ax: Axes, points: Mapping[str, tuple[float, float, Any]], size:
         side, height = choices[chosen]
         taken[name].append(boxes[chosen])
         ax.text(x, height, name, transform=ax.transAxes, color=points[name][2], fontsize=size, fontweight="bold",
-                ha=side, va="bottom", zorder=5, path_effects=[HALO])  # fmt: skip
+                ha=side, va="bottom", zorder=5, bbox=PLATE)  # fmt: skip
 
 
 Box = tuple[float, float, float, float]

@@ -248,7 +248,7 @@ def _bar(ax: Axes, start: float, end: float, level: float, name: str) -> None:
     if level == level and start == start:
         ax.hlines(level, start, end, color=INK, linewidth=2.2, gid=name)
         style.aside(ax, end, level, f"{name} {count(level)}", (-3, 3), narrow=count(level), ha="right", va="bottom",
-                    in_layout=False, fontsize=8.5, fontweight="bold", path_effects=[style.HALO])  # fmt: skip
+                    in_layout=False, fontsize=8.5, fontweight="bold", bbox=style.PLATE)  # fmt: skip
 
 
 # Latency second by second: a column a second, a row a latency, the darker the more I/Os took that long.

@@ -35,7 +35,7 @@ from hcilib.show.report.scenarios import (
 )
 from hcilib.show.report.studies import CHAPTER, QUESTIONS, Story, find_studies, study_of
 
-FORMAT = 4
+FORMAT = 5
 KERNEL = [
     # A kernel warns on stderr of each start that local TCP is not encrypted. Its alternative, ipc, was tried: two
     # kernels at once pick the same socket name and answer each other's messages.
@@ -64,7 +64,7 @@ def execute(scenario: Scenario, root: Path, out: Path, revision: str, refused: s
 
     Returns
     -------
-    dict : name, ok, question, answer, error, page, files, thumbnail and provenance
+    dict : name, ok, question, answer, error, page, files, archive and provenance
     """
     import papermill  # a second and a half, paid in the worker only
 
@@ -160,6 +160,7 @@ def unchanged(scenario: Scenario, root: Path, out: Path, shared: str | None = No
     if result.get("format") != FORMAT:
         return None
     kept = [f"{scenario.name}.ipynb", f"{scenario.name}.html", CHAPTER, *result["files"]]
+    kept += [result["archive"]] if result["archive"] else []
     now = everything(sources_digest(scenario, root, shared), data_named(scenario, root))
     return result if result["digest"] == now and all((path.parent / name).is_file() for name in kept) else None
 

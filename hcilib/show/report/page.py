@@ -5,12 +5,15 @@ from __future__ import annotations
 import ast
 import re
 from base64 import b64decode
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from html import escape, unescape
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
+from zlib import crc32
 
 from jinja2 import Environment, FileSystemLoader
 from matplotlib.colors import to_hex, to_rgb
@@ -20,7 +23,7 @@ from nbformat import NotebookNode
 from pygments.formatters import HtmlFormatter
 from seaborn.utils import relative_luminance
 
-from hcilib.show.report.studies import CHAPTER, STRIP
+from hcilib.show.report.studies import CHAPTER
 from hcilib.show.tables.tables import ROWS, unfolded
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -28,6 +31,8 @@ TEMPLATES = Path(__file__).parent / "templates"
 SHOWN = ["text/html", "image/svg+xml", "image/png", "text/markdown", "text/plain"]
 ABOVE = {"answer", "facts", "failure"}
 """Tags of cells whose texts a page or its study shows at the top."""
+CHAPTER_TAG = "chapter"
+"""Tag of cells whose figures the page of the study shows; without one it shows the first figure."""
 NARROW = "<!-- narrow -->"
 """Between a figure and the same for a phone (hcilib.show.report.export)."""
 DRAWN = ("figure", "picture")
@@ -43,17 +48,17 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 
 @dataclass
 class Part:
-    """A table, a figure, text, or the error of a cell."""
+    """A table, a figure, text, or the error of a cell; `of_study`: whether the study's page shows it."""
 
     kind: str
     body: str
     alt: str = ""
-    files: list[str] = field(default_factory=list)
     rows: int = 0
     caption: str = ""
     heads: str = ""
     narrow: str = ""
     notes: list[str] = field(default_factory=list)
+    of_study: bool = False
 
     @property
     def marked(self) -> list[str]:
@@ -101,14 +106,14 @@ class Section:
 
 
 def write_page(notebook: NotebookNode, result: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The page of one executed notebook, and beside it the files of its tables and figures.
+    """The page of one executed notebook, and beside it the files of its tables and figures, also as one archive.
 
     Returns
     -------
-    dict : page and thumbnail (its first picture) relative to the site ("" without a picture), alt of the thumbnail,
-        files
+    dict : page (relative to the site), files, archive ("" where there are no files)
     """
     files = write_downloads(notebook, folder)
+    archive = write_archive(folder, f"{result['name']}.zip", files)
     found = list(sections(notebook, result))
     hero = next((part for section in found for part in section.parts if part.kind in DRAWN), None)
     absent = [section for section in found if section.empty]
@@ -117,21 +122,16 @@ def write_page(notebook: NotebookNode, result: dict[str, Any], folder: Path) -> 
     shown = [s for s in found if s not in absent and (s.parts or s.said or s.code)]
     body = "".join(part.body for s in shown for part in s.parts) + (hero.body if hero else "")
     page = folder / f"{result['name']}.html"
-    parts = {"sections": shown, "absent": absent, "hero": hero}
+    parts = {"sections": shown, "absent": absent, "hero": hero, "archive": archive, "files": len(files)}
     page.write_text(rendered("scenario", page=result, inks=dark_inks(body), **parts), "utf-8")
-    drawn = [part for section in shown for part in section.parts if part.kind in DRAWN]
-    second = drawn[0] if STRIP in files and drawn else hero
-    _write_chapter(folder, second, _short_table(shown))
-    picture = next((name for name in hero.files if name.endswith(".png")), "") if hero else ""
-    thumbnail = f"{folder.name}/{picture}" if picture else ""
-    alt = hero.alt if hero and picture else ""
-    return {"page": f"{folder.name}/{page.name}", "thumbnail": thumbnail, "alt": alt, "files": files}
+    drawn = [*([hero] if hero else []), *(part for s in shown for part in s.parts if part.kind in DRAWN)]
+    _write_chapter(folder, *([part for part in drawn if part.of_study] or drawn[:1]), _short_table(shown))
+    return {"page": f"{folder.name}/{page.name}", "files": files, "archive": archive}
 
 
 def _write_chapter(folder: Path, *shown: Part | None) -> None:
-    """Write a figure and a table for the page of the study, which is one folder above their files."""
-    above = [replace(part, files=[f"{folder.name}/{name}" for name in part.files]) for part in shown if part]
-    (folder / CHAPTER).write_text(rendered("chapter", parts_shown=above), "utf-8")
+    """Write figures and a table for the page of the study."""
+    (folder / CHAPTER).write_text(rendered("chapter", parts_shown=[part for part in shown if part]), "utf-8")
 
 
 def _short_table(shown: Sequence[Section]) -> Part | None:
@@ -171,6 +171,7 @@ def sections(notebook: NotebookNode, result: Mapping[str, Any]) -> Iterator[Sect
                 for part in parts:
                     if undrawn and part.kind == "stream":
                         part = Part("nothing", part.body.strip())
+                    part.of_study = CHAPTER_TAG in tags
                     section.add(part)
     yield section
 
@@ -199,7 +200,7 @@ def _parts(output: NotebookNode, alt: str, numbers: dict) -> Iterator[Part]:
         said = output.text if output.output_type == "stream" else "\n".join(output.traceback)
         yield Part(output.output_type, strip_ansi(said))
         return
-    data, files = output.get("data", {}), output.get("metadata", {}).get("files", [])
+    data = output.get("data", {})
     kind = next((kind for kind in SHOWN if kind in data), None)
     if kind == "text/html":
         html = unfolded(data[kind])
@@ -213,17 +214,17 @@ def _parts(output: NotebookNode, alt: str, numbers: dict) -> Iterator[Part]:
             body, notes = without_notes(html)
             said = f"Table {next(numbers['Table'])}: {alt}"
             heads = ", ".join(unescape(head) for head in re.findall(r"<th\b[^>]*>(.*?)</th>", body, re.S))
-            yield Part("table", body, said, files, rows, caption[1] if caption else "", heads, "", notes)
+            yield Part("table", body, said, rows, caption[1] if caption else "", heads, "", notes)
     elif kind == "image/svg+xml" and (empty := NOTHING_DRAWN.search(data[kind])):
         yield Part("nothing", unescape(empty[1].strip()))
     elif kind == "image/svg+xml":
         wide, _, narrow = data[kind].partition(NARROW)
         said = f"Figure {next(numbers['Figure'])}: {finding(wide) or alt}"
-        yield Part("figure", inked(wide), said, files, narrow=inked(narrow) if narrow else "")
+        yield Part("figure", inked(wide), said, narrow=inked(narrow) if narrow else "")
     elif kind == "image/png":
         said = f"Figure {next(numbers['Figure'])}: {alt}"
         source = f"data:image/png;base64,{data[kind].strip()}"
-        yield Part("picture", f'<img src="{source}" alt="{escape(said)}">', said, files)
+        yield Part("picture", f'<img src="{source}" alt="{escape(said)}">', said)
     elif kind == "text/markdown":
         yield Part("text", markdown2html(data[kind]))
     elif kind:
@@ -309,7 +310,7 @@ def unescaped(cell: str) -> str:
 
 
 def write_downloads(notebook: NotebookNode, folder: Path) -> list[str]:
-    """Write the files of an executed notebook's outputs; each output's metadata then lists its own as ``files``.
+    """Write the files of an executed notebook's outputs.
 
     A file is named after what its cell shows: ``iops.csv`` for ``hci.table(iops)``, ``iops.svg`` for
     ``hci.plot_loads(loads)`` and for a cell that calls ``sns.relplot(iops, ...)``. Two views of one
@@ -328,11 +329,21 @@ def write_downloads(notebook: NotebookNode, folder: Path) -> list[str]:
             data = output["data"]
             contents = {ending: _bytes(kind, data[kind]) for kind, ending in KINDS.items() if kind in data}
             files = _named(name, contents, written)
-            output.setdefault("metadata", {})["files"] = list(files)
             written |= files
     for name, content in written.items():
         (folder / name).write_bytes(content)
     return list(written)
+
+
+def write_archive(folder: Path, name: str, files: Sequence[str]) -> str:
+    """Write one archive of a page's files, equal for equal files; return its name, "" where there are none."""
+    (folder / name).unlink(missing_ok=True)
+    if not files:
+        return ""
+    with ZipFile(folder / name, "w", ZIP_DEFLATED) as archive:
+        for file in files:
+            archive.writestr(ZipInfo(file), (folder / file).read_bytes(), ZIP_DEFLATED)
+    return name
 
 
 def without_numbers(notebook: NotebookNode) -> NotebookNode:
@@ -366,8 +377,9 @@ def shown_names(source: str, outputs: int) -> list[str]:
 
 
 def _drawn_subject(calls: list[ast.Call]) -> str:
-    """Return what the first call of seaborn in a cell draws; "" where there is none."""
-    drawn = [call for call in calls if call.args and ast.unparse(call.func).startswith("sns.")]
+    """Return what the first figure in a cell draws; "" where there is none."""
+    of = ("sns.", "hci.plot_")
+    drawn = [call for call in calls if call.args and ast.unparse(call.func).startswith(of)]
     return _subject(min(drawn, key=lambda call: call.lineno).args[0]) if drawn else ""
 
 
@@ -415,11 +427,33 @@ LEAST_CONTRAST = 4.6
 
 
 def inked(svg: str) -> str:
-    """The ``<svg>`` element alone, every colour as a variable that falls back to itself."""
+    """The ``<svg>`` element alone and small, every colour as a variable that falls back to itself."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.S)
     svg = re.sub(r"(fill|stroke|stop-color): ?(#[0-9a-f]{6})", lambda m: f"{m[1]}: var(--i{m[2][1:]}, {m[2]})", svg)
-    return re.sub(r'(fill|stroke)="#([0-9a-f]{6})"', r'\1="var(--i\2, #\2)"', svg)  # what lies under a hatch
+    svg = re.sub(r'(fill|stroke)="#([0-9a-f]{6})"', r'\1="var(--i\2, #\2)"', svg)  # what lies under a hatch
+    return compact(svg)
+
+
+def compact(svg: str) -> str:
+    """Return a figure that looks the same in a third of its bytes, so that a page with several loads fast.
+
+    Places are written to a hundredth of a point. A style that several marks have is a class, named after its content,
+    so that figures of one page share it. Names of groups go, but those of marks with tooltips.
+    """
+    svg = re.sub(r">\s+<", "><", svg)
+    svg = re.sub(r'<g id="(?!mark-)[^"]*"', "<g", svg)
+    svg = re.sub(r' (?:d|x|y|transform)="[^"]*"', lambda place: _short(place[0]), svg)
+    styles = Counter(re.findall(r' style="([^"]*)"', svg))
+    names = {style: f"s{crc32(style.encode()):x}" for style, times in styles.items() if times > 2}
+    svg = re.sub(r' style="([^"]*)"', lambda own: f' class="{names[own[1]]}"' if own[1] in names else own[0], svg)
+    rules = "".join(f".{name}{{{style}}}" for style, name in names.items())
+    return re.sub(r"(<svg\b[^>]*>)", rf"\1<style>{rules}</style>", svg, count=1) if rules else svg
+
+
+def _short(place: str) -> str:
+    """Return places in a figure with at most two decimals and single spaces."""
+    return re.sub(r"(\.\d\d)\d+", r"\1", " " + " ".join(place.split())).replace(' "', '"')
 
 
 def dark_inks(body: str) -> str:

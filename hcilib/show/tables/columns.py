@@ -15,7 +15,7 @@ import pandas as pd
 from hcilib.model.metrics import FACTORS, METRICS, SHARES, Metric, steady, time_unit
 from hcilib.model.system import known_labels
 from hcilib.say.curves.neighbours import limit_words
-from hcilib.say.words import CHECK_UNITS, CHECKS, PLACES
+from hcilib.say.words import CHECK_UNITS, CHECKS, PLACES, STEPS
 
 DIGITS = 3
 """Significant digits at least: with three, one step of the last digit is at most 1 % of the number."""
@@ -55,6 +55,7 @@ WORDS = {
     "off_pct": "Off by (%)",
     "difference_pct": "True difference (%)",
     "held_pct": "Intervals that contain it (%)",
+    "pct_of_drives": "Share of the drives (%)",
     "pct_of_ceiling": "Share of the ceiling (%)",
     "leave_one_out": "Leave-one-out",
     "pct_of_arithmetic": "Share of the arithmetic ceiling (%)",
@@ -137,7 +138,7 @@ KNOWN = METRICS | {
 NAMES = {name: metric.label for name, metric in METRICS.items()} | {
     "reads": "reads", "writes": "writes", "read_bytes": "bytes read", "write_bytes": "bytes written",
 }  # fmt: skip
-NAMED = {"metric": NAMES, "measure": NAMES, "latency": NAMES, "check": CHECKS, "placement": PLACES}
+NAMED = {"metric": NAMES, "measure": NAMES, "latency": NAMES, "check": CHECKS, "placement": PLACES, "step": STEPS}
 """Columns whose cells are names: of metrics, of what drives count, of laws, of where a VM runs; and what those are
 called."""
 
