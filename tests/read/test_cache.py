@@ -64,7 +64,7 @@ def rest(run: Path) -> None:
 
 @pytest.fixture(autouse=True)
 def _soon_at_rest(monkeypatch):
-    monkeypatch.setattr("hcilib.read.run.step_tables.RESTLESS_NS", 0)
+    monkeypatch.setattr("hcilib.read.run.cache.RESTLESS_NS", 0)
 
 
 @contextlib.contextmanager
@@ -100,7 +100,12 @@ def replace_output(step: Path, ios: int) -> None:
 
 
 def parts(run: Path) -> list[str]:
-    return sorted(file.name for file in (run / "tables").iterdir() if file.name != ".lock")
+    """The first words of the names of what is there."""
+    return sorted(file.name.partition("-")[0] for file in (run / "tables").iterdir())
+
+
+def part_of(run: Path, table: str) -> Path:
+    return min((run / "tables").glob(f"{table}-*.parquet"))
 
 
 # --- it is used
@@ -108,7 +113,7 @@ def parts(run: Path) -> list[str]:
 
 def test_the_second_read_opens_no_raw_file_and_gives_the_same(run_dir):
     first = [read(run_dir) for read in READERS]
-    assert parts(run_dir) == ["bins-00000.parquet", "hosts-00000.parquet", "seal-00000.json", "steps-00000.parquet"]
+    assert parts(run_dir) == ["bins", "hosts", "steps"]
     with from_the_cache_alone():
         assert_right(run_dir, first)
     assert_right(run_dir)
@@ -116,45 +121,38 @@ def test_the_second_read_opens_no_raw_file_and_gives_the_same(run_dir):
     assert first[0]["node_cpu_pct"].tolist() == [41, 42, 43, 44, 45, 46]
 
 
-@pytest.mark.parametrize(("limit", "most", "last"), [("PART_STEPS", 3, 2), ("PART_BYTES", 1, STEPS - 1)])
-def test_many_parts_are_one_table_in_the_order_of_time(run_dir, limit, most, last, monkeypatch):
+@pytest.mark.parametrize(("limit", "most", "number"), [("PART_STEPS", 3, 3), ("PART_BYTES", 1, STEPS)])
+def test_many_parts_are_one_table_in_the_order_of_time(run_dir, limit, most, number, monkeypatch):
     wanted = without_cache(run_dir)
     monkeypatch.setattr(cache, limit, most)
     monkeypatch.setattr(cache, "CHUNK_STEPS", 1)
     assert_right(run_dir, wanted)
-    assert parts(run_dir)[-1] == f"steps-0000{last}.parquet"
+    assert parts(run_dir).count("steps") == number
     with from_the_cache_alone():
         assert_right(run_dir, wanted)
 
 
-def test_steps_are_read_a_few_at_a_time_by_number_and_by_bytes(monkeypatch):
-    monkeypatch.setattr(cache, "CHUNK_STEPS", 3)
-    monkeypatch.setattr(cache, "CHUNK_BYTES", 10)
-    assert list(cache._chunks("abcdefgh", [1, 1, 1, 1, 8, 2, 50, 0])) == [
-        list("abc"),
-        list("de"),
-        list("f"),
-        list("g"),
-        list("h"),
-    ]
-    assert list(cache._chunks("abcd", [0, 0, 0, 0])) == [list("abc"), ["d"]]
-    assert list(cache._chunks("", [])) == []
+def test_steps_are_read_a_few_at_a_time_by_number_and_by_bytes():
+    def split(sizes: list[int]) -> list[list[int]]:
+        steps = [cache._Step("", ((0, 0, 0), (size, 0, 0), (0, 0, 0), (0, 0, 0))) for size in sizes]
+        return [[step.size for step in some] for some in cache._split(steps, 3, 10)]
+
+    assert split([1, 1, 1, 1, 8, 2, 50, 0]) == [[1, 1, 1], [1, 8], [2], [50], [0]]
+    assert split([0, 0, 0, 0]) == [[0, 0, 0], [0]]
+    assert split([]) == []
 
 
-def test_touched_and_copied_files_are_known_by_their_hash(run_dir):
+def test_touched_and_copied_files_are_read_anew_once(run_dir):
     first = [read(run_dir) for read in READERS]
-    rest(run_dir)
     for file in run_dir.glob("steps/*/*"):
         os.utime(file, (2, 2))
-    with from_the_cache_alone():
-        assert_right(run_dir, first)
     copy = run_dir.parent / "elsewhere" / run_dir.name
     shutil.copytree(run_dir, copy)
-    with from_the_cache_alone():
-        assert_right(copy, first)
-    with from_the_cache_alone(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cache, "hash_of", lambda content: pytest.fail("hashed again, though its new times are kept"))
-        assert_right(copy, first)
+    for place in (run_dir, copy):
+        assert_right(place, first)
+        assert parts(place) == ["bins", "hosts", "steps"]
+        with from_the_cache_alone():
+            assert_right(place, first)
 
 
 def test_the_name_of_the_run_is_that_of_its_folder_now(run_dir):
@@ -186,17 +184,25 @@ def test_a_change_of_the_same_size_and_time_is_seen(run_dir):
     assert_right(run_dir)
 
 
-def test_a_change_within_a_clock_tick_is_seen(run_dir, monkeypatch):
+def test_what_may_change_within_a_clock_tick_is_not_kept_yet(run_dir, monkeypatch):
     """Two writes that the file system stamps alike: what had just been written is not trusted by its times."""
-    monkeypatch.setattr(
-        "hcilib.read.run.step_tables.RESTLESS_NS", 10**12
-    )  # on a slow machine two seconds pass before it is read
+    monkeypatch.setattr(cache, "RESTLESS_NS", 10**12)  # on a slow machine two seconds pass before it is read
     read_results(run_dir)
+    assert not (run_dir / "tables").exists()
+
+
+def test_what_changes_while_it_is_read_is_not_kept(run_dir, monkeypatch):
     [step] = run_dir.glob("steps/measure3*")
-    same = cache._stamp(str(step / "fio.json.zst"))
-    replace_output(step, 4000)
-    real = cache._stamp
-    monkeypatch.setattr(cache, "_stamp", lambda path: same if path == str(step / "fio.json.zst") else real(path))
+    real = cache.read_steps
+
+    def read_and_replace(folders):
+        read = real(folders)
+        replace_output(step, 4000)
+        return read
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cache, "read_steps", read_and_replace)
+        read_results(run_dir)
     assert read_results(run_dir)["iops"].tolist()[2] == 500.0
 
 
@@ -249,13 +255,14 @@ def test_a_damaged_file_is_ignored_and_made_again(run_dir, table, damage, monkey
     monkeypatch.setattr(cache, "PART_STEPS", 4)
     monkeypatch.setattr(cache, "CHUNK_STEPS", 1)
     wanted = [read(run_dir) for read in READERS]
-    file = run_dir / "tables" / f"{table}-00000.parquet"
+    file = part_of(run_dir, table)
+    [other] = {*(run_dir / "tables").glob(f"{table}-*.parquet")} - {file}
     raw = file.read_bytes()
     file.unlink()
     if damage == "folder":
         file.mkdir()
     elif damage == "another part's":
-        file.write_bytes((run_dir / "tables" / f"{table}-00001.parquet").read_bytes())
+        file.write_bytes(other.read_bytes())
     elif damage != "gone":
         file.write_bytes({"cut": raw[: len(raw) // 2], "empty": b"", "garbage": os.urandom(len(raw)),
                           "bit": raw[:200] + bytes([raw[200] ^ 16]) + raw[201:]}[damage])  # fmt: skip
@@ -267,20 +274,15 @@ def test_a_damaged_file_is_ignored_and_made_again(run_dir, table, damage, monkey
 
 @pytest.mark.parametrize("table", ["steps", "hosts"])
 def test_a_cache_that_was_edited_is_not_believed_and_said(run_dir, table):
-    """Opened and saved with another number in it, marks and all: its checksums are good."""
+    """Opened and saved with another number in it."""
     wanted = [read(run_dir) for read in READERS]
-    file = run_dir / "tables" / f"{table}-00000.parquet"
+    file = part_of(run_dir, table)
     kept = pq.read_table(file)
     name = "iops"
     column = pa.compute.multiply(kept[name], 10.0)
-    edited = kept.set_column(kept.column_names.index(name), name, column)
-    with pq.ParquetFile(file) as opened:
-        marks = {k: v for k, v in opened.metadata.metadata.items() if k.startswith(b"hcilib")}
-    with pq.ParquetWriter(file, edited.schema) as writer:
-        writer.write_table(edited)
-        writer.add_key_value_metadata({k.decode(): v.decode() for k, v in marks.items()})
-    with pytest.warns(RunDirWarning, match=f"tables/{table}-00000.parquet is not what was written"):
-        pd.testing.assert_frame_equal(read_results(run_dir), wanted[0], check_exact=True)
+    pq.write_table(kept.set_column(kept.column_names.index(name), name, column), file)
+    with pytest.warns(RunDirWarning, match=f"tables/{file.name} is not what was written"):
+        pd.testing.assert_frame_equal(read_hosts(run_dir), wanted[1], check_exact=True)
     assert_right(run_dir, wanted)
     with from_the_cache_alone():
         assert_right(run_dir, wanted)
@@ -292,7 +294,7 @@ def test_what_a_killed_writer_left_is_no_part(run_dir):
     (run_dir / "tables" / "hosts-00000.parquet").write_bytes(b"PAR1 half")
     (run_dir / "tables" / ".bins-00000.parquet.4711").write_bytes(b"half")
     assert_right(run_dir, wanted)
-    assert parts(run_dir) == ["bins-00000.parquet", "hosts-00000.parquet", "seal-00000.json", "steps-00000.parquet"]
+    assert parts(run_dir) == ["bins", "hosts", "steps"]
 
 
 def test_it_may_be_deleted_between_its_parts(run_dir, monkeypatch):
@@ -364,18 +366,14 @@ def test_readers_at_once_write_one_cache_and_all_are_right(run_dir):
     assert pd.concat(map(pd.read_parquet, run_dir.glob("tables/steps-*")))["folder"].nunique() == STEPS
 
 
-def test_a_running_campaign_is_right_at_every_moment_and_gathers_before_it_writes(run_dir, monkeypatch):
-    monkeypatch.setattr(cache, "GATHERED", STEPS + 2)
+def test_a_running_campaign_is_right_at_every_moment_and_kept_when_it_is_over(run_dir):
     with open(run_dir / ".lock", "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert len(read_results(run_dir)) == STEPS - 1
-        assert not (run_dir / "tables").exists()
         for n in (7, 8, 9):
             add_step(run_dir, n)
             assert read_results(run_dir)["rep"].tolist() == list(range(1, n + 1))
-        assert len(pd.read_parquet(run_dir / "tables" / "steps-00000.parquet")) == STEPS + 2, "seven and the first two"
-        with from_the_cache_alone(), pytest.raises(AssertionError, match="1 steps were read"):
-            read_results(run_dir)
+        assert not (run_dir / "tables").exists()
     assert_right(run_dir)
     with from_the_cache_alone():
         read_results(run_dir)

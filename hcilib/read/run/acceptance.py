@@ -19,10 +19,10 @@ from typing import NamedTuple
 import pandas as pd
 
 from hcilib.model.compressed import opened, read_bytes
-from hcilib.model.places import FAILED, JOURNAL, LOCK, OUTPUT, PLAN, RECORD, STEPS, TABLES, TEMPORARY
+from hcilib.model.places import FAILED, JOURNAL, OUTPUT, PLAN, RECORD, STEPS, TABLES, TEMPORARY
 from hcilib.model.plan import Plan
 from hcilib.read.fio.fio_json import FioOutputError, read_fio
-from hcilib.read.run.records import events_of, locked, plan_of
+from hcilib.read.run.records import events_of, plan_of
 
 FULL_RUNTIME = 0.95
 """Share of the requested runtime below which a run was cut short."""
@@ -382,12 +382,9 @@ def say(run_dir: Path, refused: Mapping[str, str]) -> None:
 
 
 def say_edited(run_dir: Path, file: str) -> None:
-    """One warning of a cache that is not what was written, unless somebody is writing it."""
-    if not locked(run_dir / TABLES / LOCK):
-        said = (
-            f"{run_dir}: {TABLES}/{file} is not what was written: it is not believed, and made again from the raw files"
-        )
-        warnings.warn(said, RunDirWarning, stacklevel=1)
+    """One warning of a cache that is not what was written."""
+    said = f"{run_dir}: {TABLES}/{file} is not what was written: it is not believed, and made again from the raw files"
+    warnings.warn(said, RunDirWarning, stacklevel=1)
 
 
 def lost(known: Accepted, folders: Iterable[str], steps: Iterable[tuple[str, Mapping, str]] = ()) -> dict[str, str]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import time
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
@@ -38,10 +37,7 @@ from hcilib.read.run import acceptance
 from hcilib.read.run.records import keys_of, record_of, sound, when, window
 
 FILES = (RECORD, OUTPUT, COUNTERS, JOB)
-STAMPS = tuple(f"{file}:{what}" for file in FILES for what in ("size", "mtime_ns", "ctime_ns"))
 HASHES = tuple(f"{file}:sha256" for file in FILES)
-ABSENT = (-1, -1, -1)
-RESTLESS_NS = 2 * 10**9
 FDATASYNC = SYNC.index("-fdatasync")
 NETWORK = {True: "loopback_bytes_per_s", False: "net_bytes_per_s"}
 """By whether the nodes share one kernel: what counts as their network."""
@@ -61,7 +57,6 @@ _STEPS = pa.schema(
     [("folder", pa.string()), ("record", pa.string()), ("unlike", pa.string())]
     + [(name, pa.float64()) for name in MEASURES]
     + [(SAMPLED, pa.list_(pa.string())), (LOADS, pa.string())]
-    + [(name, pa.int64()) for name in STAMPS]
     + [(name, pa.string()) for name in HASHES]
 )
 NO_STEPS = _STEPS.empty_table()
@@ -71,11 +66,10 @@ class Tables(NamedTuple):
     """What some steps come to.
 
     steps: one row a folder: its name, its `record` (step.json but its hosts and digests), why its files are `unlike`
-    what was accepted
-        (empty where they are as they were; its numbers are then in no table), what its raw files were when they were
-        read (size, times, hash) and, of a valid one, the fleet's and the nodes' measures. hosts, bins: the tables of
-        DESIGN section 3 without run_id, texts as dictionaries, missing is null; a histogram is one row with two lists,
-        lat_ns and count.
+        what was accepted (empty where they are as they were; its numbers are then in no table), the hashes of its raw
+        files and, of a valid one, the fleet's and the nodes' measures.
+    hosts, bins: the tables of DESIGN section 3 without run_id, texts as dictionaries, missing is null; a histogram is
+        one row with two lists, lat_ns and count.
     """
 
     steps: pa.Table
@@ -98,22 +92,24 @@ def read_steps(folders: Sequence[str]) -> Tables:
     packer, records, bins, keys, of_rows = Packer(), [], [], [], []
     rows: list[dict[str, Any]] = []
     for folder in folders:
-        raw = {file: read_raw(located(folder) / file) for file in FILES}
-        record = sound(record_of(raw[RECORD].content, f"{folder}/{RECORD}"), f"{folder}/{RECORD}")
-        name, stamps = os.path.basename(folder), sealed(raw)
+        raw = {file: _content(located(folder) / file) for file in FILES}
+        record = sound(record_of(raw[RECORD], f"{folder}/{RECORD}"), f"{folder}/{RECORD}")
+        name, hashes = os.path.basename(folder), {file: _hash_of(content) for file, content in raw.items()}
         unlike = _is_copy(record, folder) or acceptance.unlike_files(
-            record, {file: str(stamps[f"{file}:sha256"]) for file in FILES if file in record.get("raw", ())}
+            record, {file: found for file, found in hashes.items() if file in record.get("raw", ())}
         )
         # hosts stand in the hosts table; with them and digests twenty thousand steps would fill memory
         kept = json.dumps({field: value for field, value in record.items() if field not in ("hosts", "raw")})
-        rows.append({"folder": name, "record": kept, "unlike": unlike, **stamps})
+        rows.append(
+            {"folder": name, "record": kept, "unlike": unlike, **dict(zip(HASHES, hashes.values(), strict=True))}
+        )
         records.append(record := record | {"valid": record["valid"] and not unlike})
         if record["valid"]:
             output = f"{folder}/{OUTPUT}"
-            document = _document(raw[OUTPUT].content, output)
+            document = _document(raw[OUTPUT], output)
             file = add_bytes(packer, document, output)
             histograms = bins_of(file, output)
-            counted = _nodes(raw[COUNTERS].content, record, f"{folder}/{COUNTERS}")
+            counted = _nodes(raw[COUNTERS], record, f"{folder}/{COUNTERS}")
             rows[-1] |= percentiles(histograms.lat_ns, histograms.count) | counted
             rows[-1]["ios"] = float(histograms.count.sum())
             if record.get("offered_iops"):
@@ -312,16 +308,11 @@ def exploded(bins: pa.Table) -> pa.Table:
     return long
 
 
-# --- the raw files, and what they were when they were read ---
+# ---- The raw files
 
 
-class Raw(NamedTuple):
-    content: bytes | None
-    stamp: tuple[int, int, int]
-
-
-def read_raw(path: Path) -> Raw:
-    """Content of a file and what it was when it was read; a step may have no counters, an invalid one no output.
+def _content(path: Path) -> bytes | None:
+    """Content of a file; a step may have no counters, an invalid one no output.
 
     Raises
     ------
@@ -329,31 +320,13 @@ def read_raw(path: Path) -> Raw:
     """
     try:
         with opened(path) as file:
-            stamp = stamp_of(os.fstat(file.fileno())) if isinstance(path, Path) else ABSENT
-            return Raw(read_bounded(file), stamp)
+            return read_bounded(file)
     except FileNotFoundError:
-        return Raw(None, ABSENT)
+        return None
 
 
-def settled(stamps: np.ndarray, read_ns: int) -> np.ndarray:
-    """Stamps to keep. A file that changed just before it was read may change once more within the clock's tick, and its
-    times not show it: its change time is kept as 0, so that it is told by its hash until it has come to rest."""
-    moving = stamps[..., 2] > read_ns - RESTLESS_NS
-    return np.concatenate([stamps[..., :2], np.where(moving, 0, stamps[..., 2])[..., None]], axis=-1)
-
-
-def stamp_of(found: os.stat_result) -> tuple[int, int, int]:
-    return found.st_size, found.st_mtime_ns, found.st_ctime_ns
-
-
-def hash_of(content: bytes | None) -> str:
+def _hash_of(content: bytes | None) -> str:
     return "" if content is None else hashlib.sha256(content).hexdigest()
-
-
-def sealed(raw: Mapping[str, Raw]) -> dict[str, int | str]:
-    stamps = settled(np.array([raw[file].stamp for file in FILES]), time.time_ns()).ravel().tolist()
-    hashes = (hash_of(raw[file].content) for file in FILES)
-    return dict(zip((*STAMPS, *HASHES), (*stamps, *hashes), strict=True))
 
 
 # ---- The fleet of one step: what the rows and histograms of its hosts come to
