@@ -60,8 +60,7 @@ def test_baselines_can_be_chosen():
     results = campaigns(**EARLIER, c5=90e3)
     assert regression(results, "c5", ["c1", "c2"])["k"].iloc[0] == 2
     assert regression(results, "c5", "c1")["k"].iloc[0] == 1
-    by_source = results.rename(columns={"run_id": "source"})
-    assert regression(by_source, "c5", campaign="source")["k"].iloc[0] == 4
+    assert regression(results, "c5")["k"].iloc[0] == 4
 
 
 def test_campaigns_without_a_valid_run_give_rows():

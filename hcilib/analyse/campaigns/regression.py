@@ -34,7 +34,6 @@ def regression(
     metric: str = "iops",
     by: str | Sequence[str] = ("system", "pattern", "iodepth"),
     margin: float = 0.05,
-    campaign: str = "run_id",
     adjust: str | None = "bh",
 ) -> pd.DataFrame:
     """Compare a new campaign with the range that k earlier ones predict.
@@ -48,7 +47,6 @@ def regression(
     baselines : names of the earlier ones, None for all others
     by : columns that make a cell
     margin : relative change that counts where k is 1
-    campaign : column with the names of campaigns, run_id or source
     adjust : correction of p over the cells, as in `compare`
 
     Returns
@@ -65,17 +63,17 @@ def regression(
     by = as_list(by)
     check_options(margin, adjust=adjust)
     earlier = None if baselines is None else as_list(baselines)
-    _require_campaigns(results, campaign, [new, *(earlier or [])])
-    if campaign in results and earlier is not None:
-        results = results[results[campaign].isin([new, *earlier])]
-    cells, code, places = describe_along(results, metric, by, campaign)
-    predicted = _prediction(cells, code, (cells[campaign] == new).to_numpy(), len(places))
+    _require_campaigns(results, [new, *(earlier or [])])
+    if "run_id" in results and earlier is not None:
+        results = results[results["run_id"].isin([new, *earlier])]
+    cells, code, places = describe_along(results, metric, by, "run_id")
+    predicted = _prediction(cells, code, (cells["run_id"] == new).to_numpy(), len(places))
     judged = judge(predicted, margin=margin, adjust=adjust).rename(columns={"n_baseline": "k"})
     out = pd.concat([places, judged, predicted[["value", "value_baseline", "floored"]]], axis=1)
     out["metric"] = metric
     out["verdict"] = _verdict(out, metric, margin, 1 - CONFIDENCE)
     joined = [NONE] * len(out)
-    for i, name, notes in zip(code, cells[campaign], cells["notes"], strict=True):
+    for i, name, notes in zip(code, cells["run_id"], cells["notes"], strict=True):
         joined[i] += caveats(notes).of(name)
     out["warnings"] = annotate(
         joined,
@@ -88,9 +86,9 @@ def regression(
     return out[[*by, *first, "verdict", "confidence", "warnings"]]
 
 
-def _require_campaigns(results: pd.DataFrame, campaign: str, asked: Sequence[str]) -> None:
+def _require_campaigns(results: pd.DataFrame, asked: Sequence[str]) -> None:
     """A campaign that nobody measured would be compared as one without a valid run."""
-    there = list(pd.unique(results[campaign].dropna())) if campaign in results else list(asked)
+    there = list(pd.unique(results["run_id"].dropna())) if "run_id" in results else list(asked)
     if absent := [name for name in asked if name not in there]:
         raise ValueError(f"no campaign of these results is called {absent[0]!r}; they are called {listed(there)}")
     if len(there) < 2:
@@ -131,35 +129,26 @@ CELL = ("system", "pattern", "iodepth")
 
 
 def campaign_ratios(
-    results: pd.DataFrame,
-    found: pd.DataFrame,
-    metric: str = "iops",
-    by: str | Sequence[str] = CELL,
-    campaign: str = "run_id",
+    results: pd.DataFrame, found: pd.DataFrame, metric: str = "iops", by: str | Sequence[str] = CELL
 ) -> pd.DataFrame:
     """Every campaign of `results` relative to the earlier ones of a `regression`, cell by cell.
 
     Parameters
     ----------
-    found : as `regression` returns it for the same metric, by and campaign: its value_baseline is the base
+    found : as `regression` returns it for the same metric and by: its value_baseline is the base
 
-    Returns the by columns, the campaign column, n, the metric (as iops), ratio (to value_baseline), warnings.
+    Returns the by columns, run_id, n, the metric (as iops), ratio (to value_baseline), warnings.
     """
     by = as_list(by)
-    cells = describe(results, metric, [*by, campaign])
-    table = cells[[*by, campaign, "n", "center"]].rename(columns={"center": metric})
+    cells = describe(results, metric, [*by, "run_id"])
+    table = cells[[*by, "run_id", "n", "center"]].rename(columns={"center": metric})
     table = table.assign(warnings=cells["notes"])
     table = table.merge(found[[*by, "value_baseline"]], on=by, how="inner", validate="many_to_one")
     table.insert(table.columns.get_loc(metric) + 1, "ratio", table[metric] / table["value_baseline"])
     return table.drop(columns="value_baseline")
 
 
-def campaign_noise(
-    results: pd.DataFrame,
-    metric: str = "iops",
-    by: str | Sequence[str] = CELL,
-    campaign: str = "run_id",
-) -> pd.DataFrame:
+def campaign_noise(results: pd.DataFrame, metric: str = "iops", by: str | Sequence[str] = CELL) -> pd.DataFrame:
     """How far whole campaigns of a system lie apart, and how far their runs alone would put them.
 
     Returns
@@ -170,7 +159,7 @@ def campaign_noise(
     slow day slows them together.
     """
     by = as_list(by)
-    cells = describe(results, metric, [*by, campaign])
+    cells = describe(results, metric, [*by, "run_id"])
     cells = cells[(cells["n"] > 0) & (cells["center"] > 0)]
     cells = cells.assign(log=np.log(cells["center"]), own=cells["log_var"] / cells["n"])
     per_cell = cells.groupby(by, dropna=False, observed=True)
@@ -242,7 +231,6 @@ def block_drift(
     results: pd.DataFrame,
     metric: str = "iops",
     by: str | Sequence[str] = ("pattern", "iodepth"),
-    campaign: str = "run_id",
 ) -> pd.DataFrame:
     """Did the whole testbed move from block to block: the blocks' effect on all cells against what is left.
 
@@ -250,7 +238,7 @@ def block_drift(
 
     Returns
     -------
-    system, the campaign column, blocks, cells, n, block_cv_pct (spread of the blocks' common level; 0 where it is no
+    system, run_id, blocks, cells, n, block_cv_pct (spread of the blocks' common level; 0 where it is no
     larger than chance makes it), rest_cv_pct (of a run beyond cell and block), f, p, warnings. NaN under 2 blocks or 2
     cells.
 
@@ -258,7 +246,7 @@ def block_drift(
     """
     by = as_list(by)
     runs = results[valid_rows(results)]
-    keys = ["system", campaign]
+    keys = ["system", "run_id"]
     refuse_mixing(runs, [*keys, *by], runs[metric] > 0, besides=[metric])
     groups = runs.groupby(keys, dropna=False, sort=False)
     rows = [dict(zip(keys, key, strict=True)) | _blocks_of(part, metric, by) for key, part in groups]
