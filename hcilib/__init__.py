@@ -15,7 +15,7 @@ __version__ = "0.1.0"
 
 _ROOMS = {
     "model.workload": "Pattern Cell PlanError",
-    "model.plan": "Step Plan Adaptive Volume Content",
+    "model.plan": "Step Plan",
     "model.sweeps": "sweep",
     "model.plan_checks": "plan_warnings",
     "model.testbed": "Testbed load_testbed",

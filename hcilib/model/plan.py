@@ -120,7 +120,7 @@ class Adaptive:
 
     Examples
     --------
-    >>> hci.sweep(["4k-randread"], policy=hci.Adaptive(target=0.01), warmup=hci.Volume(cap_s=7200)).adaptive.target
+    >>> hci.sweep(["4k-randread"], policy="adaptive", target=0.01).adaptive.target
     0.01
     """
 

@@ -6,7 +6,7 @@ import contextlib
 import inspect
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from itertools import product
 from numbers import Integral, Real
 from typing import Any
@@ -31,7 +31,7 @@ def sweep(
     patterns: Sequence[str] | Mapping[str, Mapping] = (),
     repeats: int = 5,
     order: str = "blocks",
-    policy: str | Adaptive = "fixed",
+    policy: str = "fixed",
     *,
     iodepth: Sequence[int] = (1, 8, 32),
     numjobs: int | Sequence[int] = 1,
@@ -44,9 +44,8 @@ def sweep(
     warmup_s: float | Mapping[str, float] = 0.0,
     canary: bool = True,
     seed: int = 0,
-    warmup: str | Volume = "time",
+    warmup: str = "time",
     placement: str | Sequence[str] = SPREAD,
-    content: Content | None = None,
     events: Sequence[Mapping[float, str]] = ({},),
     integrity: int | str | None = None,
     offered: Sequence[float | str] = (),
@@ -68,18 +67,16 @@ def sweep(
     order : ``blocks`` (each block visits every cell once in seeded random order, canary first; METHODS section 1) or
         ``back-to-back`` (the articles': all repeats of a cell in a row)
     policy : how long a run lasts. ``fixed``: ``read_runtime_s`` (600) or ``write_runtime_s`` (1800); ``short``: the same,
-        300 unless given; ``adaptive``, or an `hcilib.model.plan.Adaptive` with numbers of its own: until its mean is known well
-        enough, then more runs of each cell until its interval is narrow enough too (METHODS section 2)
-    warmup : ``time``: ``warmup_s`` says how long. ``volume``, or an `hcilib.model.plan.Volume`: each writing pattern in rounds
-        until twice the span is written and five rounds are steady, or the cap is reached: runs are then marked ``not
-        steady``. What it has prepared is not prepared again while it lasts (see hcilib.drive.campaign.ledger)
+        300 unless given; ``adaptive``: until its mean is known well enough, then more runs of each cell until its
+        interval is narrow enough too (METHODS section 2)
+    warmup : ``time``: ``warmup_s`` says how long. ``volume``: each writing pattern in rounds until twice the span is
+        written and five rounds are steady, or the cap is reached: runs are then marked ``not steady``. What it has prepared is not prepared again while it lasts (see hcilib.drive.campaign.ledger)
     warmup_s : seconds of each writing pattern before its first measurement, at its largest load; or pattern -> seconds,
         as the articles did: one pattern warms up every writing pattern of its block size, and is left out where the
         sweep has none
     placement : ``owner`` and ``non-owner`` measure every cell with its VMs on the node that owns their data and on
         another, checked before each run (hcilib.model.system.Placement); within a block the cells of one placement stay
         together
-    content : what prefill and writes write; a 0 given asks for new random data in every buffer
     events : what is done to the system while a cell is measured, second -> action, e.g.
         ``{10: "cut-link", 25: "heal-link"}``; one mapping for each way to measure every cell, ``{}`` undisturbed
         (hcilib.drive.campaign.events). Such runs are marked
@@ -104,7 +101,7 @@ def sweep(
         what writes is refused here. Needs ``prefill: false``
     words : the numbers of these rules one by one, as a params file gives them: ``least_s``, ``most_s``, ``look_s``,
         ``target``, ``sample_s``, ``most_runs`` of `Adaptive`, ``round_s``, ``warmup_cap_s`` of `Volume`, ``dedupe_pct``,
-        ``compress_pct`` of `Content`
+        ``compress_pct`` of `Content`, what prefill and writes write; a 0 given asks for new random data in every buffer
 
     Raises
     ------
@@ -127,9 +124,9 @@ def sweep(
     repeats = count("repeats", repeats)
     span_bytes = int(_number("span_bytes", _size("span_bytes", span_bytes), least=1))
     ramp_s = _number("ramp_s", ramp_s)
-    adaptive = _adaptive(policy, order, repeats, ramp_s, _given(Adaptive, policy, words))
+    adaptive = _adaptive(policy, order, repeats, ramp_s, _given(Adaptive, words))
     runtime = _runtimes(policy, adaptive, read_runtime_s, write_runtime_s)
-    volume = _volume(warmup, warmup_s, _given(Volume, warmup, words))
+    volume = _volume(warmup, warmup_s, _given(Volume, words))
     if tenants is None:
         cells = _cells(patterns, iodepth, numjobs, vms, placement, events)
         cells += _demands(cells, offered, offered_iodepth)
@@ -167,11 +164,10 @@ def sweep(
     if refill:
         steps = _refilled(steps, cells, prefill)
     rules: dict[str, Any] = {"adaptive": adaptive, "volume": volume, "offered": open_loop}
-    rules |= {"content": _content(_given(Content, content, words)), "integrity": _integrity(integrity, cells)}
+    rules |= {"content": _content(_given(Content, words)), "integrity": _integrity(integrity, cells)}
     rules |= {"network_s": _number("network_s", network_s), "pause_s": _number("pause_s", pause_s)}
     rules |= {"outage_limit_s": _number("outage_limit_s", outage_limit_s)}
-    named = "adaptive" if adaptive else str(policy)
-    plan = Plan(tuple(steps), span_bytes, order, named, seed, **rules, readonly=readonly)
+    plan = Plan(tuple(steps), span_bytes, order, policy, seed, **rules, readonly=readonly)
     plan.require_reads()
     return plan
 
@@ -208,22 +204,19 @@ def _unknown(name: str) -> str:
     return f"a sweep has no {name!r}: {meant(name, known) or 'it has ' + ', '.join(known)}".rstrip()
 
 
-def _given(rule: type, chosen: object, words: Mapping) -> dict[str, Any]:
-    """Field -> value of a rule, from its dataclass where that was chosen, and from the words of the sweep."""
-    said = {field: words.get(word) for word, (of, field) in WORDS.items() if of is rule}
-    own = asdict(chosen) if isinstance(chosen, rule) else {}  # type: ignore[call-overload]
-    return own | {field: value for field, value in said.items() if value is not None}
+def _given(rule: type, words: Mapping) -> dict[str, Any]:
+    """Field -> value of a rule, from the words of the sweep."""
+    values = {field: words.get(word) for word, (of, field) in WORDS.items() if of is rule}
+    return {field: value for field, value in values.items() if value is not None}
 
 
-def _adaptive(policy: str | Adaptive, order: str, repeats: int, ramp_s: float, given: dict) -> Adaptive | None:
+def _adaptive(policy: str, order: str, repeats: int, ramp_s: float, given: dict) -> Adaptive | None:
     """The numbers of policy ``adaptive``; None for the others, which have none."""
-    if not isinstance(policy, Adaptive):
-        _one_of("policy", policy, "fixed", "short", "adaptive")
+    _one_of("policy", policy, "fixed", "short", "adaptive")
     if policy in ("fixed", "short"):
         for name in given:
             raise PlanError(f"{name} is given, but only policy 'adaptive' has it, not {policy!r}: leave it out")
         return None
-    given.pop("least_runs", None)  # that is `repeats`
     most_runs = count("most_runs", given.pop("most_runs", Adaptive.most_runs))
     numbers = {name: _number(name, value, 1e-6 if name == "target" else MIN_RUNTIME_S) for name, value in given.items()}
     rule = Adaptive(**numbers, least_runs=repeats, most_runs=most_runs)
@@ -241,9 +234,7 @@ def _adaptive(policy: str | Adaptive, order: str, repeats: int, ramp_s: float, g
     return rule
 
 
-def _runtimes(
-    policy: str | Adaptive, adaptive: Adaptive | None, read_s: float | None, write_s: float | None
-) -> dict[bool, float]:
+def _runtimes(policy: str, adaptive: Adaptive | None, read_s: float | None, write_s: float | None) -> dict[bool, float]:
     """Whether a pattern writes -> seconds of its runs (of adaptive ones the most)."""
     given = {"read_runtime_s": read_s, "write_runtime_s": write_s}
     if adaptive:
@@ -255,10 +246,9 @@ def _runtimes(
     return {True: write, False: read}
 
 
-def _volume(warmup: str | Volume, warmup_s, given: Mapping) -> Volume | None:
+def _volume(warmup: str, warmup_s, given: Mapping) -> Volume | None:
     """The numbers of a warm-up by volume; None for one by time, which has none."""
-    if not isinstance(warmup, Volume):
-        _one_of("warmup", warmup, "time", "volume")
+    _one_of("warmup", warmup, "time", "volume")
     if warmup == "time":
         if given:
             raise PlanError("round_s or warmup_cap_s is given, but only warmup 'volume' has them: leave them out")
