@@ -4,13 +4,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hcilib.analyse.curves.scaling import curve_from_gains, fleet_curves
+from hcilib.analyse.curves.scaling import fleet_curves
 
 
 def told(vms: int = 20) -> pd.DataFrame:
     """120 per VM to the 9th, 46 after; one printed total at the end that is larger than the sum."""
-    gains = pd.DataFrame({"first": [1, 10], "last": [9, vms], "gain": [120.0, 46.0]})
-    curve = curve_from_gains(gains).rename(columns={"iops": "iops_from_gains"})
+    counts = np.arange(1, vms + 1)
+    curve = pd.DataFrame({"vms": counts, "iops_from_gains": np.where(counts < 10, 120.0, 46.0).cumsum()})
     return curve.assign(iops=np.where(curve["vms"] == vms, 1700.0, np.nan), system="a", pattern="4k-randread")
 
 

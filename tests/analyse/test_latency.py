@@ -5,9 +5,8 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
-from hcilib.analyse.runs.latency import merged_by, percentile_interval, percentiles, vm_spread
+from hcilib.analyse.runs.latency import merged_by, percentiles, vm_spread
 from hcilib.model.caveats import caveats
 from hcilib.model.fio_buckets import BUCKETS, MIDPOINTS, bucket_of, buckets_of, midpoint
 
@@ -219,55 +218,6 @@ def test_percentiles_are_monotone_and_blind_to_the_order_of_hosts(bins, q):
     assert values == sorted(values)
     shuffled = bins.sample(frac=1, random_state=0).assign(host="other")
     assert [percentiles(shuffled, [], [x]).iloc[0, 1] for x in q] == values
-
-
-# Intervals over runs
-
-
-def test_interval_is_t_on_logs():
-    p99 = np.array([1.0e6, 1.2e6, 1.1e6])
-    per_run = pd.DataFrame({"system": "a", "run": [1, 2, 3], "p50_ns": p99 / 4, "p99_ns": p99, "n": 1000})
-    table = percentile_interval(per_run, ["system"]).set_index("metric")
-    logs = np.log(p99)
-    lo, hi = np.exp(stats.t.interval(0.95, 2, logs.mean(), stats.sem(logs)))
-    row = table.loc["p99_ns"]
-    assert row[["latency_ns", "latency_ns_lo", "latency_ns_hi"]].to_numpy(float) == pytest.approx(
-        [np.exp(logs.mean()), lo, hi], rel=1e-12
-    )
-    assert row.n == 3
-    assert table.loc["p50_ns", "latency_ns"] == pytest.approx(np.exp(logs.mean()) / 4)
-    assert list(table.columns) == [
-        "system",
-        "n",
-        "latency_ns",
-        "latency_ns_lo",
-        "latency_ns_hi",
-        "confidence",
-        "warnings",
-    ]
-
-
-def test_interval_of_few_and_bad_runs():
-    per_run = pd.DataFrame({
-        "system": list("abbcccd"), "run": range(7), "valid": [True] * 5 + [False, True],
-        "p99_ns": [1e6, 1e6, 2e6, 1e6, np.nan, 9e9, 0.0],
-    })  # fmt: skip
-    table = percentile_interval(per_run, ["system"]).set_index("system")
-    assert table["n"].to_dict() == {"a": 1, "b": 2, "c": 1, "d": 0}
-    assert np.isnan(table.loc["a", "latency_ns_lo"])
-    assert "n = 1" in str(table.loc["a", "warnings"])
-    assert "n = 2" in str(table.loc["b", "warnings"])
-    assert table.loc["c", "latency_ns"] == pytest.approx(1e6)
-    assert "2 of 3 runs left out" in str(table.loc["c", "warnings"])
-    assert np.isnan(table.loc["d", "latency_ns"])
-
-
-def test_parts_of_a_run_are_no_replicates():
-    bins, _ = fleet()
-    with pytest.raises(ValueError, match="several rows"):
-        percentile_interval(percentiles(bins, ["run", "host"]).assign(system="a"), ["system"])
-    with pytest.raises(ValueError, match="vary in iodepth"):
-        percentile_interval(percentiles(bins).assign(iodepth=[1, 2]), [])
 
 
 # The VMs of a fleet

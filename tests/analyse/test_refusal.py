@@ -20,7 +20,6 @@ POOLS = {
     "peak": lambda own: hci.peak(RUNS.assign(**own(24))),
     "saturation": lambda own: hci.saturation(RUNS.query("iodepth == 1").assign(**own(12))),
     "per_vm_gain": lambda own: hci.per_vm_gain(RUNS.query("iodepth == 1").assign(**own(12))),
-    "percentile_interval": lambda own: hci.percentile_interval(RUNS.assign(**own(24)), ["system", "iodepth"]),
     "load_curve": lambda own: hci.load_curve(OFFERED.assign(**own(12))),
     "effects": lambda own: hci.effects(RUNS.assign(**own(24)), "iops", ["system", "iodepth"]),
     "block_drift": lambda own: hci.block_drift(RUNS.assign(**own(24))),

@@ -3,11 +3,12 @@ import pandas as pd
 import pytest
 from simulate import runs
 
-from hcilib.analyse.curves.scaling import curve_from_gains, per_vm_gain, saturation, usl_fit
+from hcilib.analyse.curves.scaling import per_vm_gain, saturation, usl_fit
 
 USL_N = np.array([1, 18, 36, 72, 108, 144, 216.0])
 USL_X = np.array([64.9, 995.9, 1652.4, 1853.2, 1828.9, 1775, 1702.2])
-NINE = pd.DataFrame({"first": [1, 10], "last": [9, 20], "gain": [120.0, 46.0]})
+NINE = pd.DataFrame({"vms": range(1, 21), "iops": np.cumsum([120.0] * 9 + [46.0] * 11)})
+"""120 a VM up to 9 VMs, then 46."""
 
 
 def measured(truth, vms, repeats=5, sd=0.02, seed=0, **columns):
@@ -25,7 +26,7 @@ def bend(vms):
 
 
 def test_knee_reference():
-    row = saturation(curve_from_gains(NINE), by=[]).iloc[0]
+    row = saturation(NINE, by=[]).iloc[0]
     assert row.knee == 9.0
     assert row.slope_before == pytest.approx(120, rel=1e-9)
     assert row.slope_after == pytest.approx(46, rel=1e-9)
@@ -89,7 +90,7 @@ def test_usl_is_reported_only_where_it_wins():
         by=[],
     )
     assert np.isnan(beyond.iloc[0].usl_gamma)  # fits exactly, but the peak lies past the last measured count
-    assert np.isnan(saturation(curve_from_gains(NINE), by=[]).iloc[0].usl_gamma)
+    assert np.isnan(saturation(NINE, by=[]).iloc[0].usl_gamma)
 
 
 def usl(n):
@@ -193,15 +194,11 @@ def test_groups_are_independent():
 
 
 def test_gains():
-    curve = curve_from_gains(NINE)
-    assert curve["iops"].iloc[[0, 8, 9, 19]].tolist() == [120, 1080, 1126, 1586]
-    gains = per_vm_gain(curve.iloc[[0, 8, 19]], by=[])
+    gains = per_vm_gain(NINE.iloc[[0, 8, 19]], by=[])
     assert gains["gain"].tolist()[1:] == pytest.approx([120, 46])
     assert np.isnan(gains["gain"].iloc[0])
     assert gains["per_vm"].tolist() == pytest.approx([120, 120, 79.3])
     assert per_vm_gain(measured(bend, range(1, 21)))["n"].tolist() == [5] * 20
-    with pytest.raises(ValueError, match="without a gap"):
-        curve_from_gains(NINE.assign(first=[1, 11]))
 
 
 def test_a_smooth_curve_has_no_knee():

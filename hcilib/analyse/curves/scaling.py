@@ -44,7 +44,7 @@ def saturation(
 
     Parameters
     ----------
-    results : the results table, one row per run; or any table with `by`, `vms` and `metric` (`curve_from_gains`)
+    results : the results table, one row per run; or any table with `by`, `vms` and `metric`
 
     Returns
     -------
@@ -236,25 +236,6 @@ def per_vm_gain(results: pd.DataFrame, by: Sequence[str] = ("system", "pattern")
     groups = table.groupby(by, dropna=False, observed=True) if by else table
     step = groups[["iops", "vms"]].diff()
     return table.assign(gain=step["iops"] / step["vms"], per_vm=table["iops"] / table["vms"])
-
-
-def curve_from_gains(gains: pd.DataFrame) -> pd.DataFrame:
-    """Rebuild a curve from gains "per VM from the first to the last", as articles print them.
-
-    Parameters
-    ----------
-    gains : first, last (VM counts, each range following the one before, from 1), gain (per VM)
-
-    Returns
-    -------
-    vms (1 ... last), iops (the gains added up). Raises ValueError for a gap or an overlap.
-    """
-    gains = gains.sort_values("first")
-    follows = gains["first"].to_numpy() == np.append(1, gains["last"].to_numpy()[:-1] + 1)
-    if not follows.all() or (gains["last"] < gains["first"]).any():
-        raise ValueError("curve_from_gains: the ranges first..last must start at 1 and follow each other without a gap")
-    steps = np.repeat(gains["gain"].to_numpy(float), gains["last"] - gains["first"] + 1)
-    return pd.DataFrame({"vms": np.arange(1, steps.size + 1), "iops": steps.cumsum()})
 
 
 def _usable(results: pd.DataFrame, metric: str, by: list[str]) -> np.ndarray:

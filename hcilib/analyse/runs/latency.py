@@ -11,17 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.compare.cells import (
-    LATENCY,
-    SINGLE_RUN,
-    interval_names,
-    is_percentile,
-    refuse_mixing,
-    require_columns,
-    valid_rows,
-)
+from hcilib.analyse.compare.cells import interval_names, is_percentile, refuse_mixing
 from hcilib.analyse.compare.compare import summarize
-from hcilib.analyse.compare.contrast import CONFIDENCE, half_width
 from hcilib.analyse.runs.series import run_columns
 from hcilib.model.caveats import NONE, THIN_TAIL, Caveat, Caveats, caveats, column
 from hcilib.model.fio_buckets import BUCKETS, MIDPOINTS, TAIL, ios_to_reach
@@ -91,53 +82,6 @@ def _thin_tails(n: np.ndarray, names: dict[str, float]) -> np.ndarray:
         beyond = ", ".join(name for name, is_few in few.items() if is_few[i])
         said[i] = caveats(Caveat(THIN_TAIL, f"fewer than {TAIL} I/Os beyond {beyond}"))
     return column(said)
-
-
-def percentile_interval(per_run: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Percentiles over runs with t intervals on the runs' log-percentiles.
-
-    Parameters
-    ----------
-    per_run : one row per run with percentile columns (`percentiles`, or the results table)
-    by : what makes a cell, e.g. ("system", "pattern", "iodepth")
-
-    Returns
-    -------
-    `by`, metric (the column's name), n (runs), latency_ns (geometric mean), latency_ns_lo, latency_ns_hi, confidence,
-    warnings; no interval at n = 1. Invalid runs and values missing or not above zero are left out and counted.
-
-    Raises ValueError if runs to be pooled vary in a factor, or if a run has several rows in a cell. Source: METHODS
-    section 3.
-    """
-    by, metrics = list(by), list(filter(is_percentile, map(str, per_run)))
-    require_columns(per_run, by)
-    # Directions, hosts or copies of one run are not replicates.
-    keys = [c for c in ("run", "step_id", "source", "system", "run_id", "block", "rep") if c in per_run]
-    if keys and per_run.duplicated(list(dict.fromkeys([*by, *keys]))).any():
-        raise ValueError(f"percentile_interval: a run has several rows in one cell of {by}; merge its bins first")
-    refuse_mixing(per_run, by, besides=("run", "step_id", "n", *metrics))
-    long = per_run.assign(_valid=valid_rows(per_run)).melt([*by, "_valid"], metrics, "metric", "value")
-    long["log"] = np.log(pd.to_numeric(long["value"]).where(lambda v: long["_valid"] & (v > 0) & np.isfinite(v)))
-    groups = long.groupby([*by, "metric"], dropna=False, observed=True, sort=False)
-    table = groups["log"].agg(n="count", mean="mean", sd="std").join(groups.size().rename("runs")).reset_index()
-    half = half_width(table["sd"], table["n"])
-    table["latency_ns"] = np.exp(table["mean"])
-    table["latency_ns_lo"], table["latency_ns_hi"] = np.exp(table["mean"] - half), np.exp(table["mean"] + half)
-    table["confidence"] = CONFIDENCE
-    table["warnings"] = [_run_warnings(*row) for row in table[["n", "runs", "sd"]].itertuples(index=False)]
-    return table[[*by, "metric", "n", *LATENCY, "confidence", "warnings"]]
-
-
-def _run_warnings(n: int, runs: int, sd: float) -> Caveats:
-    said = []
-    if n < runs:
-        said.append(Caveat("invalid", f"{runs - n} of {runs} runs left out: invalid or without the percentile"))
-    if n < 3:
-        two = Caveat("two-runs", "n = 2: the interval is wide and rests on two runs")
-        said.append((Caveat("no-run", "no run"), SINGLE_RUN, two)[n])
-    if sd == 0:
-        said.append(Caveat("one-bucket", "all runs fell into one bucket: the interval is no narrower than 1/128"))
-    return Caveats(said)
 
 
 def vm_spread(table: pd.DataFrame, metric: str | None = None, by: Sequence[str] | None = None) -> pd.DataFrame:

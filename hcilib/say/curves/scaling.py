@@ -28,8 +28,8 @@ def saturation_sentences(saturated: pd.DataFrame, labels: Mapping[str, str] | No
     Examples
     --------
     >>> import pandas as pd
-    >>> gains = pd.DataFrame({"first": [1, 10], "last": [9, 20], "gain": [120, 46]})
-    >>> curve = hci.curve_from_gains(gains).assign(system="A", pattern="4k-randread")
+    >>> curve = pd.DataFrame({"vms": range(1, 21), "iops": [120] * 9 + [46] * 11}).cumsum()
+    >>> curve = curve.assign(vms=range(1, 21), system="A", pattern="4k-randread")
     >>> print(hci.saturation_sentences(hci.saturation(curve)).iloc[0].replace(". ", ".\\n"))
     A reaches 1,586 IOPS with 20 VMs in 4k random read (single runs).
     Each VM adds 120 IOPS up to 9 VMs, then 46.
