@@ -7,6 +7,7 @@ nothing is believed of its size: reading itself stops.
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import stat
@@ -21,7 +22,7 @@ from hcilib.model.engine import located
 
 LARGEST = 2**28
 """Bytes, unpacked: ten thousand jobs' json+. A larger file is something else, or was packed to fill memory."""
-DAMAGE = (EOFError, zlib.error, zstandard.ZstdError)
+DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError)
 """What `unpacking` raises of a stream that is damaged or cut off."""
 _ZSTD, _GZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
 _PIECE = 2**10
@@ -173,13 +174,6 @@ def _unzstd(file: BinaryIO) -> Iterator[bytes]:
 
 def _gunzip(file: BinaryIO) -> Iterator[bytes]:
     """All members, and the zeros that tapes pad them with."""
-    member = None
-    while piece := file.read(_PIECE):
-        while piece := piece if member else piece.lstrip(b"\0"):
-            member = member or zlib.decompressobj(wbits=31)
-            if out := member.decompress(piece, _UNPACKED_PIECE):
-                yield out
-            piece = member.unused_data if member.eof else member.unconsumed_tail
-            member = None if member.eof else member
-    if member:
-        raise EOFError("end of the last member is missing")
+    with gzip.GzipFile(fileobj=file) as content:
+        while piece := content.read(_UNPACKED_PIECE):
+            yield piece
