@@ -66,7 +66,7 @@ test: lint
 deep: setup
 	@./setup.sh cluster
 	@$(PY) -m pytest -m deep
-	@$(PY) -m pytest -n 2 --dist loadfile --ignore tests/drive --hypothesis-profile default
+	@$(PY) -m pytest -n 2 --dist loadfile --ignore tests/drive --hypothesis-profile deep
 
 # Then what it costs its readers: pages, lengths, bytes, empty sections, findings of axe, and the time that it took.
 report: setup

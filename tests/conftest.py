@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.needs import need, reason
 
@@ -27,8 +27,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="hcilib-state-")
 atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
-# no example is timed: a busy machine is no defect
-settings.register_profile("repeatable", derandomize=True, deadline=None)
+# No example is timed: a busy machine is no defect. A folder of a test's own may hold the files of all its examples.
+untimed = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+settings.register_profile("repeatable", untimed, derandomize=True, max_examples=25)
+settings.register_profile("deep", untimed, max_examples=100)
 settings.load_profile("repeatable")
 
 

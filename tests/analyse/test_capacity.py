@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hcilib.analyse.physics.capacity import TB, TIB, capacity_table, pareto, per_usable_tib
@@ -199,7 +199,6 @@ LEVELS = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(LEVELS, LEVELS, LEVELS)
 def test_composition_is_associative_and_multiplies(a, b, c):
     assert (a * b) * c == a * (b * c)
@@ -208,7 +207,6 @@ def test_composition_is_associative_and_multiplies(a, b, c):
     assert (a * b).survives.drives >= max(a.survives.drives, b.survives.drives)
 
 
-@settings(max_examples=60, deadline=None)
 @given(LEVELS, LEVELS, st.floats(0, 1))
 def test_tiers_lie_between_their_parts(a, b, share):
     both = Tiers((share, a), (1 - share, b))

@@ -1,7 +1,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from simulate import runs, seconds
@@ -132,7 +132,6 @@ def test_campaigns_are_kept_apart():
     assert noise(both)["cv_pct"].max() < 1
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.lists(st.floats(0.1, 10), min_size=2, max_size=6), st.floats(1e-3, 1e3), st.randoms())
 def test_noise_knows_neither_units_nor_order(levels, scale, random):
     results = campaign([levels])

@@ -3,7 +3,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hcilib.analyse.runs.latency import merged_by, percentiles, vm_spread
@@ -194,7 +194,6 @@ histograms = st.lists(
 ).map(lambda rows: pd.DataFrame([(h, int(midpoint(b)), c) for h, b, c in rows], columns=["host", "lat_ns", "count"]))
 
 
-@settings(max_examples=25, deadline=None)
 @given(histograms, histograms, histograms)
 def test_merging_is_associative_commutative_and_conserves(a, b, c):
     def merged(*tables):
@@ -207,7 +206,6 @@ def test_merging_is_associative_commutative_and_conserves(a, b, c):
     assert (merge_bins(left)["count"].sum()) == left["count"].sum()
 
 
-@settings(max_examples=25, deadline=None)
 @given(histograms, st.lists(st.floats(0.1, 100), min_size=2, max_size=5))
 def test_percentiles_are_monotone_and_blind_to_the_order_of_hosts(bins, q):
     q = sorted({round(x, 1) for x in q})

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from simulate import runs, seconds, slow_drift, starts
@@ -216,7 +216,6 @@ def test_a_half_width_without_drift_is_the_planned_one():
 # What no order may change
 
 
-@settings(max_examples=20, deadline=None)
 @given(st.integers(1, 4), st.randoms())
 def test_order_of_hosts_is_irrelevant_to_the_fleets_series(hosts, random):
     y = seconds(np.random.default_rng(hosts), (120,))

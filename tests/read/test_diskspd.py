@@ -12,12 +12,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import zstandard
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hcilib.model.fio_buckets import MIDPOINTS
 from hcilib.read.diskspd.diskspd import DiskspdOutputError, _bucket, read_diskspd, read_diskspd_bins
 from hcilib.read.fio.fio_json import read_fio
+from tests.needs import examples
 
 DATA = Path(__file__).parents[1] / "data" / "diskspd"
 FIO = Path(__file__).parents[1] / "data" / "fio"
@@ -514,7 +515,7 @@ _VALUES = [
 EDIT = st.tuples(st.floats(0, 1), st.integers(0, 60), st.one_of(st.sampled_from(_VALUES), st.binary(max_size=6)))
 
 
-@settings(max_examples=300, deadline=5000, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(300))
 @given(st.sampled_from(BASES), st.lists(EDIT, min_size=1, max_size=6))
 def test_a_mutated_result_is_a_table_or_a_named_error(tmp_path, base, edits):
     for where, width, value in edits:
@@ -526,7 +527,6 @@ def test_a_mutated_result_is_a_table_or_a_named_error(tmp_path, base, edits):
         assert table is None or len(table) or read is read_diskspd_bins
 
 
-@settings(max_examples=100, deadline=5000, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(BASES), st.data())
 def test_numbers_replaced_by_others_are_a_table_or_a_named_error(tmp_path, base, data):
     places = list(re.finditer(rb"\d+(\.\d+)?", base))

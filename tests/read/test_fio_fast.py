@@ -19,6 +19,7 @@ from hcilib.model.fio_buckets import MIDPOINTS
 from hcilib.read.fio.fio_fast import Unusual
 from hcilib.read.fio.fio_json import FioOutputError, Packer, add_bytes, read_fio, read_fio_bins
 from hcilib.read.fio.fio_reports import bins_of, by_key, merged, parse, parse_runs
+from tests.needs import examples
 from tests.read.mutations import STEPS, mutated
 
 DATA = Path(__file__).parents[1] / "data" / "fio"
@@ -116,7 +117,7 @@ CHANGES = st.lists(st.tuples(st.sampled_from(sorted(STEPS)), SHARE, SHARE, st.in
 SMALL = sorted(case for case in CASES if len(RAW[case]) < 60_000)
 
 
-@settings(max_examples=250, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(250), derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(SMALL), st.sampled_from(SMALL), CHANGES)
 @example("dirty", "dirty", [("number", 0.9, 0.0, 4)])
 @example("dirty", "dirty", [("number", 0.5, 0.0, 2)])
@@ -169,7 +170,7 @@ KEYS = sorted(
 )
 
 
-@settings(max_examples=250, deadline=None, derandomize=True, database=None)
+@settings(max_examples=examples(250), derandomize=True, database=None)
 @given(
     st.sampled_from(["one_host", "local", "mixed70"]),
     st.sampled_from(KEYS),
@@ -227,7 +228,7 @@ OBJECTS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(OBJECTS)
 @example([b"{}", b"", b'{"1":2}', b"", b"{ }"])
 def test_bins_of_many_objects_are_what_json_makes_of_each(raws):

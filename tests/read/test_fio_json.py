@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import zstandard
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
@@ -562,7 +562,6 @@ report = st.fixed_dictionaries(
 )  # fmt: skip
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(report, min_size=1, max_size=4), st.sampled_from(["jobs", "client_stats"]), st.sampled_from([None, 2]))
 def test_both_paths_give_the_same_tables(tmp_path, reports, shape, indent):
     """Clean output is decoded at once; behind a line of text the scan finds the document first."""

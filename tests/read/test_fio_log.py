@@ -9,12 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import zstandard
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hcilib.read.fio.fio_json import read_fio
 from hcilib.read.logs.fio_log import FioLogError, read_log, series_from_logs
 from hcilib.read.logs.rollup_script import LineError, sample_of
+from tests.needs import examples
 
 DATA = Path(__file__).parents[1] / "data" / "fio"
 LOGS = DATA / "logs"
@@ -128,7 +129,7 @@ odd = st.sampled_from(
 )
 @example([(1, 2, 0, 4096, 5)], [], 7)
 @example([(1, 2, 0, 4096, 5)], [(4, b"0x1f")], 6)
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150))
 def test_a_log_is_read_or_refused_as_line_by_line(tmp_path, ios, edits, width):
     raw = bytearray("".join(", ".join([*map(str, io), "0x0001", "0"][:width]) + "\n" for io in ios), "ascii")
     for at, insert in edits:

@@ -2,7 +2,7 @@
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hcilib.read.run.step_tables import aggregate
@@ -16,7 +16,6 @@ def _of(rows: pd.DataFrame) -> dict[str, float]:
     return aggregate(rows["ddir"].to_numpy(), {name: rows[name].to_numpy() for name in rows if name != "ddir"})
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(host, min_size=1, max_size=8), st.randoms())
 def test_order_of_hosts_is_irrelevant_to_the_result(hosts, random):
     rows = pd.DataFrame(hosts, columns=["ddir", "total_ios", "lat_ns_mean", "runtime"])

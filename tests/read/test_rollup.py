@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import zstandard
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import hcilib as hci
@@ -27,7 +27,7 @@ from hcilib.read.logs.rollup_cells import FioLogError, add_cells, room, script_f
 from hcilib.read.logs.rollup_kernel import slices
 from hcilib.read.logs.rollup_script import LineError, Shape
 from hcilib.read.run.run import read_rollup
-from tests.needs import need
+from tests.needs import examples, need
 
 LOGS = Path(__file__).parents[1] / "data" / "fio" / "logs"
 START = 1_700_000_000_000
@@ -60,7 +60,6 @@ try:
 except FioLogError as error:
     print(error)
 """
-by_hand = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def write(folder: Path, name: str, lines) -> Path:
@@ -139,7 +138,6 @@ likely = st.tuples(st.integers(0, 9000), st.integers(0, 10**9), st.integers(0, 2
 
 
 @given(st.lists(likely, max_size=80), st.integers(0, 80), st.sampled_from(["lat", "iops"]), st.sampled_from([3, 4, 5]))
-@by_hand
 def test_both_ways_count_the_same_and_loses_nothing(ios, cut, log, width):
     raw = "".join(", ".join(map(str, io[:width])) + "\n" for io in ios).encode()
     cells = assert_all_alike(raw, cut, Shape(log, width, 0, 0, False))
@@ -151,7 +149,6 @@ def test_both_ways_count_the_same_and_loses_nothing(ios, cut, log, width):
 @given(st.lists(samples, max_size=12), st.integers(0, 12), st.sampled_from(["lat", "bw"]), st.sampled_from([0, 500]))
 @example([(0, 0, 0, 0, 2**64)], 0, "lat", 0)
 @example([(0, 0, 0, 4096, 2**64 - 1)], 0, "lat", 0)
-@by_hand
 def test_numbers_no_log_holds_are_refused_by_both_ways(ios, cut, log, half_ms):
     raw = "".join(", ".join(map(str, io)) + "\n" for io in ios).encode()
     assert_all_alike(raw, cut, Shape(log, 5, half_ms, 2 * half_ms, False))
@@ -187,7 +184,7 @@ odd = st.sampled_from(
     st.lists(st.tuples(st.integers(0, 200), odd), max_size=3),
     st.sampled_from([5, 6, 7]),
 )
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250))
 def test_what_fio_did_not_print_is_read_or_refused_alike(ios, edits, width):
     words = ["0x0001", "0"][: width - 5]
     raw = bytearray("".join(", ".join([*map(str, io), *words]) + "\n" for io in ios), "ascii")
@@ -208,7 +205,6 @@ def test_what_fio_did_not_print_is_read_or_refused_alike(ios, edits, width):
     st.lists(st.tuples(st.integers(0, 400), odd), max_size=2),
     st.integers(0, 6),
 )
-@settings(max_examples=60, deadline=None)
 def test_histograms_too(rows, edits, cut):
     raw = bytearray()
     for t, ddir, counts in rows:
@@ -235,7 +231,6 @@ def test_no_block_boundary_is_seen(size, real):
     st.booleans(),
     st.integers(0, 9),
 )
-@by_hand
 def test_a_log_in_parts_is_the_log(tmp_path, lines, whole, number):
     path = tmp_path / "P_lat.1.log"
     path.write_bytes(b"\n".join([b"1", *lines]) + (b"\n" if whole else b""))
@@ -281,7 +276,6 @@ cells_of_many = st.lists(
 
 
 @given(cells_of_many)
-@by_hand
 def test_addition_is_associative_and_commutative(parts):
     a, b, c = parts
     every = [add_cells([add_cells([a, b]), c]), add_cells([a, add_cells([b, c])]), add_cells([c, b, a])]

@@ -22,6 +22,7 @@ from hcilib.read.nodes.counters import (
     node_means,
     parse_windows_counters,
 )
+from tests.needs import examples
 
 DATA = Path(__file__).parents[1] / "data" / "windows"
 NODE = (DATA / "node.txt").read_bytes()
@@ -192,7 +193,7 @@ EDIT = st.tuples(
 )
 
 
-@settings(max_examples=200, deadline=2000)
+@settings(max_examples=examples(200))
 @given(st.lists(EDIT, min_size=1, max_size=5))
 def test_a_mutated_stream_is_two_tables_or_a_named_error(edits):
     stream = NODE

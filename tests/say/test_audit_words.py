@@ -3,7 +3,7 @@
 import re
 
 import pandas as pd
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hcilib as hci
@@ -19,7 +19,6 @@ def counted(word: str, text: str) -> int:
     return int(found[1]) if found else 0
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(CHECKS), st.sampled_from(("", "outside", "missing", "truncated"))), max_size=30),
     st.lists(st.sampled_from(VERDICTS), max_size=30),

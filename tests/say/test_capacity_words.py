@@ -4,7 +4,7 @@ import re
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hcilib as hci
@@ -19,7 +19,6 @@ def shares_of(text: str) -> list[int]:
     return [int(number) for number in re.findall(r"(\d+)(?: %| to \d+ %)", text)]
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from(SCHEMES), min_size=1, max_size=6), st.integers(0, 6))
 def test_every_combination_of_schemes_reads_well_and_has_their_shares(formulas, measured):
     schemes = {f"System {number}": formula for number, formula in enumerate(formulas)}

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hcilib as hci
@@ -33,7 +33,6 @@ def table(ratios=(0.5, 0.8, 0.7), runs=1, spread=0.0, seed=0, cpu=50.0) -> pd.Da
 RATIO = st.floats(0.05, 8)
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.tuples(RATIO, RATIO, RATIO), st.integers(1, 3), st.sampled_from([0.001, 0.3]), st.integers(0, 99))
 def test_an_effect_is_said_as_its_row_has_it(ratios, runs, spread, seed):
     found = table(ratios, runs, spread, seed)

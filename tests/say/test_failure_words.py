@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hcilib as hci
+from tests.needs import examples
 from tests.style import faults, length, sentences
 
 SECONDS = st.one_of(st.just(np.nan), st.floats(0.02, 90))
@@ -38,7 +39,7 @@ def texts(runs: pd.DataFrame, integrity: list[str] | None = None) -> tuple[str, 
     return hci.failure_answer(verdicts, summary, None, {"box-drbd": "DRBD"}), text
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(st.data())
 def test_every_kind_of_failure_reads_well(data):
     n = data.draw(st.integers(1, 4))

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hcilib as hci
@@ -220,7 +220,6 @@ CELLS = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=20, deadline=None)
 @given(CELLS, st.sampled_from(["iops", "lat_ns", "bw_bytes"]), st.integers(0, 99))
 def test_every_drawn_comparison_is_plain_and_claims_no_more_than_its_verdicts(cells, metric, seed):
     rng = np.random.default_rng(seed)

@@ -3,7 +3,7 @@
 import re
 
 import pandas as pd
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hcilib as hci
@@ -14,7 +14,6 @@ from tests.style import faults
 COUNTS = st.integers(0, 40)
 
 
-@settings(max_examples=100, deadline=None)
 @given(COUNTS, COUNTS, COUNTS, st.booleans())
 def test_loss_is_said_of_as_many_runs_as_lost_writes(lost, kept, unchecked, bound):
     text = loss_words(lost, kept, unchecked, bound)

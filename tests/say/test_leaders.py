@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hcilib as hci
@@ -31,7 +31,6 @@ def plain(texts: list[str]) -> list[str]:
     return texts
 
 
-@settings(max_examples=20, deadline=None)
 @given(st.integers(1000, 900_000), st.floats(0.3, 3.0), st.integers(1, 5), st.integers(0, 10_000))
 def test_who_is_first_is_said_as_it_is_known(level, ratio, runs, seed):
     noise = np.random.default_rng(seed).lognormal(0, 0.01, (2, runs))

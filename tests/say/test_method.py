@@ -2,7 +2,7 @@
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hcilib as hci
@@ -12,7 +12,6 @@ from tests.style import faults
 PERCENT = st.floats(0.05, 80)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(0.1, 300), PERCENT), min_size=1, max_size=4), PERCENT, st.integers(1, 200))
 def test_the_cheapest_and_the_dearest_protocol_are_named(protocols, noise_pct, tests):
     planned = pd.DataFrame(protocols, columns=["hours", "half_width_pct"])

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hcilib as hci
@@ -23,7 +23,6 @@ def campaign(kept: dict, blocks=4, spread=0.01, seed=3, p99=True) -> pd.DataFram
     return pd.DataFrame(rows, columns=["system", "run_id", "block", "tenant", "beside", "pattern", "iops", "p99_ns"])
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     st.floats(0.05, 3), st.floats(0.05, 3), st.integers(1, 4), st.sampled_from([0.001, 0.02, 0.4]), st.booleans(),
     st.integers(0, 99),

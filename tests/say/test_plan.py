@@ -2,7 +2,7 @@
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hcilib as hci
@@ -17,7 +17,6 @@ def cost(hours: float, written: float) -> pd.DataFrame:
     return pd.DataFrame({"kind": ["prefill", "measure"], "hours": [hours, 0.0], "bytes_written": [written, 0.0]})
 
 
-@settings(deadline=None)
 @given(st.floats(1e-4, 500), st.floats(0, 1e15), st.integers(1, 400), st.integers(1, 64))
 def test_an_answer_has_the_tests_the_time_and_the_bytes(hours, written, tests, vms):
     text = hci.plan_answer(cost(hours, written), tests, vms)

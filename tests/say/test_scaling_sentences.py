@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hcilib as hci
@@ -73,7 +73,6 @@ def test_without_values_nothing_is_claimed():
 SHARES = st.one_of(st.none(), st.floats(0.5, 150))
 
 
-@settings(max_examples=50, deadline=None)
 @given(SHARES, SHARES, SHARES, st.sampled_from([None, "close to 100 %", "below 10 %", "high %"]))
 def test_a_bottleneck_is_said_as_its_row_has_it(drives, network, cpu, stated):
     row = {"iops": 10_000.0, "bs_bytes": 4096, "bw_bytes": 4096e4, "vms": 20, "node_cpu_pct": cpu}

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hcilib as hci
@@ -22,7 +22,6 @@ def curve(levels, runs=3, spread=0.01, seed=0, **columns) -> pd.DataFrame:
     return pd.DataFrame(rows).assign(**{"system": "a", "pattern": "4k-randread", "run_id": "r", "vms": 4} | columns)
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     st.lists(st.integers(100, 5_000_000), min_size=1, max_size=5),
     st.integers(1, 3),

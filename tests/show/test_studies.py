@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hcilib as hci
@@ -158,7 +158,6 @@ def test_a_system_that_was_not_measured_in_a_pattern_is_named():
     assert shown["own"] is None
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.floats(1e2, 1e7), st.floats(1e2, 1e7), st.integers(0, 100))
 def test_a_mix_takes_the_time_of_its_parts(read, write, share):
     expected = 1 / (share / 100 / read + (1 - share / 100) / write)
