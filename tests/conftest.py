@@ -41,8 +41,11 @@ CLOCK = re.compile(
 )
 # The longest files: begun early, as the last to begin would be waited for.
 LONG = re.compile(r"tests/(show/test_(browser|report)|test_(notebooks|readme))\.py")
-# One worker starts one Ceph cluster for all of them.
-CEPH = re.compile(r"tests/drive/test_(ceph|storage)\.py")
+# What one worker starts for all of these files: one Ceph cluster, one dask cluster.
+SHARED = {
+    "ceph": re.compile(r"tests/drive/test_(ceph|storage)\.py"),
+    "dask": re.compile(r"tests/(test_engine|read/test_engine_runs)\.py"),
+}
 
 
 def pytest_collection_modifyitems(items):
@@ -67,7 +70,8 @@ def pytest_xdist_make_scheduler(config, log):
     class OneClock(LoadFileScheduling):
         def _split_scope(self, nodeid):
             file = super()._split_scope(nodeid)
-            return "clock" if CLOCK.match(file) else "ceph" if CEPH.match(file) else file
+            groups = {"clock": CLOCK, **SHARED}
+            return next((name for name, files in groups.items() if files.match(file)), file)
 
     return OneClock(config, log)
 

@@ -210,14 +210,23 @@ def stuff(place: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_a_full_disk_stops_the_campaign_names_the_step_and_is_resumed(victim, short, mirror_system, small_disk):
-    run_dir, plan = small_disk / "run", short(repeats=2)
-    filler = meanwhile(lambda: until(lambda: list(run_dir.glob("steps/*")), 30) and stuff(small_disk))
+def test_a_full_disk_stops_the_campaign_names_the_step_and_is_resumed(
+    victim, short, mirror_system, small_disk, monkeypatch
+):
+    """It is full as the second step is launched."""
+    run_dir, plan, real = small_disk / "run", short(repeats=2), campaign.launch
+
+    def fill_before_the_second(of):
+        if list(run_dir.glob("steps/*")):
+            stuff(small_disk)
+        return real(of)
+
+    monkeypatch.setattr(campaign, "launch", fill_before_the_second)
     with pytest.raises(
         CampaignError, match=r"no space left on device on the controller in step measure-.*run the same again"
     ):
         run(plan, victim, mirror_system, run_dir, progress=False)
-    filler.join()
+    monkeypatch.setattr(campaign, "launch", real)
     finished = {p.name for p in run_dir.glob("steps/*")}
     assert len(finished) == 1
     (small_disk / "filler").unlink()

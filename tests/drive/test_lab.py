@@ -220,7 +220,7 @@ def test_it_is_gone_after_kill_9_of_its_holder(held):
     assert_gone(bed)
 
 
-@pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("sig", [pytest.param(signal.SIGINT, marks=pytest.mark.deep), signal.SIGTERM])
 def test_it_is_gone_after_a_signal_to_its_holder(held, sig):
     holder, bed = held
     holder.send_signal(sig)
@@ -306,7 +306,9 @@ def test_a_lab_on_the_same_addresses_is_refused(small, bed):
         assert all(o.ok for o in fleet.connect().values()), "and the lab that was there goes on"
 
 
-@pytest.mark.parametrize(("port", "what"), [(2222, "sshd of vm1"), (10809, "replicas of node1")])
+@pytest.mark.parametrize(
+    ("port", "what"), [(2222, "sshd of vm1"), pytest.param(10809, "replicas of node1", marks=pytest.mark.deep)]
+)
 def test_an_address_that_is_bound_but_silent_is_named(small, tmp_path, port, what):
     """Bound and not listening: found only when the program of the lab tries, fails and says so in its log."""
     with socket.socket() as squatter:

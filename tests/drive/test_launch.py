@@ -303,7 +303,7 @@ def test_a_fio_that_freezes_is_killed_on_its_vm_by_the_deadline_and_named(bed, t
 
 
 @BOTH
-@pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("sig", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.deep)])
 def test_no_fio_outlives_its_controller(bed, tmp_path, sig, launcher):
     control = python(CONTROL, by(bed, launcher).model_dump_json(), str(tmp_path))
     workers = lambda: [c for c in fios(bed).values() if c.split()[0].endswith("fio")]  # noqa: E731

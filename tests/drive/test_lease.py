@@ -221,7 +221,13 @@ def test_a_lease_that_its_own_campaign_left_behind_is_taken_over_and_no_others(b
             assert until(lambda: not left._holds("vm1"), 5)
 
 
-def test_a_lock_without_a_name_accuses_nobody(bed, tmp_path):
+@pytest.fixture
+def patient(monkeypatch):
+    """A busy host searches all of /proc for who holds a lock, and is waited for."""
+    monkeypatch.setattr(room, "CONNECT_S", 60)
+
+
+def test_a_lock_without_a_name_accuses_nobody(bed, tmp_path, patient):
     one = part(bed, "vm2", nodes=())
     place = one.lease_file(one.vms[0])
     with open(place, "a") as held:
@@ -350,7 +356,7 @@ def test_a_disk_whose_lease_a_lost_link_left_behind_is_taken_over_by_its_own_cam
             leased(c, other, tmp_path).__enter__()
 
 
-def test_a_lock_on_a_disk_that_is_no_campaigns_is_named(shared, hosts, tmp_path):
+def test_a_lock_on_a_disk_that_is_no_campaigns_is_named(shared, hosts, tmp_path, patient):
     device, one, _ = shared
     with open(device, "rb") as disk:
         fcntl.flock(disk, fcntl.LOCK_SH)

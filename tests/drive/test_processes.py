@@ -89,7 +89,7 @@ def test_a_fio_of_ours_that_does_not_end_with_its_controller_is_ended_and_nobody
     other = subprocess.Popen(["sleep", "60"], cwd=bed.lab_root)
     held: set[int] = set()
     try:
-        assert until(lambda: len(mine()) >= 3, 20), control.communicate(timeout=5)
+        assert until(lambda: len(mine()) >= 3, 60), control.poll()
         while found := shells() - held:  # one may fork, and end, while it is looked for
             send(found, signal.SIGSTOP)
             held |= found
@@ -102,7 +102,7 @@ def test_a_fio_of_ours_that_does_not_end_with_its_controller_is_ended_and_nobody
                 "another fio is running"
                 in table.loc[(table["check"] == "idle") & (table["host"] == vm.name), "detail"].iloc[0]
             )
-            assert until(lambda: not mine(other_vm), 20), "the VM whose shell is awake ends its own fio"
+            assert until(lambda: not mine(other_vm), 60), "the VM whose shell is awake ends its own fio"
             killed = lease.end_orphans(fleet, bed, bed.fleet(2), patience_s=0.5)
             assert set(killed) == {vm.name}
             assert until(lambda: not mine(), 3)

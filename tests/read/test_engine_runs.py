@@ -13,7 +13,6 @@ from hcilib.read.run.results import read_results
 from hcilib.read.run.run import read_bins, read_hosts
 
 pytest.importorskip("distributed", reason="the extra `scale` is not installed")
-from tests.clusters import cluster
 
 SAMPLE = Path(__file__).parents[2] / "data" / "samples" / "lab-single-2"
 READERS = (read_results, read_hosts, read_bins)
@@ -40,14 +39,11 @@ def test_a_cluster_and_processes_give_the_same_tables_to_the_bit(read, run_dir, 
         pd.testing.assert_frame_equal(table, here, check_exact=True)
 
 
-def test_a_lost_scheduler_leaves_no_half_cache(run_dir, tmp_path):
-    folder = tmp_path / "dask"
-    folder.mkdir()
-    with cluster(folder) as running:
-        running.scheduler.kill()
-        running.scheduler.wait()
-        with pytest.raises(EngineError, match=running.address):
-            read_results(run_dir, engine=running.address)
+def test_a_scheduler_that_is_gone_leaves_no_half_cache(run_dir, monkeypatch):
+    monkeypatch.setattr(engine, "CONNECT_S", 0.5)
+    gone = "tcp://127.0.0.1:1"
+    with pytest.raises(EngineError, match=gone):
+        read_results(run_dir, engine=gone)
     pd.testing.assert_frame_equal(read_results(run_dir), read_results(no_cache(run_dir)), check_exact=True)
 
 

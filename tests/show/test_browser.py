@@ -216,17 +216,26 @@ def errors(book: nbformat.NotebookNode) -> list[str]:
 FIGURE, TABLE = ".jp-OutputArea-output img", ".jp-OutputArea-output table.hci"
 
 
-@pytest.mark.parametrize("name", [pytest.param("03_sweep", marks=pytest.mark.deep), "04_compare"])
-def test_a_notebook_runs_shows_a_figure_and_a_table_and_is_saved(window, lab_url, desk, tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "figures", "tables"),
+    [
+        ("template", 2, 3),
+        pytest.param("03_sweep", 3, 5, marks=pytest.mark.deep),
+        pytest.param("04_compare", 3, 5, marks=pytest.mark.deep),
+    ],
+)
+def test_a_notebook_runs_shows_its_figures_and_tables_and_is_saved(
+    window, lab_url, desk, tmp_path, name, figures, tables
+):
     path = desk / f"notebooks/{name}.ipynb"
     committed = nbformat.read(path, 4)
     work = Desk(window, lab_url, path.name)
-    assert work.page.locator(FIGURE).count() >= 3  # committed with its pictures
+    assert work.page.locator(FIGURE).count() >= figures  # committed with its pictures
     work.page.evaluate("document.querySelectorAll('.jp-OutputArea-output img').forEach(i => i.dataset.old = 1)")
     work.run_all()
     work.done()
-    assert work.page.locator(FIGURE + ":not([data-old])").count() >= 3  # drawn now
-    assert work.page.locator(TABLE).count() >= 5
+    assert work.page.locator(FIGURE + ":not([data-old])").count() >= figures  # drawn now
+    assert work.page.locator(TABLE).count() >= tables
     book = work.save(path)
     assert errors(book) == []
     assert all(c.execution_count for c in book.cells if c.cell_type == "code")
