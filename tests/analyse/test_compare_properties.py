@@ -3,13 +3,15 @@
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hcilib.analyse.compare.compare import compare, rank, summarize
 from hcilib.analyse.compare.contrast import benjamini_hochberg, holm
 from hcilib.analyse.curves.curves import peak
+from tests.needs import examples
 
+few = settings(max_examples=examples(40))
 value = st.floats(1.0, 1e7, allow_nan=False)
 runs = st.lists(value, min_size=1, max_size=6)
 p_values = st.lists(st.floats(0, 1) | st.just(np.nan), max_size=30)
@@ -21,6 +23,7 @@ def table(a, b, iodepth=1):
     )
 
 
+@few
 @given(runs, runs, st.sampled_from(["welch", "own"]))
 def test_swapping_the_baseline_inverts_the_ratio(a, b, method):
     there, back = (compare(table(a, b), base, method=method).iloc[0] for base in "ab")
@@ -31,6 +34,7 @@ def test_swapping_the_baseline_inverts_the_ratio(a, b, method):
     assert back["verdict"] == mirrored.get(there["verdict"], there["verdict"])
 
 
+@few
 @given(runs, runs, st.integers(-30, 30))
 def test_units_do_not_matter(a, b, power):
     scale = 2.0**power  # a power of two, so that the values themselves scale without rounding
@@ -40,6 +44,7 @@ def test_units_do_not_matter(a, b, power):
     assert plain["verdict"] == scaled["verdict"]
 
 
+@few
 @given(runs, runs, st.randoms())
 def test_order_of_runs_does_not_matter(a, b, random):
     rows = list(range(len(a) + len(b)))
@@ -49,6 +54,7 @@ def test_order_of_runs_does_not_matter(a, b, random):
     assert first[numbers].tolist() == pytest.approx(second[numbers].tolist(), rel=1e-6, nan_ok=True)
 
 
+@few
 @given(runs, runs)
 def test_interval_p_and_verdict_agree(a, b):
     row = compare(table(a, b), "a", adjust=None).iloc[0]
@@ -64,6 +70,7 @@ def test_interval_p_and_verdict_agree(a, b):
         assert row["equivalent"] == inside
 
 
+@few
 @given(runs)
 def test_a_system_is_never_shown_to_differ_from_itself(a):
     row = compare(table(a, a), "a").iloc[0]
@@ -71,6 +78,7 @@ def test_a_system_is_never_shown_to_differ_from_itself(a):
     assert row["verdict"] in ("equivalent", "inconclusive", "point")
 
 
+@few
 @given(runs)
 def test_center_lies_within_the_runs_and_its_interval(a):
     row = summarize(table(a, [])).iloc[0]
@@ -79,6 +87,7 @@ def test_center_lies_within_the_runs_and_its_interval(a):
     assert row["unstable"] == (max(a) > 1.3 * min(a))
 
 
+@few
 @given(st.lists(runs, min_size=1, max_size=5))
 def test_the_observed_best_is_always_tied_and_measured(points):
     curve = pd.concat([table(runs, [], iodepth=2**i) for i, runs in enumerate(points)])
@@ -89,6 +98,7 @@ def test_the_observed_best_is_always_tied_and_measured(points):
     assert row["iops"] == pytest.approx(summarize(curve)["iops"].max())
 
 
+@few
 @given(runs, runs, runs)
 def test_ranks_follow_the_shown_differences(a, b, c):
     found = rank(pd.concat([table(a, b), table(c, []).assign(system="c")])).set_index("system")

@@ -25,10 +25,10 @@ DRAW = "import matplotlib.pyplot as plt\nplt.plot([1, 2]);"
 PID = "import os, random\nimport numpy\nprint(os.getpid(), random.random(), numpy.random.random())"
 
 
-@pytest.fixture
-def house(tmp_path) -> Path:
+@pytest.fixture(scope="module")
+def house(tmp_path_factory) -> Path:
     """Three notebooks: one leaves things behind, one looks for them, one draws."""
-    root = tmp_path / "house"
+    root = tmp_path_factory.mktemp("kernels") / "house"
     for folder in ("notebooks", "params", "data/published"):
         (root / folder).mkdir(parents=True)
     for name, code in (("01_leave", LEAVE), ("02_look", LOOK), ("03_draw", DRAW)):
@@ -43,6 +43,12 @@ def house(tmp_path) -> Path:
         nbformat.write(new_notebook(cells=cells, metadata=kernel), root / "notebooks" / f"{name}.ipynb")
         (root / "params" / f"{name}.one.yaml").write_text("")
     return root
+
+
+@pytest.fixture(scope="module")
+def site(house) -> Path:
+    """The folder of their pages, made by one process."""
+    return report(house / "params", house / "out", workers=1, root=house).parent
 
 
 def outputs(out: Path, name: str) -> list[list[dict]]:
@@ -65,26 +71,24 @@ def said(out: Path, name: str) -> list[str]:
     return (nbformat.read(out / f"{name}.one" / f"{name}.one.ipynb", 4).cells[-1].outputs[0]["text"]).split()
 
 
-def test_notebooks_of_one_process_see_nothing_of_each_other_and_end(house):
-    report(house / "params", house / "out", workers=1, root=house)
-    looked = outputs(house / "out", "02_look")[-1][0]["text/plain"]
+def test_notebooks_of_one_process_see_nothing_of_each_other_and_end(house, site):
+    looked = outputs(site, "02_look")[-1][0]["text/plain"]
     assert looked == f"[False, None, '{house.name}', '__main__', True]"
-    assert "image/png" in outputs(house / "out", "03_draw")[-1][0]
-    kernels = {pid(house / "out", name) for name in ("01_leave", "02_look", "03_draw")}
+    assert "image/png" in outputs(site, "03_draw")[-1][0]
+    kernels = {pid(site, name) for name in ("01_leave", "02_look", "03_draw")}
     assert len(kernels) == 3
-    assert len({number for name in ("02_look", "03_draw") for number in said(house / "out", name)[1:]}) == 4
+    assert len({number for name in ("02_look", "03_draw") for number in said(site, name)[1:]}) == 4
     assert not [kernel for kernel in kernels if Path(f"/proc/{kernel}").exists()]
 
 
-def test_outputs_are_those_of_a_kernel_of_its_own(house, monkeypatch):
-    scenarios = find_scenarios(house / "params", house / "notebooks")
+def test_outputs_are_those_of_a_kernel_of_its_own(house, site, monkeypatch):
+    """01_leave has none."""
+    _, *scenarios = find_scenarios(house / "params", house / "notebooks")
     assert "kernel_manager_class" in execute_module._replay(scenarios[0])
-    forked = [execute(s, house, house / "forked", "r1") for s in scenarios]
     monkeypatch.setattr(execute_module, "_replay", lambda scenario: {})
-    own = [execute(s, house, house / "own", "r1") for s in scenarios]
-    assert [r["ok"] for r in forked + own] == [True] * 6
-    for name in ("01_leave", "02_look", "03_draw"):
-        assert outputs(house / "forked", name) == outputs(house / "own", name)
+    assert all(execute(scenario, house, house / "own", "r1")["ok"] for scenario in scenarios)
+    for name in ("02_look", "03_draw"):
+        assert outputs(site, name) == outputs(house / "own", name)
 
 
 def test_what_measures_gets_a_kernel_of_its_own(house):
@@ -94,14 +98,13 @@ def test_what_measures_gets_a_kernel_of_its_own(house):
 
 
 @pytest.mark.deep
-def test_a_cluster_executes_the_same_site(house, dask):
-    here = report(house / "params", house / "here", workers=1, root=house)
+def test_a_cluster_executes_the_same_site(house, site, dask):
     there = report(house / "params", house / "there", root=house, engine=dask.address)
     assert {p.relative_to(there.parent) for p in there.parent.rglob("*.html")} == {
-        p.relative_to(here.parent) for p in here.parent.rglob("*.html")
+        p.relative_to(site) for p in site.rglob("*.html")
     }
     for name in ("01_leave", "02_look", "03_draw"):
-        assert outputs(there.parent, name) == outputs(here.parent, name)
+        assert outputs(there.parent, name) == outputs(site, name)
         assert pid(there.parent, name) != os.getpid()
     shutil.rmtree(there.parent)
 
