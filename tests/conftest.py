@@ -1,4 +1,4 @@
-"""One real dask cluster for all tests that only use it; those that hurt one start their own. And repeatable properties.
+"""Share what tests of many files need, choose who runs which file, and repeat the properties.
 
 `make test` draws the same examples every time, so that a reviewer sees what CI saw; `make deep` and bench/fuzz look for
 others.
@@ -41,11 +41,8 @@ CLOCK = re.compile(
 )
 # The longest files: begun early, as the last to begin would be waited for.
 LONG = re.compile(r"tests/(show/test_(browser|report)|test_(notebooks|readme))\.py")
-# What one worker starts for all of these files: one Ceph cluster, one dask cluster.
-SHARED = {
-    "ceph": re.compile(r"tests/drive/test_(ceph|storage)\.py"),
-    "dask": re.compile(r"tests/(test_engine|read/test_engine_runs)\.py"),
-}
+# One worker starts one Ceph cluster for all of them.
+CEPH = re.compile(r"tests/drive/test_(ceph|storage)\.py")
 
 
 def pytest_collection_modifyitems(items):
@@ -70,15 +67,14 @@ def pytest_xdist_make_scheduler(config, log):
     class OneClock(LoadFileScheduling):
         def _split_scope(self, nodeid):
             file = super()._split_scope(nodeid)
-            groups = {"clock": CLOCK, **SHARED}
-            return next((name for name, files in groups.items() if files.match(file)), file)
+            return "clock" if CLOCK.match(file) else "ceph" if CEPH.match(file) else file
 
     return OneClock(config, log)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def dask(tmp_path_factory):
-    """address, scheduler, workers of a scheduler with two worker processes on loopback."""
+    """address, scheduler, workers of a scheduler with two worker processes on loopback, which are busy when idle."""
     need("import distributed")
     from tests.clusters import cluster
 
