@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import time
 from pathlib import Path
 
 import pandas as pd
@@ -65,11 +66,11 @@ def test_a_worker_killed_midway_changes_nothing_and_a_lost_scheduler_is_named_wi
         running.workers[0].kill()
         same([*first, *tables])
         assert running.workers[1].poll() is None
-        tables = mapped(read_fio, FILES * 9, running.address)
-        next(tables)
+        waiting = mapped(time.sleep, [0, 60], running.address)
+        next(waiting)
         running.scheduler.kill()
         with pytest.raises(EngineError, match=rf"{running.address}: the scheduler was lost .* start it") as caught:
-            list(tables)
+            list(waiting)
     assert caught.value.__cause__ is None
 
 

@@ -249,8 +249,11 @@ def test_other_code_reads_anew(run_dir, monkeypatch):
 # --- the cache is damaged
 
 
-@pytest.mark.parametrize("table", ["steps", "hosts", "bins"])
-@pytest.mark.parametrize("damage", ["cut", "empty", "gone", "garbage", "bit", "folder", "another part's"])
+@pytest.mark.parametrize(
+    ("table", "damage"),
+    [("steps", "cut"), ("hosts", "empty"), ("bins", "gone"), ("steps", "garbage"), ("hosts", "bit"), ("bins", "folder"),
+     ("hosts", "another part's")],
+)  # fmt: skip
 def test_a_damaged_file_is_ignored_and_made_again(run_dir, table, damage, monkeypatch):
     monkeypatch.setattr(cache, "PART_STEPS", 4)
     monkeypatch.setattr(cache, "CHUNK_STEPS", 1)

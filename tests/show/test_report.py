@@ -355,7 +355,7 @@ def measured(tmp_path) -> Path:
 
 
 def test_a_page_whose_campaign_failed_says_that_and_why_and_shows_nothing_else(measured):
-    _, results = build(measured / "params", measured / "out", 2, measured)
+    _, results = build(measured / "params", measured / "out", 1, measured)
     found = {r["name"]: r for r in results}
     assert [r["ok"] for r in results] == [False, False, True]
     said = found["10_audit.bed"]["error"]
