@@ -380,8 +380,8 @@ def test_the_report_has_no_serious_accessibility_finding(chromium, report, name,
 
 @pytest.fixture(scope="module")
 def repository_report(tmp_path_factory) -> Path:
-    """Pages of the repository's own scenarios: the longest, the one with most kinds of table, and second by second."""
-    names = ("04_compare.proxmox", "10_audit.hyperv", "13_failure.box-drbd")
+    """Pages of the repository's own scenarios: the longest, and the one with most kinds of table."""
+    names = ("04_compare.proxmox", "10_audit.hyperv")
     return build([ROOT / f"params/{name}.yaml" for name in names], tmp_path_factory.mktemp("own"), 1, ROOT)[0].parent
 
 
@@ -389,7 +389,7 @@ def repository_report(tmp_path_factory) -> Path:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_repositorys_own_pages_have_no_serious_accessibility_finding(chromium, repository_report, scheme):
     pages = [page for page in sorted(repository_report.glob("**/*.html")) if page.name != CHAPTER]
-    assert len(pages) == 3 + 3 + 3  # of scenarios, of studies, and index, method, figures
+    assert len(pages) == 2 + 2 + 3  # of scenarios, of studies, and index, method, figures
     assert [finding for page in pages for finding in serious(chromium, page, scheme)] == []
 
 
@@ -637,7 +637,7 @@ def test_each_article_is_a_pdf_of_a_few_pages_whose_first_says_the_finding(repos
     results = [json.loads(p.read_text("utf-8")) for p in sorted(repository_report.glob("*/*.json"))]
     folder = shutil.copytree(repository_report, tmp_path / "site")
     made = report_papers(results, folder, ROOT)
-    assert {p.name for p in made} == {"proxmox.pdf", "hyperv.pdf", "box.pdf"}
+    assert {p.name for p in made} == {"proxmox.pdf", "hyperv.pdf"}
     for paper in made:
         assert 1 <= len(re.findall(rb"/Type\s*/Page\b", paper.read_bytes())) <= 8
     if shutil.which("pdftotext"):
