@@ -120,9 +120,10 @@ def _opened(testbed: Testbed, systems: Systems) -> Iterator[tuple[Testbed, Actio
 
 
 def _as_asked(started: Testbed, given: Testbed) -> Testbed:
-    """What was started, with what the file says of how fio is launched and what it keeps."""
+    """What was started, with what the file says of how fio is launched, and of limits and leases."""
     asked = {name: getattr(given.fio, name) for name in given.fio.model_fields_set}
-    return started.model_copy(update={"fio": started.fio.model_copy(update=asked)})
+    limits = {"most_bytes_written": given.most_bytes_written, "lease": given.lease}
+    return started.model_copy(update={"fio": started.fio.model_copy(update=asked), **limits})
 
 
 def _served(systems: Systems) -> list[str]:

@@ -1,10 +1,12 @@
 """What happens to a run directory when its testbed is a box, whose drives are new at every start."""
 
+import json
 import shutil
 
 import pytest
 
 import hcilib as hci
+from hcilib.drive.campaign.campaign import CampaignError
 from hcilib.measure import _set_aside_unfinished as set_aside_unfinished
 
 
@@ -51,3 +53,16 @@ def test_a_plan_of_one_of_several_systems_shows_and_asks_for_its_own_disks_alone
     with hci.open_testbed(tmp_path / "two.yaml", second) as bed:
         assert plan.to_frame(bed)["overwrites"].iloc[0] == "vm1:A-2"
         assert hci.plan_warnings(plan, second, bed).empty
+
+
+@pytest.mark.lab
+def test_what_a_file_limits_holds_on_a_testbed_that_is_started_for_it(tmp_path):
+    lab = "{nodes: 2, vms: 1, disks: 1, disk_bytes: 8 MiB}"
+    (tmp_path / "bed.yaml").write_text(f"name: small\nmost_bytes_written: 4 MiB\nlease: none\nlab: {lab}\n")
+    system = hci.ROOT / "params/systems/lab-single.yaml"
+    plan = {"patterns": ["4k-randread"], "repeats": 1, "iodepth": 1, "vms": 1, "span_bytes": "8 MiB"}
+    with pytest.raises(CampaignError, match="allows most_bytes_written 4,194,304"):
+        hci.obtain(plan, system, testbed=tmp_path / "bed.yaml", run_dir=tmp_path / "run")
+    assert not list((tmp_path / "run" / "steps").iterdir())
+    shown = json.loads((tmp_path / "run" / "plan.json").read_text())["testbed"]
+    assert (shown["most_bytes_written"], shown["lease"]) == (4 * 2**20, "none")
