@@ -19,7 +19,7 @@ help:
 	@echo "make notebooks  open JupyterLab"
 	@echo "make refresh    execute every notebook in place and strip it as nbval wants it"
 	@echo "make bench      side-by-side measurements, as ratios"
-	@echo "make chaos      faults done to real parts, and twenty deaths of the controller: data/samples/chaos.csv"
+	@echo "make chaos      faults done to real parts, and thirty deaths of the controller: data/samples/chaos.csv"
 	@echo "make snapshot   every table, figure and refusal into out/snapshot, to compare with another revision's"
 	@echo "make lint       ruff over code and notebooks, mypy over the library"
 	@echo "make bounds     the quick tests and all notebooks with the lowest and the newest versions that pyproject.toml allows"

@@ -1,6 +1,8 @@
 """Campaigns on real block devices: they write the disk they were given, and none that changed on the way."""
 
+import json
 import subprocess
+from types import SimpleNamespace
 
 import pytest
 from loops import MIB, SIZE, mounted, own_kernels
@@ -8,6 +10,7 @@ from probes import mkfs
 
 from hcilib.drive.campaign import campaign, ledger
 from hcilib.drive.campaign.campaign import CampaignError, run
+from hcilib.drive.campaign.write_limit import WriteLimit
 from hcilib.drive.guard import preflight
 from hcilib.drive.guard.guard import GuardError, identify
 from hcilib.drive.guard.last_look import LastLook
@@ -177,3 +180,14 @@ def test_no_more_is_written_than_the_testbed_allows(own, blank, tmp_path):
             measured(limit_mib)
     assert ledger.writes(tmp_path / "run")["bytes_written"].tolist() == [8 * MIB]
     assert len(measured(None)) == 4
+
+
+def test_what_failed_attempts_wrote_counts_when_no_step_is_done(blank, tmp_path):
+    _, _, testbed = blank
+    (tmp_path / "steps").mkdir()
+    (attempt := tmp_path / "failed" / "prefill-1.1").mkdir(parents=True)
+    (attempt / "step.json").write_text(json.dumps({"bytes_written": 6 * MIB}))
+    limited = testbed.model_copy(update={"most_bytes_written": 8 * MIB})
+    [step, *_] = sweep(["1m-write"], **PLAN | {"prefill": True}).steps
+    with pytest.raises(CampaignError, match=f"; {6 * MIB:,} are written and prefill"):
+        WriteLimit(SimpleNamespace(path=tmp_path), limited).require(step, limited, 4 * MIB)

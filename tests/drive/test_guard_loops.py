@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -285,3 +286,16 @@ def test_a_list_that_others_may_write_allows_nothing(blank, hosts, listed):
             with pytest.raises(GuardError) as refused:
                 identify(fleet, testbed, 1, 1, "wipe")
             assert reason in str(refused.value)
+
+
+@pytest.mark.needs("root", "setpriv")
+def test_a_list_in_a_folder_that_cannot_be_entered_allows_nothing():
+    with tempfile.TemporaryDirectory() as place:
+        os.chmod(place, 0o755)
+        folder = Path(place) / "hci"
+        folder.mkdir(mode=0o700)
+        (folder / "may-overwrite").write_text("B1\n")
+        asked = guard.INVENTORY.replace("/etc/hci/may-overwrite", str(folder / "may-overwrite")) + guard.END
+        nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c"]
+        said = subprocess.run([*nobody, asked], capture_output=True, text=True).stdout
+    assert "cannot be read" in guard.parse(said).unsure

@@ -448,7 +448,7 @@ def _unfilled(step: Step, plan: Plan, testbed: Testbed, work: Path) -> list[str]
 
 def _foreign_writes(step: Step, record: Mapping, look: LastLook, work: Path, course: Policy) -> list[str]:
     """Disks to which more, or less, was written during the step than fio says it wrote. Neither its ramp, nor what
-    writes stamped blocks beside it, nor what an event does is in fio's count. An array or DRBD may count less."""
+    writes stamped blocks beside it, nor what an event does is in fio's count. An array may count less."""
     if not look.counted or step.cell.events:
         return []
     own = of_step(
@@ -465,7 +465,7 @@ def _foreign_writes(step: Step, record: Mapping, look: LastLook, work: Path, cou
             )
             look.accuse(place, why)
             said.append(f"{vm}: {serial}: {why}")
-        elif more < 0 and not look.guarded[vm][serial].stack:
+        elif more < 0 and look.guarded[vm][serial].counted:
             why = f"{-more:,} of the bytes that fio wrote did not reach it, as its kernel counts"
             said.append(f"{vm}: {serial}: {why}. Is queue/iostats of {look.guarded[vm][serial].name} 1?")
     return said

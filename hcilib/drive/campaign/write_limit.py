@@ -28,13 +28,15 @@ class WriteLimit:
         self._limit, self._path, self._testbed = testbed.most_bytes_written, rundir.path, testbed
         self._spent = 0
         self._rates: dict[str, float] = {}  # pattern -> bytes a second, the fastest so far
-        if self._limit is None or not any((rundir.path / STEPS).iterdir()):
+        if self._limit is None:
+            return
+        failed = (record_of(folder).get(FIELD, 0) for folder in (rundir.path / FAILED).iterdir())
+        self._spent += int(sum(failed))
+        if not any((rundir.path / STEPS).iterdir()):
             return
         for step, bytes_written in ledger.writes(rundir.path).groupby("step")["bytes_written"].sum().items():
             record = record_of(rundir.path / STEPS / str(step))
             self._learn(record.get("cell", {}).get("pattern", ""), bytes_written, record.get("elapsed_s", 0))
-        failed = (record_of(folder).get(FIELD, 0) for folder in (rundir.path / FAILED).iterdir())
-        self._spent += int(sum(failed))
 
     def require(self, step: Step, testbed: Testbed, span_bytes: int) -> None:
         """CampaignError where the step would write more than is left: a prefill its whole span, another step as fast as

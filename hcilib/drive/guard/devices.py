@@ -67,6 +67,7 @@ for d in /sys/class/block/*; do
     v=; [ -r "$d/$f" ] && read -r v 2>/dev/null <"$d/$f"
     printf '\t%s=%s' "$f" "$v"
   done
+  [ -d "$d/mq" ] && printf '\tmq=yes'
   for f in holders slaves; do
     printf '\t%s=' "$f"
     for h in "$d/$f"/*; do [ -e "$h" ] && printf '%s ' "${h##*/}"; done
@@ -85,7 +86,7 @@ INVENTORY += f"echo '==== mounts'; {MOUNTS}\n" + STACKS
 MAY_OVERWRITE = "/etc/hci/may-overwrite"
 INVENTORY += f"""
 f={MAY_OVERWRITE}
-if [ -e "$f" ] || [ -L "$f" ]; then
+if [ -e "$f" ] || [ -L "$f" ] || {{ [ -d "${{f%/*}}" ] && [ ! -x "${{f%/*}}" ]; }}; then
   echo '==== allowed'; stat -L -c '%u %A' "${{f%/*}}" "$f"; echo
   if [ -f "$f" ] && [ -r "$f" ]; then head -c 65536 "$f" | sed 's/^=.*//'; else echo unreadable; fi
 fi 2>/dev/null
@@ -157,7 +158,8 @@ class Device:
     everything on top of it, ``[SWAP]`` for swap; ``unjudged`` says why its content could not be looked at, "" if it
     was, None if nobody asked. ``stack`` is what names a device that is built on others and has an identity of its own,
     as its own tools read it from the kernel: ``md-uuid-<UUID>`` of an array, ``drbd-<resource>-<volume>``; ``role`` is
-    DRBD's. ``exports``: where it is handed to other hosts. ``uncounted``: its kernel does not count what is written.
+    DRBD's. ``exports``: where it is handed to other hosts. ``counted``: whether its kernel counts all that is written;
+    None of md, DRBD and NVMe multipath, whose drivers count by themselves, some of them nothing.
     """
 
     name: str
@@ -180,7 +182,7 @@ class Device:
     stack: str = ""
     role: str = ""
     exports: tuple[str, ...] = ()
-    uncounted: bool = False
+    counted: bool | None = None
 
     @property
     def number_hex(self) -> str:
@@ -270,7 +272,7 @@ def _inventory(parts: dict[str, str]) -> Inventory:
             stack=stack,
             role=role,
             exports=tuple(exports.get(name, ())),
-            uncounted=row.get("queue/iostats") == "0",
+            counted=row.get("queue/iostats") != "0" if row.get("mq") else None,
         )
     unseen = int(parts.get("unseen", "0") or 0)
     return Inventory(devices, astray, unseen, *_allowed(parts.get("allowed")))

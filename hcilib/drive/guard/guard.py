@@ -256,7 +256,7 @@ def _objections(disk: Disk, devices: list[Device], known: Inventory | str, write
     [device] = devices
     forbidden = known.may_overwrite(device)
     reasons = [forbidden] * bool(forbidden) + _in_use(device) + _content(device) if writes else []
-    if writes and device.uncounted and not device.stack:  # some kernels say so of every array, and count all the same
+    if writes and device.counted is False:
         switch = f"/sys/block/{device.name}/queue/iostats"
         reasons.append(f"what others write to {device.name} cannot be seen: {switch} is 0. Write 1 into it")
     if device.size_bytes != disk.size_bytes:
