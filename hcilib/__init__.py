@@ -93,7 +93,7 @@ _ROOMS = {
     "say.campaigns.method": "method_answer method_facts",
     "say.campaigns.regression": "regression_headline regression_sentences",
     "say.compare.headlines": "headline",
-    "say.campaigns.files": "files_answer",
+    "say.campaigns.files": "comparability files_answer",
     "say.compare.comparisons": "comparison_sentences everywhere_sentences",
     "say.compare.leaders": "winners_facts latency_answer crossover_sentences unknown_facts",
     "show.figures.cells": "theme by finish label_lines",

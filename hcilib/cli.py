@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -133,7 +134,10 @@ def _system(given: str) -> tuple[str, list[str]]:
 
 def _recognise(path: list[str], names: str | None, system: str | None, every: bool, params: Path | None) -> None:
     place = path[0] if len(path) == 1 else path
-    files = hci.recognise(place, names=names, system=system)
+    with tempfile.TemporaryDirectory() as kept:  # the files are read once
+        files = hci.recognise(place, names=names, system=system, cache=kept)
+        there = files["what"].eq("result") & files["skipped"].eq("")
+        rows = hci.read_results(place, names=names, system=system, cache=kept) if there.any() else None
     print(hci.table(files if every or len(files) <= SHOWN else hci.kinds_of_files(files)))
     results = files[files["what"] == "result"]
     usable = results[results["skipped"] == ""]
@@ -142,6 +146,8 @@ def _recognise(path: list[str], names: str | None, system: str | None, every: bo
     print(f"\nFiles: {len(files)}. Results: {len(results)}, {skipped} of them skipped. Runs: {runs}.")
     if missing := sorted({word for words in usable["missing"] for word in words.split(", ") if word}):
         print(f"Missing metadata: {', '.join(missing)}. Give --names for file names, --system for the system.")
+    if rows is not None:
+        print(hci.comparability(rows))
     if params and not runs:
         print(f"{params} was not written, because no run can be read. The list above gives the reason for each file.")
     elif params:

@@ -23,7 +23,12 @@ FACTORS = (
     "beside",
 )  # fmt: skip
 """What was set before the run. Rows that differ in one of these are never pooled (METHODS section 1)."""
-MAY_BE_UNTOLD = ("pool_fill_pct",)
+SETTINGS = (
+    "ioengine", "direct", "set_runtime_s", "ramp_time_s", "size_bytes", "target", "iodepth_options", "buffer_options",
+    "other_options",
+)  # fmt: skip
+"""Factors that only files of other tools state (docs/RESULTS.md): runs that differ in one are no repeats."""
+MAY_BE_UNTOLD = ("pool_fill_pct", *SETTINGS)
 """Factors that many systems do not tell: a row without one is not known to differ from any other."""
 
 
@@ -160,12 +165,12 @@ def metric(name: str) -> Metric:
 
 def factors(columns) -> list[str]:
     """Return the columns that are known factors, in the order of `columns`."""
-    return [c for c in columns if c in FACTORS]
+    return [c for c in columns if c in FACTORS or c in SETTINGS]
 
 
 def own_columns(columns) -> list[str]:
     """Return the columns that no reader of results gives: an analyst added them."""
-    known = {*COLUMNS, *METRICS, *VALIDITY, *SHARES, "gb_per_s"}
+    known = {*COLUMNS, *SETTINGS, *METRICS, *VALIDITY, *SHARES, "gb_per_s"}
     return [c for c in columns if c not in known]
 
 

@@ -254,10 +254,10 @@ def _constant_factors(
     order = np.concatenate([np.flatnonzero(~usable)[::-1], np.flatnonzero(usable)[::-1]])
     first[code[order]] = order  # the last assignment wins: a cell's first usable row, else its first row
     names = [c for c in ("system", *factors(results.columns)) if c in results and c not in known]
-    refuse_varying(results, names, code, usable)
     measured_by = pd.DataFrame({"tool": engines(results)})
     told = usable & measured_by["tool"].notna().to_numpy()
     refuse_varying(measured_by, ["tool"], code, told, "tools measure differently: filter one")
+    refuse_varying(results, names, code, usable)
     names += [c for c in ("source", "tool") if c in results and c not in known]
     return results[[n for n in names if n != "system"]].iloc[first].reset_index(drop=True)
 

@@ -19,15 +19,15 @@ from hcilib.analyse.compare.cells import (
     valid_rows,
 )
 from hcilib.model.caveats import NONE, Caveat, Caveats, column, warnings_of
-from hcilib.model.metrics import own_columns, pattern_order
+from hcilib.model.metrics import SETTINGS, own_columns, pattern_order
 
 FLUSHED = Caveat("flush-included", "until its flush is done, which fio times by itself")
 
 
 def chosen(
     results: pd.DataFrame,
-    baseline: str,
-    challenger: str,
+    baseline: str | None = None,
+    challenger: str | None = None,
     patterns: Sequence[str] | None = None,
     article: str | None = None,
     where: Mapping[str, Any] | None = None,
@@ -36,7 +36,7 @@ def chosen(
 
     Parameters
     ----------
-    baseline, challenger : two different systems, both among these rows
+    baseline, challenger : two different systems, both among these rows; None for any
     patterns : these patterns alone, each measured by somebody; None for every one
     article : the rows with this `source` alone; None for every one, as for run directories
     where : column -> its one value, where the sources hold several loads: ``{"numjobs": 4}``
@@ -55,12 +55,14 @@ def chosen(
         results = _of_article(results, article)
     if patterns is not None:
         results = _of_patterns(results, patterns)
-    for name, value in (where or {}).items():
-        results = _with_one(results, name, value)
+    for factor, value in (where or {}).items():
+        results = _with_one(results, factor, value)
     systems = [str(name) for name in pd.unique(results["system"])]
     for role, name in (("baseline", baseline), ("challenger", challenger)):
-        if name not in systems:
+        if name is not None and name not in systems:
             raise ValueError(not_among(role, name, results))
+    if baseline is None or challenger is None:
+        return results
     if len(systems) == 1:
         raise ValueError(f"the results hold one system alone, {systems[0]}: a comparison takes two; add a source")
     if baseline == challenger:
@@ -175,8 +177,8 @@ def load_factors(results: pd.DataFrame) -> list[str]:
     asked = [name for name in ("demand", "rate_iops", "random_distribution") if name in results]
     by += [name for name in asked if results.groupby(by, dropna=False)[name].nunique(dropna=False).gt(1).any()]
     cells = results.groupby(["system", *by], dropna=False, observed=True)
-    own = own_columns(results)
-    return [*by, *(name for name in own if cells[name].nunique(dropna=False).gt(1).any())]
+    own = [name for name in own_columns(results) if cells[name].nunique(dropna=False).gt(1).any()]
+    return [*by, *own, *(name for name in SETTINGS if name in results and cells[name].nunique().gt(1).any())]
 
 
 def pooled(results: pd.DataFrame) -> pd.DataFrame:

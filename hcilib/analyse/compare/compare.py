@@ -32,6 +32,7 @@ from hcilib.analyse.compare.contrast import (
     partners,
     two_sided,
     unlike,
+    unlike_settings,
 )
 from hcilib.model.caveats import Caveat, together
 from hcilib.model.metrics import METRICS, better_sign
@@ -108,7 +109,7 @@ def compare(
     unstable, confidence, margin, tost_p, tost_p_adjusted, tost_lo, tost_hi, method ("paired t" or "Welch t", ", guarded" if it is; ""
     where nothing can be tested), adjust, runs_to_decide (a cell and side; of what is inconclusive), runs,
     runs_baseline (texts, ``block:value`` with blanks between), by (the by columns, likewise), differs_in (what of the two systems
-    differs, such as their nodes, likewise).
+    differs, such as their nodes, likewise), unlike_settings (JSON: setting -> its value of the system and of the baseline).
     `verdict` is about the number, not the taste: higher, lower, equivalent, inconclusive; point where a side has one
     run (no interval), missing where it has none. `higher` and `equivalent` (the column) can both hold.
 
@@ -141,6 +142,7 @@ def compare(
     used = np.where(pair["se"].notna(), name, "")
     judged = judged.assign(baseline=baseline, metric=metric, method=used, adjust=str(adjust), by=" ".join(by))
     judged["differs_in"] = differ
+    judged["unlike_settings"] = unlike_settings(cells, rows, base, keys.columns)
     table = pd.concat([keys, judged, _both(cells, rows, base, pair)], axis=1)
     table["warnings"] = annotate(
         notes,
@@ -159,7 +161,7 @@ _FIRST = [
 _THEN = [
     "baseline", "value", "value_baseline", "equivalent", "unstable", "confidence", "margin",
     "tost_p", "tost_p_adjusted", "tost_lo", "tost_hi", "method", "adjust", "runs_to_decide",
-    "runs", "runs_baseline", "by", "differs_in",
+    "runs", "runs_baseline", "by", "differs_in", "unlike_settings",
 ]  # fmt: skip
 
 

@@ -7,6 +7,7 @@ hundred cells cost no more Python than one.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
@@ -16,7 +17,7 @@ from scipy.special import chdtri, digamma, expit, logit, ndtri, polygamma, stdtr
 
 from hcilib.analyse.compare.cells import MOMENTS, annotate, engines, group_codes, listed, unlike_tools
 from hcilib.model.caveats import NONE, Caveat, caveats, column
-from hcilib.model.metrics import MAY_BE_UNTOLD, factors
+from hcilib.model.metrics import MAY_BE_UNTOLD, SETTINGS, factors
 
 FLOOR = 1e-3
 """Real runs repeat no better than 0.1 %. It is the relative standard deviation given to identical runs, as zero would
@@ -37,7 +38,7 @@ CONFIDENCE = 0.95
 """Of every interval for which no other confidence was asked."""
 
 METHODS = ("welch", "guarded", "own")
-_DESCRIBES_SYSTEM = ("nodes", "placement", "span_bytes", "pool_fill_pct", "vms")
+_DESCRIBES_SYSTEM = ("nodes", "placement", "span_bytes", "pool_fill_pct", "vms", *SETTINGS)
 
 
 # ---- which cell against which
@@ -99,6 +100,17 @@ def differs_in(cells: pd.DataFrame, rows: np.ndarray, base: np.ndarray, by: Coll
     """The factors in which the two systems of each pair differ, with blanks between."""
     found = [np.where(differs, name, "") for name, differs, *_ in _differences(cells, rows, base, by)]
     return [" ".join(filter(None, names)) for names in zip(*found, strict=True)] if found else [""] * len(rows)
+
+
+def unlike_settings(cells: pd.DataFrame, rows: np.ndarray, base: np.ndarray, by: Collection[str]) -> list[str]:
+    """The settings in which the systems of each pair differ, as JSON: name -> [system's, baseline's]; else empty."""
+    pairs: list[dict[str, list]] = [{} for _ in rows]
+    for name, differs, _, _ in _differences(cells, rows, base, by):
+        if name in SETTINGS:
+            values = cells[name].to_numpy(object)
+            for i in np.flatnonzero(differs):
+                pairs[i][name] = [values[rows[i]], values[base[i]]]
+    return [json.dumps(unlike) if unlike else "" for unlike in pairs]
 
 
 def _differences(

@@ -25,10 +25,11 @@ from hcilib.model.metrics import QUANTILES
 from hcilib.read.diskspd.diskspd import buckets_of, load, outstanding_of, rows_of, version_of
 from hcilib.read.diskspd.diskspd_document import DiskspdOutputError, Timespan
 from hcilib.read.fio.fio_document import LOCAL_HOST
-from hcilib.read.fio.fio_fast import Direction
+from hcilib.read.fio.fio_fast import Direction, Options
 from hcilib.read.fio.fio_json import full_depth_pct, sync_latency
 from hcilib.read.fio.fio_reports import Entry, FioOutputError, bins_of, parse
 from hcilib.read.foreign.parts import FDATASYNC, NUMBERS, UNLIKE, ForeignError, Part, Row, asked, rw_of
+from hcilib.read.foreign.settings import DEFAULTS, settings_of, together
 from hcilib.read.run.step_tables import carried, thin_tail
 
 _SHOWN = ("rw", "bs", "iodepth", "numjobs", "rwmixread", "rate_iops", "runtime")
@@ -61,13 +62,23 @@ def fio_parts(raw: bytes, path: str) -> tuple[list[Part], str]:
     found = bins_of(file, path) if b'"bins"' in raw else None
     bins = (found.kind, found.of_rows()) if found and found.kind else (None, [])
     groups = _groups(file.entries, path)
+    notes = notes_of(file.noise)
     parts = [_part(file.entries, own, rows, bins, len(groups) > 1) for own in groups]
     for part, own in zip(parts, groups, strict=True):
         if isfinite(part.offered) and isfinite(depth := part.factors["iodepth"]):
             part.full_depth_pct = full_depth_pct(raw, depth, _of(file.entries, own))
+        part.caveats += notes
         if part.factors.get("sync") == FDATASYNC:
             part.flushes = sync_latency(raw, _of(file.entries, own))
     return parts, file.version
+
+
+_NOTE = re.compile(r"^(?:<\S+> )?((?:note|fio|warning|WARNING)(?:: | ).{1,160})", re.MULTILINE)
+
+
+def notes_of(noise: str) -> tuple[Caveat, ...]:
+    """What fio itself warns of in front of its results, each once and at most three."""
+    return tuple(Caveat("fio", line.strip()) for line in list(dict.fromkeys(_NOTE.findall(noise)))[:3])
 
 
 def _of(entries: Sequence[Entry], own: Sequence[int]) -> Callable[[str, str], bool]:
@@ -105,7 +116,8 @@ def _groups(entries: Sequence[Entry], path: str) -> list[list[int]]:
 def _part(entries: Sequence[Entry], own: list[int], rows: Sequence, bins, several: bool) -> Part:
     wanted = set(own)
     mine = [entries[n] for n in own]
-    told = [asked(entry.options) for entry in mine]
+    options = [_with_defaults(entry) for entry in mine]
+    told = [asked(given) for given in options]
     alone = {100: "read", 0: "write"}.get(told[0][0].get("rwmixread", nan), "mixed")
     ddirs = {place: alone if ddir == "mixed" else ddir for place, (n, ddir, _) in enumerate(rows) if n in wanted}
     places = [place for place, ddir in ddirs.items() if ddir in ("read", "write")]
@@ -126,6 +138,9 @@ def _part(entries: Sequence[Entry], own: list[int], rows: Sequence, bins, severa
     factors |= {"numjobs": jobs} if stated else {}
     if mine[0].options:  # what is not among them is fio's default
         factors = {"rw": "read", "rwmixread": 100, "bs_bytes": 4096, "iodepth": 1} | factors
+    factors |= together(map(settings_of, options))
+    if "ioengine" in options[0] and "ioengine" not in mine[0].options and (depth := factors["iodepth"]) > 1:
+        factors |= {"iodepth": 1, "iodepth_options": f"iodepth={depth} {factors['iodepth_options']}".strip()}
     even = len({f.get("iodepth", 1) for f, _ in told}) == 1
     if not even:
         factors["iodepth"] = nan
@@ -148,6 +163,12 @@ def _part(entries: Sequence[Entry], own: list[int], rows: Sequence, bins, severa
         caveats=tuple(dict.fromkeys(caveat for _, caveats in told for caveat in caveats)),
         percentiles=why,
     )
+
+
+def _with_defaults(entry: Entry) -> Options:
+    """A job's options with fio's defaults of engine and page cache; of a client none, which may hide global options."""
+    own, local = entry.options, entry.report.hostname == LOCAL_HOST
+    return {**DEFAULTS, **own} if own and local and "buffered" not in own else own
 
 
 def _numbers(direction: Direction) -> tuple[float, ...]:
@@ -219,8 +240,9 @@ def _errors(entries: Sequence[Entry]) -> list[str]:
 
 
 _SHOWN_OF_DISKSPD = ("rw", "bs", "iodepth", "numjobs", "rwmixread", "runtime")
-_MARKS = (b"<Results", b"Command Line:", b"Input parameters:")
-_ENCODINGS = ("utf-8", "utf-16-le", "utf-16-be")
+_XML = re.compile(rb"<Results[\s>]")
+_MARKS = (b"Command Line:", b"Input parameters:")
+_UTF_16 = ("utf-16-le", "utf-16-be")
 _REBUILT = Caveat(
     PERCENTILES, "percentiles are rebuilt from those that DiskSPD prints: in between they are upper bounds"
 )
@@ -229,8 +251,8 @@ _REBUILT = Caveat(
 def is_diskspd(raw: bytes) -> bool:
     """By its XML's root, or by the two headings with which its text begins; VMFleet's files are UTF-16."""
     head = raw[:8192]
-    xml, *text = ([mark.decode().encode(encoding) for encoding in _ENCODINGS] for mark in _MARKS)
-    return any(mark in head for mark in xml) or all(any(mark in head for mark in each) for each in text)
+    texts = [head] if b"\0" not in head else [head.decode(name, "ignore").encode() for name in _UTF_16]
+    return any(_XML.search(text) or all(mark in text for mark in _MARKS) for text in texts)
 
 
 def diskspd_parts(raw: bytes, path: str) -> tuple[list[Part], str]:
@@ -259,6 +281,7 @@ def _span(span: Timespan, rows: list[dict[str, Any]], job: str) -> Part:
     outstanding = outstanding_of(span)
     depth = outstanding / jobs
     factors |= {"numjobs": jobs, "iodepth": int(depth) if depth.is_integer() else depth}
+    factors |= together(settings_of(given) for given in options)
     errors = {4: "interrupted before it measured", 74: "its rows cannot be the whole timespan"}
     buckets = np.array([bucket[2:] for bucket in buckets_of(span)])
     latency = len(buckets) > 0
@@ -339,12 +362,12 @@ def _phase(phase: Phase, job: str) -> Part | None:
     reads = {"READ": 100.0, "WRITE": 0.0}.get(kind[1] or "", float(kind[2] or 0))
     runtime_ms = _float(phase, "time ms [last]", "last_done/elapsed_time_ms")
     bs = _float(phase, "block size", "config/block_size")
-    bw = _bytes_per_s(phase, "MiB/s [last]", "last_done/bytes/s")
+    bw = _bytes_per_s(phase, "MiB/s [last]", "last_done/bytes/s", iops, bs)
     lat_ns = 1000 * _float(phase, "IO lat us [avg]", "last_done/latency/IO/avg_us")
     rows = [Row("read" if reads == 100 else "write", (iops, bw, lat_ns, runtime_ms, nan))]
     mixed = _float(phase, "rwmix read IOPS [last]", "last_done/rwmix_read/iops")
     if kind[2] and mixed == mixed:
-        bw = _bytes_per_s(phase, "rwmix read MiB/s [last]", "last_done/rwmix_read/bytes/s")
+        bw = _bytes_per_s(phase, "rwmix read MiB/s [last]", "last_done/rwmix_read/bytes/s", mixed, bs)
         lat_ns = 1000 * _float(phase, "rwmix read IO lat us [avg]", "last_done/latency/IO/rwmix_read/avg_us")
         rows.append(Row("read", (mixed, bw, lat_ns, runtime_ms, nan)))
     rw = rw_of(reads, _said(phase, "random", "config/random_offsets").lower() in _TRUE)
@@ -353,7 +376,9 @@ def _phase(phase: Phase, job: str) -> Part | None:
     factors: dict[str, Any] = {"rw": rw, "rwmixread": int(reads), "iodepth": int(depth)}
     factors |= {"numjobs": hosts * threads, "sync": 0} | ({"bs_bytes": int(bs)} if bs == bs else {})
     asked = {"rw": rw, "bs": f"{bs:g}", "iodepth": f"{depth:g}", "numjobs": f"{threads}"}
-    cached = _said(phase, "direct IO", "config/direct_io").lower() not in _TRUE
+    factors["direct"] = int(_said(phase, "direct IO", "config/direct_io").lower() in _TRUE)
+    if isfinite(size := _float(phase, "file size", "config/file_size")):
+        factors["size_bytes"] = size
     label = _said(phase, "label", "label")
     return Part(
         job=job,
@@ -362,7 +387,6 @@ def _phase(phase: Phase, job: str) -> Part | None:
         rows=rows,
         hosts=tuple(f"host {n}" for n in range(1, hosts + 1)),
         outstanding=hosts * threads * depth,
-        caveats=(Caveat("direct", "without --direct: the page cache of the host was measured too"),) * cached,
         percentiles=_COARSE,
         identity=" ".join((_said(phase, "ISO date", "iso_start_date"), operation, label)),
         label=label,
@@ -382,6 +406,9 @@ def _float(phase: Phase, csv_name: str, json_name: str) -> float:
         return nan
 
 
-def _bytes_per_s(phase: Phase, mib: str, exact: str) -> float:
-    """csv has whole MiB a second, JSON bytes."""
-    return _float(phase, mib, exact) * (2**20 if mib in phase else 1)
+def _bytes_per_s(phase: Phase, mib: str, exact: str, iops: float, bs: float) -> float:
+    """JSON has bytes; csv whole MiB, of which I/Os of a known size are the finer count where the two agree."""
+    if mib not in phase:
+        return _float(phase, mib, exact)
+    printed, counted = _float(phase, mib, exact) * 2**20, iops * bs
+    return counted if abs(counted - printed) <= 2**20 else printed

@@ -21,7 +21,8 @@ import pandas as pd
 from hcilib.model.compressed import read_bytes
 from hcilib.model.workload import LONG_RW, Pattern, PlanError
 from hcilib.model.yaml_files import read_yaml
-from hcilib.read.foreign.parts import bytes_of, rw_of
+from hcilib.read.foreign.parts import rw_of
+from hcilib.read.foreign.settings import bytes_of
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,9 @@ _CBT = re.compile(
     r"(?P<above>(?:.*/)?(?:id-[0-9a-f]+|(?<=/\d{8}/)id\d+))(?P<below>/.*)?/(?:json_)?output\."
     r"(?P<endpoint>\d+)(?:\.(?P<host>[^/]+?))?(?:\.zst|\.gz)?"
 )
+_CBT_RAW = re.compile(
+    r"(?P<run>(?:.*/)?(?P<iteration>\d{8})/[A-Za-z]*[Ff]io[A-Za-z]*/osd_ra-\d+(?:/.*)?)/output\.\d+(?:\.zst|\.gz)?"
+)
 _CBT_BELOW = re.compile(r"/(?P<workload>[^/.]+)\.(?P<host>[^/]+)(?P<rest>/.*)?")
 
 
@@ -120,7 +124,7 @@ def cbt(file: str) -> Place | None:
     """
     match = _CBT.fullmatch(file) if "/id" in file else None
     if not match:
-        return None
+        return _cbt_raw(file) if "/osd_ra-" in file else None
     below, host = match["below"] or "", match["host"] or ""
     if newer := _CBT_BELOW.fullmatch(below):
         rest = re.sub(r"(/total_iodepth-\d+)/iodepth-\d+$", r"\1", newer["rest"] or "")  # which may not divide evenly
@@ -131,6 +135,16 @@ def cbt(file: str) -> Place | None:
     named = {"rep": int(iteration[1])} if iteration else {}
     first = "CBT ran it to fill its volumes before measuring" if "precond" in below else ""
     return Place("cbt", match["above"] + below, host or match["endpoint"], named, passed_over=first)
+
+
+def _cbt_raw(file: str) -> Place | None:
+    """What fio wrote on a client, a file a volume, before CBT gathers it in ``results``: its volumes are its jobs."""
+    match = _CBT_RAW.fullmatch(file)
+    if not match:
+        return None
+    run = re.sub(r"(/total_iodepth-\d+)/iodepth-\d+$", r"\1", match["run"])
+    first = "CBT ran it to fill its volumes before measuring" if "precond" in run else ""
+    return Place("cbt", run, "client", {"rep": int(match["iteration"])}, passed_over=first)
 
 
 def cbt_twin(file: str) -> str:

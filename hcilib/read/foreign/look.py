@@ -85,6 +85,8 @@ class Run:
     identity: str = ""
     cell: tuple = ()
     settings: list[str] = field(default_factory=list)
+    measured: list[str] = field(default_factory=list)
+    """What each of its files measured, where a tool keeps them in two trees."""
 
 
 Task = list[tuple[str, str, Place]]
@@ -173,7 +175,10 @@ def _runs(files: list[File], read: dict[str, list[tuple[Part, str]]], place: Pla
                 file.skipped = f"{job}: {error}" if job else str(error)
             return []
         row["tool"] = files[0].tool
-        runs.append(Run(row, names, place.label, rep, of_run[0][0].identity))
+        run = Run(row, names, place.label, rep, of_run[0][0].identity)
+        if place.tool == "cbt":
+            run.measured = [repr([row.numbers for row in part.rows]) for part, _ in of_run]
+        runs.append(run)
     first = next(iter(read))
     for file in files:
         file.run = f"{name}, {first}" + ", ..." * (len(read) > 1) if first else name

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -16,6 +15,7 @@ from hcilib.model.caveats import NONE, PERCENTILES, THINKTIME, Caveat, Caveats
 from hcilib.model.metrics import QUANTILES
 from hcilib.model.workload import LONG_RW, MIXED, READ_PCT, SYNC, Pattern, PlanError
 from hcilib.read.fio.fio_reports import milliseconds
+from hcilib.read.foreign.settings import ONE_IN_FLIGHT, bytes_of, caveats_of, together
 from hcilib.read.run.records import RunReadError
 from hcilib.read.run.results import SATURATED, TOO_FEW, held_back, open_loop
 from hcilib.read.run.step_tables import aggregate, of_one, thin_tail
@@ -136,6 +136,7 @@ def row_of(parts: Sequence[tuple[Part, str]], named: dict[str, Any]) -> dict[str
     percentiles, why = _percentiles(of)
     if all(part.bins for part in of):
         said += thin_tail(sum(part.bins[1].sum() for part in of if part.bins)).found
+    said += caveats_of(row, numjobs, row["runtime_s"])
     errors = [error for part in of for error in part.errors]
     ran_s, wanted_s = row["runtime_s"], found.get("runtime_s", nan)
     if found.get("time_based") and ran_s < 0.95 * wanted_s:
@@ -164,7 +165,7 @@ def _factors(parts: Sequence[Part]) -> dict[str, Any]:
             found[name] = max(values)
         elif name in ("rate_bytes", "rate_iops", "runtime_s"):
             found[name] = max(values, key=str)
-    return found
+    return found | together(part.factors for part in parts)
 
 
 def _contradictions(found: dict[str, Any], named: dict[str, Any]) -> list[Caveat]:
@@ -235,28 +236,14 @@ def _percentiles(parts: Sequence[Part]) -> tuple[dict[str, float], str]:
 RELEVANT = (
     "rw", "readwrite", "bs", "blocksize", "bssplit", "bsrange", "blocksize_range", "random_distribution", "iodepth",
     "numjobs", "rwmixread", "rwmixwrite", "percentage_random", "sync", "rate", "rate_iops", "thinktime", "ioengine",
-    "direct", "fsync", "fdatasync", "runtime", "timeout", "time_based", "group_reporting", "stonewall",
+    "fsync", "fdatasync", "runtime", "timeout", "time_based", "group_reporting", "stonewall",
 )  # fmt: skip
 """The options of fio that are looked at."""
-_SIZE = re.compile(r"(\d+)(?:([kKmMgGtT])(i[bB])?[iI]?[bB]?|[bB]?)")
-_POWER = {"k": 1, "m": 2, "g": 3, "t": 4}
-_ONE_IN_FLIGHT = {"sync", "psync", "vsync", "pvsync", "pvsync2", "mmap"}
-_PAGE_CACHED = {"libaio", "io_uring", "posixaio", "windowsaio", "solarisaio", *_ONE_IN_FLIGHT}
 RATE_SHARES = 0.01
 """By which the shares of a mix may be off that its rate_iops are rounded from."""
 FDATASYNC = SYNC.index("-fdatasync")
 FACTORS = ("rw", "bs_bytes", "iodepth", "numjobs", "rwmixread", "sync", "rate_bytes")
 """What of a cell a file may say of itself."""
-
-
-def bytes_of(text: str) -> float:
-    """A size as fio takes it: k, kb and ki are 1024, but kib is 1000 (seen with 3.33); NaN where it is none, such as
-    ``4k,64k``."""
-    match = _SIZE.fullmatch(text.strip().rstrip(","))
-    if not match:
-        return nan
-    number, unit, decimal = match.groups()
-    return int(number) * (1000 if decimal else 1024) ** _POWER[unit.lower()] if unit else int(number)
 
 
 def rw_of(reads_pct: float, random: bool) -> str:
@@ -307,12 +294,10 @@ def _asked(values: tuple[str | None, ...]) -> tuple[dict[str, Any], tuple[Caveat
         found["offered"] = _offered(found["rate_iops"], found.get("rw", "read"), found.get("rwmixread", 100))
     said = []
     engine = told.get("ioengine", "")
-    if engine in _ONE_IN_FLIGHT:
+    if engine in ONE_IN_FLIGHT:
         found["in_flight"] = 1
         if found.get("iodepth", 1) > 1:
             said.append(Caveat("iodepth", f"ioengine {engine} keeps one I/O in flight, whatever iodepth says"))
-    if engine in _PAGE_CACHED and told.get("direct", "0") in ("0", "false"):
-        said.append(Caveat("direct", "direct=0: the page cache of the host was measured too"))
     if told.get("thinktime", "0") != "0":
         said.append(Caveat(THINKTIME, f"thinktime {told['thinktime']}: jobs pause after I/Os, so it is no full load"))
     return found, tuple(said)

@@ -17,10 +17,11 @@ from tqdm.auto import tqdm
 
 from hcilib.model.caveats import LEFT_OUT, Caveat, Caveats, column
 from hcilib.model.engine import mapped
-from hcilib.model.metrics import COLUMNS
+from hcilib.model.metrics import COLUMNS, SETTINGS
 from hcilib.read.foreign.layouts import cbt_settings, naming_of
 from hcilib.read.foreign.look import (
     OTHER,
+    RESULT,
     RUN_DIRECTORY,
     Cache,
     File,
@@ -49,7 +50,7 @@ SHOWN_AFTER_S = 1.0
 _PLACE = ("system", "tool", "pattern", "vms", "nodes", "placement", "span_bytes")
 _CELL = (
     *(*_PLACE, *FACTORS, "block_sizes", "random_distribution", "percentage_random", "rate_iops", "demand"),
-    *("fsync", "fdatasync"),
+    *("fsync", "fdatasync", *SETTINGS),
 )
 """What tells the cells of a folder apart; within one of them repeats are numbered."""
 _FILES = ("file", "tool", "version", "what", "in_file", "in_name", "missing", "run", "skipped")
@@ -133,7 +134,7 @@ def read_results(
 
 
 def recognise(
-    path: str | Path | Sequence[str | Path],
+    path: str | Path | Mapping[str, Any] | Sequence[str | Path | Mapping[str, Any]],
     *,
     names: Any = None,
     system: str | None = None,
@@ -250,6 +251,8 @@ def _without_copies(outcomes: list[tuple[list[File], list[Run]]]) -> None:
     """A run of the very bytes of another is a copy of it and no replicate."""
     seen: dict[tuple, str] = {}
     for files, runs in outcomes:
+        if runs and runs[0].measured:  # of two trees `_once` keeps the one that says more
+            continue
         own = [file for file in files if file.digest and not file.skipped]
         key = tuple(sorted(file.digest for file in own))
         if key in seen:
@@ -289,15 +292,21 @@ def _rows(runs: list[Run], files: list[File], place: Folder, run_id: str) -> lis
 
 def _once(runs: list[Run], files: dict[str, File]) -> list[Run]:
     """Without the runs that a tool wrote into another file too, as elbencho's csv and JSON."""
-    kept: dict[str, Run] = {}
-    for number, run in enumerate(runs):
-        kept.setdefault(run.identity or str(number), run)
-    used = {name for run in kept.values() for name in run.files}
-    for run in runs:
+    kept: list[Run] = []
+    known: dict[str, Run] = {}
+    for run in sorted(runs, key=lambda run: (-len(run.measured), "/id" not in run.files[0])):
+        keys = run.measured or ([run.identity] if run.identity else [])
+        twin = known.get(keys[0]) if keys and all(key in known for key in keys) else None
+        if twin is None:
+            kept.append(run)
+            known |= dict.fromkeys(keys, run)
+            continue
         for name in run.files:
-            if name not in used:
-                files[name].skipped, files[name].what = f"its runs stand in {kept[run.identity].files[0]} too", OTHER
-    return list(kept.values())
+            files[name].skipped, files[name].what = f"its runs stand in {twin.files[0]} too", OTHER
+    for name in {name for run in kept for name in run.files}:
+        files[name].what, files[name].skipped = RESULT, ""
+    still = set(map(id, kept))
+    return [run for run in runs if id(run) in still]
 
 
 def _claims(runs: list[Run]) -> list[list[Run]]:

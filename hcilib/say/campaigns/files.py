@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pandas as pd
 
-from hcilib.analyse.compare.cells import asked_by
+from hcilib.analyse.compare.cells import asked_by, group_codes
+from hcilib.analyse.compare.cells import listed as levels
+from hcilib.analyse.compare.chosen import load_factors
 from hcilib.analyse.curves.curves import peak
-from hcilib.say.compare.headlines import headline
+from hcilib.model.caveats import warnings_of
+from hcilib.model.metrics import SETTINGS
+from hcilib.say.compare.headlines import SETTING_WORDS, headline, setting_value
 from hcilib.say.curves.sweep import peak_sentence
 from hcilib.say.physics.audit import LAWS
-from hcilib.say.words import counted, listed
+from hcilib.say.words import counted, listed, share
+
+ALONE = "No second system was found. Add a second folder, or names that separate two systems."
+CAVEATS = {
+    "direct": "used the page cache (direct=0)",
+    "short": "lasted less than 10 s",
+    "small-file": "tested files that memory may hold",
+    "unsteady": "did not run steadily",
+}
+"""Code of a run's caveat -> what such runs did, in the answer."""
 
 
 def files_answer(comparison: pd.DataFrame, audit: pd.DataFrame, results: pd.DataFrame) -> str:
@@ -23,20 +38,92 @@ def files_answer(comparison: pd.DataFrame, audit: pd.DataFrame, results: pd.Data
 
     Returns
     -------
-    str : a line a system
+    str : a line a system, then how far the runs can be trusted
 
     Examples
     --------
     >>> rows = hci.read_results("data/samples/loose-files", names="{system}_{pattern}_qd{iodepth}_r{rep}.json")
     >>> print(hci.files_answer(hci.compare(rows, "birch"), hci.audit(rows), rows))
-    cedar is 33.4 % faster than birch in both tests. Reads are 33.4 % faster (33.3 to 33.4 %), writes 33.4 % (33 to 33.7 %).
+    cedar is 33.4 % faster than birch in both tests. Reads are 33.4 % faster (33.3 to 33.4 %), writes 33.4 % (33 to 33.7 %). All 12 runs lasted less than 10 s. All 12 runs tested files that memory may hold.
     """  # noqa: E501
     load = [name for name in asked_by(comparison) if name != "iodepth"]
     answer = headline(comparison)
     if not len(comparison):
-        alone = "No second system was found. Add a second folder, or names that separate two systems."
-        answer = f"{peak_sentence(peak(results, by=['system', *load]))} {alone}"
+        answer = f"{peak_sentence(peak(results, by=['system', *load]))} {ALONE}"
     fails = audit[audit["ok"].eq(False)].groupby("check", sort=False).size()
     totals = audit[audit["ok"].notna()].groupby("check").size()
     broken = [f"{n} of {counted(totals[check], 'check')} of {LAWS.get(check, check)}" for check, n in fails.items()]
-    return " ".join([answer, *([f"Check the files first, as {listed(broken)} fail."] if broken else [])])
+    check = [f"Check the files first, as {listed(broken)} fail."] if broken else []
+    return " ".join([answer, *check, *_caveats(results), *_apart(results, load)])
+
+
+def _caveats(results: pd.DataFrame) -> Iterator[str]:
+    """Yield how many runs may show something else than the storage."""
+    codes = [caveats.codes for caveats in warnings_of(results)]
+    for code, did in CAVEATS.items():
+        if count := sum(code in own for own in codes):
+            runs = share(count, len(codes), "run")
+            yield f"{runs[:1].upper()}{runs[1:]} {did}."
+
+
+def _apart(results: pd.DataFrame, by: list[str]) -> Iterator[str]:
+    """Yield the settings that split a system's runs into tests of their own, and how to choose one of them."""
+    for name in (name for name in SETTINGS if name in by):
+        values = results[name].dropna().unique()
+        remedy = f"Choose one by where, such as {{{name}: {values[0]}}}"
+        shown = levels([setting_value(name, value) or "none" for value in values])
+        differ = f"Runs of one system differ in {SETTING_WORDS.get(name, name)} ({shown})"
+        yield f"{differ}, so their tests are apart. {remedy}."
+
+
+def comparability(results: pd.DataFrame) -> str:
+    """Return what stands in the way of comparing these results, each with its remedy.
+
+    Parameters
+    ----------
+    results : of ``read_results``
+
+    Returns
+    -------
+    str : a line each: one system alone, no test in common, settings that differ between systems or within one
+
+    Examples
+    --------
+    >>> rows = hci.read_results("data/samples/loose-files", names="{system}_{pattern}_qd{iodepth}_r{rep}.json")
+    >>> hci.comparability(rows)
+    'Systems that can be compared: birch and cedar.'
+    """
+    obstacles = list(_obstacles(results))
+    systems = listed(pd.unique(results["system"]))
+    return "\n".join(obstacles) if obstacles else f"Systems that can be compared: {systems}."
+
+
+def _obstacles(results: pd.DataFrame) -> Iterator[str]:
+    by = load_factors(results)
+    systems = list(pd.unique(results["system"]))
+    if len(systems) == 1:
+        yield ALONE
+    first, *others = (results[results["system"] == name] for name in systems)
+    tests = group_codes(results, by)[0]
+    test_sets = [set(tests[(results["system"] == name).to_numpy()]) for name in systems]
+    for rows, own in zip(others, test_sets[1:], strict=True):
+        if not own & test_sets[0]:
+            yield from _no_test(first, rows, by)
+    yield from _apart(results, by)
+    for name in (name for name in SETTINGS if name in results and name not in by):
+        values = results.groupby("system", sort=False)[name].first().dropna()
+        if values.nunique() > 1:
+            each = listed(f"{system} {setting_value(name, value) or 'none'}" for system, value in values.items())
+            yield f"Systems differ in {SETTING_WORDS.get(name, name)}: {each}. The answer says so."
+
+
+def _no_test(first: pd.DataFrame, rows: pd.DataFrame, by: list[str]) -> Iterator[str]:
+    names = (first["system"].iat[0], rows["system"].iat[0])
+    yield f"{names[0]} and {names[1]} have no test in common."
+    for name in by:
+        here, there = (pd.unique(table[name]) for table in (first, rows))
+        if not set(here) & set(there):
+            yield (
+                f"{names[0]} has {name} {levels(here)}, {names[1]} {name} {levels(there)}. "
+                f"Measure both at the same {name}."
+            )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
 from typing import NamedTuple, TypeAlias
@@ -14,7 +15,7 @@ from hcilib.analyse.compare.cells import listed as levels
 from hcilib.analyse.compare.contrast import MOST_RUNS, least_difference
 from hcilib.analyse.compare.overall import geometric_mean
 from hcilib.model.caveats import warnings_of
-from hcilib.model.metrics import metric_of
+from hcilib.model.metrics import SETTINGS, metric_of
 from hcilib.say.compare.comparisons import end, much
 from hcilib.say.words import Labels, counted, listed, more_or_less, noun, pattern_words, sentence, share, size, span
 
@@ -36,6 +37,15 @@ DIFFERENCES = {
     "source": "the source",
 }
 """Columns in which systems may differ, where their name says too little."""
+SETTING_WORDS = {
+    "set_runtime_s": "runtime",
+    "ramp_time_s": "ramp_time",
+    "size_bytes": "size",
+    "iodepth_options": "queue options",
+    "buffer_options": "buffer options",
+    "other_options": "options",
+}
+"""Settings of a run, where fio's name is another."""
 
 
 def headline(
@@ -115,7 +125,39 @@ def _against_baseline(rows: pd.DataFrame, labels: Mapping[str, str]) -> str:
     sentences = list(_decided(rows, system, base))
     sentences += _undecided(rows, system, base, alone=not sentences)
     sentences += _single_runs(rows, system, base, alone=not sentences)
+    if unlike := unlike_words(rows.get("unlike_settings", pd.Series(dtype=object)), system, base):
+        sentences[:1] = [f"{first.removesuffix('.')}, but {unlike}." for first in sentences[:1]]
     return " ".join([*sentences, *_beyond_runs(rows)])
+
+
+def unlike_words(unlike_settings: pd.Series, system: str, base: str) -> str:
+    """Return how the runs of two systems were set differently, a clause without its end; empty if they were not."""
+    pairs: dict[str, tuple[dict, dict]] = {}
+    for name, values in ((n, v) for text in unlike_settings.dropna() if text for n, v in json.loads(text).items()):
+        for seen, value in zip(pairs.setdefault(name, ({}, {})), values, strict=True):
+            seen[setting_value(name, value)] = None
+    clauses = []
+    if pairs.get("direct") in (({"0": None}, {"1": None}), ({"1": None}, {"0": None})):
+        cached, other = (system, base) if "0" in pairs.pop("direct")[0] else (base, system)
+        clauses.append(f"{cached} used the page cache (direct=0), {other} did not")
+    if pairs:
+        here, there = (
+            listed(f"{SETTING_WORDS.get(name, name)} {'/'.join(both[side]) or 'none'}" for name, both in pairs.items())
+            for side in (0, 1)
+        )
+        clauses.append(f"{system} ran with {here}, {base} with {there}")
+    return ", and ".join(clauses)
+
+
+def setting_value(name: str, value: object) -> str:
+    """Return a setting as text: with its unit, and at most 40 letters."""
+    if name.endswith("_s"):
+        return f"{value:g} s"
+    text = str(value)
+    if name == "size_bytes":
+        unit = next((unit for unit in (30, 20, 10) if float(text) >= 2**unit), 0)
+        text = f"{float(text) / 2**unit:.4g} {('bytes', 'KiB', 'MiB', 'GiB')[unit // 10]}"
+    return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 def _nothing_common(rows: pd.DataFrame, system: str, base: str) -> Iterator[str]:
@@ -335,6 +377,7 @@ def _beyond_runs(rows: pd.DataFrame) -> Iterator[str]:
     if missing := int((rows["verdict"] == "missing").sum()):
         yield f"In {share(missing, len(rows), 'test')} a system was not measured."
     names = dict.fromkeys(name for names in rows["differs_in"].dropna() for name in names.split())
+    names = {name: None for name in names if name not in SETTINGS}
     if names:
         also = sentence(listed(DIFFERENCES.get(name, name) for name in names)).rstrip(".")
         yield f"{also} {'differs' if len(names) == 1 else 'differ'} too, which may matter."

@@ -1,0 +1,143 @@
+"""Runs that differ in one setting are no repeats of each other: their tests are apart, or the answer's first sentence
+names the setting.
+
+The files are a real one of fio (data/samples/loose-files) with one option changed, or captures of tests/data/foreign.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import hcilib as hci
+from hcilib.model.caveats import caveats
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = ROOT / "tests/data/foreign"
+DOCUMENT = json.loads((ROOT / "data/samples/loose-files/birch_4k-randread_qd8_r1.json").read_text())
+CHANGES = {
+    "ioengine": "libaio", "direct": "1", "sync": "1", "runtime": "300", "ramp_time": "30", "size": "500g",
+    "filename": "/dev/sdb", "iodepth": "16", "iodepth_batch": "4", "iodepth_batch_complete_max": "4",
+    "buffer_compress_percentage": "50", "dedupe_percentage": "50", "bs": "8k", "numjobs": "2", "rate_iops": "1000",
+    "thinktime": "100", "norandommap": "1", "io_size": "1g", "fdatasync": "1", "refill_buffers": "1",
+}  # fmt: skip
+SHOWN = {"direct": "page cache", "size": "size 500 GiB", "runtime": "runtime 300 s", "filename": "/dev/sdb"}
+
+
+def six_runs(folder: Path, changed: dict[str, str], of) -> Path:
+    """Three runs of elm and three of oak, 10 % apart; the options are changed in the runs that `of` names."""
+    for system, faster in (("elm", 1.0), ("oak", 1.1)):
+        for rep in (1, 2, 3):
+            document = copy.deepcopy(DOCUMENT)
+            document["jobs"][0]["read"]["iops"] *= faster + rep / 1000
+            document["global options"] |= changed if of(system, rep) else {}
+            (folder / f"{system}_r{rep}.json").write_text(json.dumps(document, indent=2))
+    return folder
+
+
+def answered(folder: Path) -> tuple[str, set[tuple]]:
+    """The answer's first sentence, and how many runs each test of each system has."""
+    rows = hci.read_results(folder, names="{system}_r{rep}.json")
+    by = hci.load_factors(rows)
+    comparison = hci.compare(rows, "elm", by=by)
+    sizes = rows.groupby(["system", *by], dropna=False).size()
+    return hci.files_answer(comparison, hci.audit(rows), rows).partition(". ")[0], set(sizes)
+
+
+@pytest.mark.parametrize("option", CHANGES)
+def test_a_setting_that_differs_between_systems_is_named_first_or_keeps_their_tests_apart(tmp_path, option):
+    first, _ = answered(six_runs(tmp_path, {option: CHANGES[option]}, lambda system, _: system == "oak"))
+    word = SHOWN.get(option, f"{option} {CHANGES[option]}")
+    assert word in first or word.replace(" ", "=") in first or "no test in common" in first
+
+
+@pytest.mark.parametrize("option", CHANGES)
+def test_a_setting_that_differs_within_a_system_makes_tests_of_their_own(tmp_path, option):
+    _, sizes = answered(six_runs(tmp_path, {option: CHANGES[option]}, lambda _, rep: rep == 1))
+    assert sizes == {1, 2}
+
+
+def test_one_setting_of_several_can_be_chosen_and_the_answer_says_how(tmp_path):
+    folder = six_runs(tmp_path, {"direct": "1"}, lambda _, rep: rep > 1)
+    rows = hci.read_results(folder, names="{system}_r{rep}.json")
+    by = hci.load_factors(rows)
+    assert "direct" in by
+    answer = hci.files_answer(hci.compare(rows, "elm", by=by), hci.audit(rows), rows)
+    assert "{direct: " in answer
+    kept = hci.chosen(rows, where={"direct": 1})
+    assert set(kept["rep"]) == {2, 3}
+    assert "direct" not in hci.load_factors(kept)
+
+
+def test_what_cannot_be_compared_is_said_with_a_remedy(tmp_path):
+    folder = six_runs(tmp_path, {"rate_iops": "1000"}, lambda system, _: system == "oak")
+    said = hci.comparability(hci.read_results(folder, names="{system}_r{rep}.json"))
+    assert "no test in common" in said
+    assert "demand" in said
+    assert hci.comparability(hci.read_results(folder, system="x")).startswith("No second system")
+
+
+def test_eight_drives_are_eight_targets(tmp_path):
+    for n in range(8):
+        document = copy.deepcopy(DOCUMENT)
+        document["global options"]["filename"] = f"/dev/sd{'abcdefgh'[n]}"
+        document["timestamp_ms"] += n
+        (tmp_path / f"{n}.json").write_text(json.dumps(document))
+    rows = hci.read_results(tmp_path, system="x")
+    assert rows["target"].nunique() == 8
+    assert set(hci.summarize(rows, by=["system", *hci.load_factors(rows)])["n"]) == {1}
+    with pytest.raises(ValueError, match="target"):
+        hci.summarize(rows)
+
+
+def test_without_engine_and_direct_it_is_psync_through_the_page_cache_one_at_a_time(tmp_path):
+    document = copy.deepcopy(DOCUMENT)
+    for name in ("ioengine", "uri"):
+        del document["global options"][name]
+    note = "note: both iodepth >= 1 and synchronous I/O engine are selected, queue depth will be capped at 1\n"
+    (tmp_path / "one.json").write_text(note + json.dumps(document, indent=2))
+    row = hci.read_results(tmp_path, system="x").loc[0]
+    assert (row["ioengine"], row["direct"], row["iodepth"], row["outstanding"]) == ("psync", 0, 1, 1)
+    assert row["iodepth_options"] == "iodepth=8"
+    assert {"direct", "short", "small-file", "fio"} <= caveats(row["warnings"]).codes
+    assert "capped at 1" in str(row["warnings"])
+
+
+def both_trees(folder: Path) -> Path:
+    """What CBT leaves of one run: the gathered results, and a volume a file below the class of its benchmark."""
+    shutil.copytree(FILES / "cbt-newer/results", folder / "results")
+    raw = folder / "00000000/LibrbdFio/osd_ra-00004096/rw4k/numjobs-001/total_iodepth-5"
+    for n, file in enumerate(sorted((folder / "results").rglob("json_output.*"))):
+        (raw / f"iodepth-{2 + n % 2}").mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, raw / f"iodepth-{2 + n % 2}/output.{n}")
+    return folder
+
+
+def test_both_trees_of_cbt_give_each_run_once(tmp_path):
+    whole = hci.read_results(FILES / "cbt-newer", system="ceph")
+    both = hci.read_results(both_trees(tmp_path), system="ceph")
+    assert both["iops"].tolist() == whole["iops"].tolist()
+    assert both["vms"].tolist() == [2]
+    skipped = hci.recognise(tmp_path).set_index("file")["skipped"]
+    assert skipped[skipped.index.str.startswith("00000000")].str.contains("stand in results").all()
+    shutil.rmtree(tmp_path / "results")
+    raw = hci.read_results(tmp_path, system="ceph")
+    assert raw["iops"].tolist() == pytest.approx(whole["iops"].tolist(), rel=1e-12)
+    assert raw["numjobs"].tolist() == [4]
+
+
+def test_direct_io_of_elbencho_counts(tmp_path):
+    text = next((FILES / "elbencho").rglob("*.csv")).read_text()
+    head, *lines = text.splitlines()
+    place = head.split(",").index("direct IO")
+    fields = [line.split(",") for line in lines if ",READ," in line and line.split(",")[1] == "ash"]
+    cached = [[*own[:place], "0", *own[place + 1 :]] for own in fields]
+    rows = [[f"{n}{own[0]}", *own[1:]] for n, own in enumerate(fields + cached)]
+    (tmp_path / "both.csv").write_text("\n".join([head, *(",".join(row) for row in rows)]))
+    results = hci.read_results(tmp_path)
+    assert sorted(set(results["direct"])) == [0, 1]
+    assert "direct" in hci.load_factors(results)
