@@ -10,7 +10,7 @@ import csv
 import io
 import json
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
@@ -25,22 +25,24 @@ from hcilib.model.metrics import QUANTILES
 from hcilib.read.diskspd.diskspd import buckets_of, load, outstanding_of, rows_of, version_of
 from hcilib.read.diskspd.diskspd_document import DiskspdOutputError, Timespan
 from hcilib.read.fio.fio_document import LOCAL_HOST
-from hcilib.read.fio.fio_fast import Direction, Options
+from hcilib.read.fio.fio_fast import Direction, FioFile, Options
 from hcilib.read.fio.fio_json import full_depth_pct, sync_latency
 from hcilib.read.fio.fio_reports import Entry, FioOutputError, bins_of, parse
+from hcilib.read.fio.fio_text import TextRun, fio_file, is_text, read_text, rounded
 from hcilib.read.foreign.parts import FDATASYNC, NUMBERS, UNLIKE, ForeignError, Part, Row, asked, rw_of
 from hcilib.read.foreign.settings import DEFAULTS, settings_of, together
 from hcilib.read.run.step_tables import carried, thin_tail
 
 _SHOWN = ("rw", "bs", "iodepth", "numjobs", "rwmixread", "rate_iops", "runtime")
 _OF_CLAT = "percentiles are of completion latency: the file has none of total latency (lat_percentiles=1)"
+_TERSE = re.compile(rb"^\d;fio-\d", re.MULTILINE)
 _APART = 0.9
 """Groups overlap where one begins before this share of the other's runtime has passed."""
 
 
 def is_fio(raw: bytes) -> bool:
     """Its JSON; what it prints when nobody asks for JSON; or its terse lines."""
-    return b'"fio version"' in raw or b": (g=0): rw=" in raw or re.match(rb"\d;fio-\d", raw) is not None
+    return b'"fio version"' in raw or b": (g=0): rw=" in raw or is_text(raw) or _TERSE.match(raw) is not None
 
 
 def fio_parts(raw: bytes, path: str) -> tuple[list[Part], str]:
@@ -48,14 +50,36 @@ def fio_parts(raw: bytes, path: str) -> tuple[list[Part], str]:
 
     Raises
     ------
-    FioOutputError : as `read_fio`; and jobs of which nobody can say whether they ran at once
-    ForeignError : it is fio's text
+    FioOutputError : as `read_fio` and `read_text`; and jobs of which nobody can say whether they ran at once
+    ForeignError : fio's terse lines
     """
-    if b'"fio version"' not in raw:
+    if b'"fio version"' in raw:
+        file = parse(raw, path)
+        return _parts_of(file, raw, path), file.version
+    if not is_text(raw) and _TERSE.search(raw):
         raise ForeignError(
-            "fio's text, of which nothing is read: run fio with --output-format=json+ (both: normal,json+)"
+            "fio's terse lines, of which nothing is read: run fio with --output-format=json+ (both: terse,json+)"
         )
-    file = parse(raw, path)
+    runs = read_text(raw.decode("utf-8-sig", "replace"), path)
+    parts = [part for run in runs for part in _text_parts(run, path)]
+    seen = Counter(part.job for part in parts)
+    for n, part in enumerate(parts, 1):  # what ran one after the other are runs of their own, also under one name
+        part.job = f"{part.job}, number {n}" if len(parts) > 1 and seen[part.job] > 1 else part.job
+    return parts, runs[0].version
+
+
+def _text_parts(run: TextRun, path: str) -> list[Part]:
+    """The runs of one start of fio by its text, with what the text leaves open."""
+    said = [Caveat("text", "by fio's text, which states neither direct nor size")]
+    said += [Caveat("rounded", f"known as printed: {words}") for words in rounded(run)]
+    parts = _parts_of(fio_file(run), b"", path, stated=False)
+    for part in parts:
+        part.caveats += tuple(said)
+    return parts
+
+
+def _parts_of(file: FioFile, raw: bytes, path: str, *, stated: bool = True) -> list[Part]:
+    """The runs of a file; `stated`: what is not among its options is fio's default."""
     if not file.entries:
         raise FioOutputError(f"{path}: the fio document reports no job")
     rows = [(n, ddir, direction) for n, entry in enumerate(file.entries) for ddir, direction in entry.directions]
@@ -63,14 +87,14 @@ def fio_parts(raw: bytes, path: str) -> tuple[list[Part], str]:
     bins = (found.kind, found.of_rows()) if found and found.kind else (None, [])
     groups = _groups(file.entries, path)
     notes = notes_of(file.noise)
-    parts = [_part(file.entries, own, rows, bins, len(groups) > 1) for own in groups]
+    parts = [_part(file.entries, own, rows, bins, len(groups) > 1, stated) for own in groups]
     for part, own in zip(parts, groups, strict=True):
-        if isfinite(part.offered) and isfinite(depth := part.factors["iodepth"]):
-            part.full_depth_pct = full_depth_pct(raw, depth, _of(file.entries, own))
         part.caveats += notes
-        if part.factors.get("sync") == FDATASYNC:
+        if raw and isfinite(part.offered) and isfinite(depth := part.factors["iodepth"]):
+            part.full_depth_pct = full_depth_pct(raw, depth, _of(file.entries, own))
+        if raw and part.factors.get("sync") == FDATASYNC:
             part.flushes = sync_latency(raw, _of(file.entries, own))
-    return parts, file.version
+    return parts
 
 
 _NOTE = re.compile(r"^(?:<\S+> )?((?:note|fio|warning|WARNING)(?:: | ).{1,160})", re.MULTILINE)
@@ -113,10 +137,10 @@ def _groups(entries: Sequence[Entry], path: str) -> list[list[int]]:
     return groups
 
 
-def _part(entries: Sequence[Entry], own: list[int], rows: Sequence, bins, several: bool) -> Part:
+def _part(entries: Sequence[Entry], own: list[int], rows: Sequence, bins, several: bool, stated: bool) -> Part:
     wanted = set(own)
     mine = [entries[n] for n in own]
-    options = [_with_defaults(entry) for entry in mine]
+    options = [_with_defaults(entry) if stated else entry.options for entry in mine]
     told = [asked(given) for given in options]
     alone = {100: "read", 0: "write"}.get(told[0][0].get("rwmixread", nan), "mixed")
     ddirs = {place: alone if ddir == "mixed" else ddir for place, (n, ddir, _) in enumerate(rows) if n in wanted}
@@ -129,13 +153,13 @@ def _part(entries: Sequence[Entry], own: list[int], rows: Sequence, bins, severa
             shown = " and ".join(sorted(map(str, values)))
             raise FioOutputError(f"jobs of {name} {shown} ran at once: together they are no one cell")
     factors = {name: value for name, value in told[0][0].items() if name != "numjobs"}
-    jobs, stated, flying = _jobs(mine, [f for f, _ in told])
+    jobs, numbered, flying = _jobs(mine, [f for f, _ in told])
     offered = jobs * factors.pop("offered", nan)
     if isfinite(offered) and len({f.get("offered") for f, _ in told}) == 1:
         del factors["rate_iops"]
     else:
         offered = nan
-    factors |= {"numjobs": jobs} if stated else {}
+    factors |= {"numjobs": jobs} if numbered else {}
     if mine[0].options:  # what is not among them is fio's default
         factors = {"rw": "read", "rwmixread": 100, "bs_bytes": 4096, "iodepth": 1} | factors
     factors |= together(map(settings_of, options))
@@ -157,7 +181,7 @@ def _part(entries: Sequence[Entry], own: list[int], rows: Sequence, bins, severa
         own_percentiles=own_percentiles,
         hosts=tuple(f"{host}:{port}" for host, port in sorted(remote)),
         jobs=jobs,
-        outstanding=flying if stated or not even else nan,
+        outstanding=flying if numbered or not even else nan,
         offered=offered,
         errors=tuple(_errors(mine)),
         caveats=tuple(dict.fromkeys(caveat for _, caveats in told for caveat in caveats)),

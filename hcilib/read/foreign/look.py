@@ -37,6 +37,7 @@ _RESULT_NAME = re.compile(r".*\.(json|xml)(\.zst|\.gz)?")
 _SURE = (
     (LOG, re.compile(r".*_(bw|iops|lat|slat|clat|hist)(\.\d+)?\.log(\.zst|\.gz)?")),
     (CONFIG, re.compile(r".*\.(fio|yaml|yml|ini|cfg|conf|ps1|sh|py)|benchmark_config.*")),
+    (OTHER, re.compile(r".*\.(md|rst|adoc|1)|README.*|HOWTO.*")),
     (SUMMARY, re.compile(r".*(-res\.txt|result(-log)?\.tsv|-statistics\.json|\.html|\.pdf|\.xlsx?)")),
 )
 _LIKELY = ((LOG, re.compile(r".*\.log(\.zst|\.gz)?")), (CONFIG, re.compile(r".*profile.*\.xml")))
@@ -175,7 +176,8 @@ def _runs(files: list[File], read: dict[str, list[tuple[Part, str]]], place: Pla
                 file.skipped = f"{job}: {error}" if job else str(error)
             return []
         row["tool"] = files[0].tool
-        run = Run(row, names, place.label, rep, of_run[0][0].identity)
+        label = place.label or (job.partition(", number ")[0] if len(read) > 1 else "")
+        run = Run(row, names, label, rep, of_run[0][0].identity)
         if place.tool == "cbt":
             run.measured = [repr([row.numbers for row in part.rows]) for part, _ in of_run]
         runs.append(run)
