@@ -144,6 +144,8 @@ def _recognise(path: list[str], names: str | None, system: str | None, every: bo
     runs = usable["run"].nunique()
     skipped = len(results) - len(usable)
     print(f"\nFiles: {len(files)}. Results: {len(results)}, {skipped} of them skipped. Runs: {runs}.")
+    for reason, count in results.loc[results["skipped"] != "", "skipped"].value_counts().head(SHOWN).items():
+        print(f"Skipped {count}: {reason}.")
     if missing := sorted({word for words in usable["missing"] for word in words.split(", ") if word}):
         print(f"Missing metadata: {', '.join(missing)}. Give --names for file names, --system for the system.")
     if rows is not None:

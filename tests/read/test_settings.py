@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
 import hcilib as hci
+from hcilib.cli import main
 from hcilib.model.caveats import caveats
+from hcilib.read.foreign.parts import ForeignError
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ROOT / "tests/data/foreign"
@@ -123,7 +126,7 @@ def test_both_trees_of_cbt_give_each_run_once(tmp_path):
     assert both["iops"].tolist() == whole["iops"].tolist()
     assert both["vms"].tolist() == [2]
     skipped = hci.recognise(tmp_path).set_index("file")["skipped"]
-    assert skipped[skipped.index.str.startswith("00000000")].str.contains("stand in results").all()
+    assert skipped[skipped.index.str.startswith("00000000")].str.contains("in results/").all()
     shutil.rmtree(tmp_path / "results")
     raw = hci.read_results(tmp_path, system="ceph")
     assert raw["iops"].tolist() == pytest.approx(whole["iops"].tolist(), rel=1e-12)
@@ -141,3 +144,39 @@ def test_direct_io_of_elbencho_counts(tmp_path):
     results = hci.read_results(tmp_path)
     assert sorted(set(results["direct"])) == [0, 1]
     assert "direct" in hci.load_factors(results)
+
+
+OTHERS = {
+    "vdbench": ("flatfile.html", "* Vdbench flatfile\n tod timestamp Run Interval reqrate rate\n"),
+    "IOR": ("ior.out", "IOR-3.3.0: MPI Coordinated Test of Parallel I/O\nBegan : Mon\n"),
+    "mdtest": ("mdtest.log", "-- started at 01/02/2026 --\n\nmdtest-3.3.0 was launched with 4 total task(s)\n"),
+    "Iozone": ("iozone.txt", "\tIozone: Performance Test of File I/O\n\t        Version $Revision: 3.489 $\n"),
+    "COSBench": ("w1-mix.csv", "Stage,Op-Name,Op-Type,Op-Count,Byte-Count,Avg-ResTime\n"),
+    "sysbench": ("out.txt", "sysbench 1.0.20 (using bundled LuaJIT 2.1.0-beta2)\n"),
+    "Bonnie++": ("bonnie.csv", "1.97,1.97,oak,1,1700000000,16G,,1069,99,208304,21\n"),
+    "kubestr": ("kubestr.txt", "PVC created kubestr-fio-pvc-abc\nFIO test results:\n\nFIO version - fio-3.36\n"),
+}
+
+
+@pytest.mark.parametrize("tool", OTHERS)
+def test_results_of_other_tools_are_named_and_not_read(tmp_path, tool):
+    name, text = OTHERS[tool]
+    (tmp_path / name).write_text(text)
+    for place in (tmp_path, tmp_path / name):
+        [file] = hci.recognise(place).to_dict("records")
+        assert file["tool"] == tool
+        assert "measures" in file["skipped"]
+        assert "not read" in file["skipped"]
+    with pytest.raises(ForeignError, match=re.escape(f"{tool} measures")):
+        hci.read_results(tmp_path)
+
+
+def test_byte_copies_are_one_line_and_every_reason_is_printed(tmp_path, capsys):
+    for n in range(6):
+        (tmp_path / f"{n}.json").write_text(json.dumps(DOCUMENT))
+    kinds = hci.kinds_of_files(hci.recognise(tmp_path, system="x"))
+    assert kinds["files"].tolist() == [1, 5]
+    for file in tmp_path.iterdir():
+        file.write_text('{"fio version": "fio-3.33", "jobs": ')
+    assert main(["recognise", str(tmp_path)]) == 0
+    assert "broken off" in capsys.readouterr().out

@@ -288,8 +288,8 @@ def _of_job(report: TextReport, name: str, rest: str) -> None:
         return
     counts: dict[str, list[str]] = {}
     if found := _ISSUED_3.search(rest):
-        texts = (text.strip(",").split(",") for text in found.groups())
-        counts = dict(zip(("total", "short", "dropped"), texts, strict=True))
+        each = [text.strip(",").split(",") for text in found.groups()]
+        counts = dict(zip(("total", "short", "dropped"), each, strict=True))
     else:
         counts = {kind: list(filter(None, texts)) for kind, *texts in _ISSUED_2.findall(rest)}
     for kind, texts in counts.items():
@@ -382,14 +382,14 @@ def _direction(report: TextReport, ddir: str) -> Direction:
 
 
 def _latency(report: TextReport, key: str, ios: float) -> Latency:
-    numbers = [report.value(f"{key}.{name}") for name in ("min", "max", "avg", "stdev")]
+    low, high, mean, stddev = (report.value(f"{key}.{name}") for name in ("min", "max", "avg", "stdev"))
     prefix = f"{key}."
     percentiles = {
         name.removeprefix(prefix).removesuffix("th"): number.value
         for name, number in report.numbers.items()
         if name.startswith(prefix) and name.endswith("th")
     }
-    return Latency(*numbers, ios if isfinite(numbers[2]) else 0, percentiles)
+    return Latency(low, high, mean, stddev, ios if isfinite(mean) else 0, percentiles)
 
 
 def rounded(run: TextRun) -> Iterator[str]:

@@ -26,6 +26,7 @@ from hcilib.model.compressed import first_bytes, is_packed, read_bytes
 from hcilib.model.engine import located
 from hcilib.read.foreign.files import diskspd_parts, elbencho_parts, fio_parts, is_diskspd, is_elbencho, is_fio
 from hcilib.read.foreign.layouts import Naming, Place, cbt_twin, placed
+from hcilib.read.foreign.others import other_tool
 from hcilib.read.foreign.parts import ForeignError, Part, row_of
 from hcilib.read.run.cache import code
 
@@ -37,7 +38,7 @@ _RESULT_NAME = re.compile(r".*\.(json|xml)(\.zst|\.gz)?")
 _SURE = (
     (LOG, re.compile(r".*_(bw|iops|lat|slat|clat|hist)(\.\d+)?\.log(\.zst|\.gz)?")),
     (CONFIG, re.compile(r".*\.(fio|yaml|yml|ini|cfg|conf|ps1|sh|py)|benchmark_config.*")),
-    (OTHER, re.compile(r".*\.(md|rst|adoc|1)|README.*|HOWTO.*")),
+    (OTHER, re.compile(r".*\.(md|rst|adoc)|README|HOWTO")),
     (SUMMARY, re.compile(r".*(-res\.txt|result(-log)?\.tsv|-statistics\.json|\.html|\.pdf|\.xlsx?)")),
 )
 _LIKELY = ((LOG, re.compile(r".*\.log(\.zst|\.gz)?")), (CONFIG, re.compile(r".*profile.*\.xml")))
@@ -194,6 +195,8 @@ def _parts(file: File, place: Place) -> list[Part]:
         file.tool, file.skipped = place.tool, place.passed_over
     elif known := _by_name(name, file.path):
         file.what, file.tool, file.skipped = known, place.tool, _WHY[known]
+        if known != CONFIG and not place.tool:
+            _told_by_head(file, first_bytes(file.path, HEAD))
     elif not name or file.path.endswith(os.sep):
         file.what, file.tool, file.skipped = RUN_DIRECTORY, "hcilib", "a run directory: name it by itself"
     elif head := first_bytes(file.path, HEAD):
@@ -215,10 +218,20 @@ def _read(file: File, place: Place, head: bytes) -> list[Part]:
             parts, file.version = parts_of(raw, file.path)
             return parts
     called_so = _RESULT_NAME.fullmatch(file.file)
+    if _told_by_head(file, raw):
+        return []
     if place.tool and called_so:
         raise ForeignError(f"it lies where {place.tool} puts a result, and holds none")
     file.skipped = _WHY[OTHER]  # and none of its text: it may be anybody's file, under a result's name
     return []
+
+
+def _told_by_head(file: File, head: bytes) -> bool:
+    """Whether it is of a tool that is not read; sets which."""
+    tool, why = other_tool(head)
+    if tool:
+        file.what, file.tool, file.skipped = OTHER, tool, why
+    return bool(tool)
 
 
 def _by_name(name: str, path: str) -> str:
@@ -334,10 +347,10 @@ def is_ours(path: Any) -> bool:
 
 
 def _is_published(table: Any) -> bool:
-    """A table that is there and is not elbencho's, which users like to call results.csv too."""
+    """A table of ours that is there: users like to call elbencho's results.csv too, and other tools write csv."""
     try:
         with table.open("rb") as opened:
-            return opened.read(9) != b"ISO date,"
+            return opened.read(4096).lstrip(b"\xef\xbb\xbf").split(b"\n")[0].split(b",")[0].strip() == b"source"
     except OSError:
         return False
 

@@ -257,7 +257,7 @@ def _without_copies(outcomes: list[tuple[list[File], list[Run]]]) -> None:
         key = tuple(sorted(file.digest for file in own))
         if key in seen:
             for file in own:
-                file.skipped, file.run = f"a copy of {seen[key]}, byte for byte: it is no replicate", ""
+                file.skipped, file.run = f"a copy, byte for byte: of {seen[key]}, and no repeat", ""
             runs.clear()
         elif own:
             seen[key] = own[0].file
@@ -302,7 +302,7 @@ def _once(runs: list[Run], files: dict[str, File]) -> list[Run]:
             known |= dict.fromkeys(keys, run)
             continue
         for name in run.files:
-            files[name].skipped, files[name].what = f"its runs stand in {twin.files[0]} too", OTHER
+            files[name].skipped, files[name].what = f"its runs stand elsewhere too: in {twin.files[0]}", OTHER
     for name in {name for run in kept for name in run.files}:
         files[name].what, files[name].skipped = RESULT, ""
     still = set(map(id, kept))
