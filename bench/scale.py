@@ -135,8 +135,11 @@ def one(way: str, run_dir: str, address: str) -> dict:
 def make_run(run_dir: Path, count: int) -> int:
     """A run directory of that many steps; their raw files are links to the committed ones. Bytes of JSON in it."""
     from hcilib.model.compressed import read_bytes
+    from hcilib.model.places import at_home
 
-    found = [step for name in SAMPLES for step in sorted((ROOT / "data" / "samples" / name / "steps").iterdir())]
+    found = [
+        step for name in SAMPLES for step in sorted((at_home(ROOT / "data" / "samples" / name) / "steps").iterdir())
+    ]
     steps = [
         (step, json.loads((step / "step.json").read_text()), len(read_bytes(step / "fio.json.zst"))) for step in found
     ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
+from hcilib.model.extras import naming_extra
 from hcilib.model.places import ROOT
 
 __version__ = "0.1.0"
@@ -123,7 +124,10 @@ def __getattr__(name: str):
         raise AttributeError(f"hcilib.{name} has moved: from {_MOVED[name]} import {name}")
     if name not in _HOME:
         raise AttributeError(f"module 'hcilib' has no attribute {name!r}")
-    value = getattr(import_module(f"hcilib.{_HOME[name]}"), name)
+    try:
+        value = getattr(import_module(f"hcilib.{_HOME[name]}"), name)
+    except ModuleNotFoundError as error:
+        raise naming_extra(error) from None
     globals()[name] = value
     return value
 
@@ -135,7 +139,7 @@ def __dir__() -> list[str]:
 def _in_notebook() -> None:
     """Where IPython runs already, as in a notebook, the library's errors are readable first
     (hcilib.show.report.errors)."""
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    shell = sys.modules["IPython"].get_ipython() if sys.modules.get("IPython") else None
     if shell is not None:
         import_module("hcilib.show.report.errors").explain_errors(shell)
         if "seaborn" in sys.modules:  # its figures then have the house style

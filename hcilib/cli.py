@@ -1,5 +1,7 @@
 """Command line of hcilib. Each verb calls a public function.
 
+hci init [DIR]                                                  copy the notebooks and their params, to edit them
+hci lab                                                         measure two systems on this machine, in three minutes
 hci recognise DIR [--names PATTERN] [--system NAME] [--all]     list files of results and missing metadata
 hci report [PARAMS ...] [--out DIR]                             build a site of scenarios
 hci watch RUN_DIR                                               show a campaign's progress
@@ -11,6 +13,7 @@ hci fleet up NODE ... --template VM [--count N] [-o FILE]       clone load gener
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
@@ -20,6 +23,8 @@ from typing import Any
 import yaml
 
 import hcilib as hci
+from hcilib.model.extras import naming_extra
+from hcilib.model.places import shipped
 
 SHOWN = 40
 """Longer lists of files are grouped by kind."""
@@ -29,10 +34,18 @@ RUNS, FLEETS = Path("data/runs"), Path("data/fleets")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; return 0 on success, 1 on failure with its reason on stderr (for stop see `hcilib.StopError`)."""
     given = list(sys.argv[1:] if argv is None else argv)
-    if given[:1] == ["report"]:  # it has arguments of its own
+    try:
+        return _run(given)
+    except ImportError as error:
+        print(f"hci {given[0]}: {naming_extra(error)}", file=sys.stderr)
+        return 1
+
+
+def _run(given: list[str]) -> int:
+    if given[:1] in (["report"], ["lab"]):  # they share arguments of their own
         from hcilib.show.report.report import main as report
 
-        return report(given[1:])
+        return report([*_lab(), *given[1:]] if given[0] == "lab" else given[1:])
     chosen = vars(_parser().parse_args(given))
     do: Callable[..., None] = chosen.pop("do")
     del chosen["verb"]
@@ -52,6 +65,10 @@ def _parser() -> argparse.ArgumentParser:
     asked = argparse.ArgumentParser("hci", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = asked.add_subparsers(dest="verb", required=True)
     verbs.add_parser("report", help="build a site of scenarios: hci report --help")
+    verbs.add_parser("lab", help="measure two systems on this machine and report them: hci report --help")
+    init = verbs.add_parser("init", help="copy the notebooks and their params into a folder; existing files are kept")
+    init.add_argument("folder", nargs="?", type=Path, default=Path(), metavar="DIR", help="default: this folder")
+    init.set_defaults(do=_init)
     recognise = verbs.add_parser("recognise", help="list the files in a folder of results")
     recognise.add_argument("path", nargs="+", help="a folder, a file or a glob of results of any tool")
     recognise.add_argument("--names", help='metadata in file names, e.g. "{system}_{pattern}_qd{iodepth}_r{rep}.json"')
@@ -123,6 +140,27 @@ def _parser() -> argparse.ArgumentParser:
     for verb in (up, down):
         verb.add_argument("--records", type=Path, default=FLEETS, help="folder of fleet records (default: %(default)s)")
     return asked
+
+
+def _lab() -> list[str]:
+    """Return the arguments of the report that measures on the embedded lab."""
+    files = sorted(shipped("params", Path()).glob("*.lab*.yaml"))
+    return [*map(str, files), "--out", "out/lab", "--headline", "04_compare.lab"]
+
+
+def _init(folder: Path) -> None:
+    """Copy notebooks and params; a file that exists is kept."""
+    files = [
+        path for name in ("notebooks", "params") for path in sorted((hci.ROOT / name).rglob("*.*")) if path.is_file()
+    ]
+    targets = {path: folder / path.relative_to(hci.ROOT) for path in files}
+    new = {path: target for path, target in targets.items() if not target.exists()}
+    for path, target in new.items():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+    (folder / "scratch").mkdir(parents=True, exist_ok=True)
+    print(f"Copied: {len(new)} files. Kept: {len(targets) - len(new)} files that existed.")
+    print("Your own params go into scratch/. Next: hci report, or jupyter lab notebooks")
 
 
 def _system(given: str) -> tuple[str, list[str]]:

@@ -23,7 +23,6 @@ from hcilib.analyse.physics.capacity import tier_fit
 from hcilib.analyse.runs.integrity import integrity_of_run, integrity_verdicts
 from hcilib.analyse.runs.series import enough_runs, stop_when, warm_up_missing
 from hcilib.drive.beds import Actions, bed
-from hcilib.drive.campaign import campaign
 from hcilib.drive.campaign.policy import Rules
 from hcilib.drive.campaign.subjects import divided
 from hcilib.model.places import at_home
@@ -80,6 +79,8 @@ def run(
         if spill := tier_warning(plan, testbed, system):
             warnings.warn(spill, stacklevel=2)
     how: dict[str, Any] = {"settings": settings, "consent": consent, "progress": progress, "earlier": earlier}
+    from hcilib.drive.campaign import campaign  # fabric, which a replay does not need
+
     return campaign.run(plan, testbed, systems, run_dir, rules=RULES, actions=actions, **how)
 
 

@@ -13,6 +13,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -47,7 +48,8 @@ def mapped(
     ----------
     function : at the top level of a module, so that other processes find it by name
     chunks : picklable; paths in them absolute, and seen under the same name wherever they are read
-    engine : None, this machine: this process while `size_bytes` is below `POOL_BYTES`, else loky processes;
+    engine : None, this machine: this process while `size_bytes` is below `POOL_BYTES` or joblib is not installed, else
+        loky processes;
         ``"tcp://host:8786"``, the dask cluster of that scheduler; a ``distributed.Client``, its cluster. A worker that
         dies is replaced by another and changes nothing. hcilib has to be installed on the workers, in one version.
     size_bytes : what the chunks hold together; 0 where it is not known
@@ -60,7 +62,7 @@ def mapped(
     outcomes: Outcomes
     if engine is not None:
         outcomes = _on_cluster(function, chunks, engine)
-    elif len(chunks) > 1 and size_bytes >= POOL_BYTES:
+    elif len(chunks) > 1 and size_bytes >= POOL_BYTES and find_spec("joblib"):
         outcomes = _on_this_machine(function, chunks)
     else:
         outcomes = ((function(chunk), None) for chunk in chunks)

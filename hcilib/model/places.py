@@ -1,29 +1,54 @@
 """Where things lie: the repository's own files, what a relative path means, and what the files of a run directory are
-called. No I/O beyond asking what is there."""
+called. The only I/O is to ask what is there, and to unpack a committed campaign."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-"""The repository: what paths in params/ and notebooks are relative to."""
+from hcilib.model.archives import unpacked
+
+PACKAGE = Path(__file__).resolve().parents[1]
+ROOT = PACKAGE / "shipped" if (PACKAGE / "shipped").is_dir() else PACKAGE.parent
+"""Notebooks, params and data that come with the library: the repository, or a folder of the installed package
+(pyproject.toml). Paths in params and notebooks are relative to it."""
+IS_CHECKOUT = (ROOT / "pyproject.toml").is_file()
 
 SYSTEMS = ROOT / "params" / "systems"
 
 
-def at_home(path: str | Path) -> Path:
-    """A relative path as a notebook means it: from the working directory where its first folder is, else from the
-    repository.
+def shipped(name: str, root: Path = ROOT) -> Path:
+    """Return a file or folder by its place below `root`, or below `ROOT` where the user's folder has none."""
+    return next((path for path in map(unpacked, (root / name, ROOT / name)) if path.exists()), root / name)
 
-    A notebook runs in its own folder (JupyterLab, nbval) or in the repository (the report), and says ``data/runs/mine``
-    in both. Kept relative, so that what is said of a path names no folder of this machine.
+
+def at_home(path: str | Path) -> Path:
+    """Return a relative path as a notebook means it, relative to the working directory.
+
+    A notebook runs in its own folder (JupyterLab, nbval) or in the project's (the report), and says ``data/runs/mine``
+    in both. Of the working directory, the project's folder and `ROOT` the first counts that has the path. A new path
+    belongs to the working directory if its first folder is there, and else to the project.
     """
     path = Path(path)
+    if path.is_absolute():
+        return unpacked(path)
+    project = _project()
+    for home in (Path(), project, ROOT):
+        if (there := unpacked(_from_here(home / path))).exists():
+            return there
     first = path.parts[0] if path.parts else "."
-    if path.is_absolute() or Path(first).exists() or not (ROOT / first).exists():
-        return path
-    return Path(os.path.relpath(ROOT / path))
+    return path if Path(first).exists() or not (project / first).exists() else _from_here(project / path)
+
+
+def _project() -> Path:
+    """Return the repository; of an installed package the folder that ``hci init`` filled, or the working directory."""
+    here = Path.cwd()
+    filled = (f for f in (here, *here.parents) if (f / "notebooks").is_dir() and (f / "params").is_dir())
+    return ROOT if IS_CHECKOUT else next(filled, here)
+
+
+def _from_here(path: Path) -> Path:
+    return Path(os.path.relpath(path)) if path.is_absolute() else path
 
 
 # What the files of a run directory are called (DESIGN section 5): one place for whoever writes them and whoever reads

@@ -5,15 +5,15 @@ from __future__ import annotations
 import gc
 import os
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
+from importlib.util import find_spec
 from itertools import chain
 from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-from tqdm.auto import tqdm
 
 from hcilib.model.caveats import LEFT_OUT, Caveat, Caveats, column
 from hcilib.model.engine import mapped
@@ -223,17 +223,22 @@ def _looked(place: Folder, engine: Engine, cache: str | Path | None) -> tuple[li
     chunks = [todo[at : at + CHUNK] for at in range(0, len(todo), CHUNK)]
     size_bytes = sum(os.path.getsize(path) for n in todo for path, *_ in tasks[n]) if len(todo) > CHUNK else 0
     read = mapped(_look_at, [[tasks[n] for n in chunk] for chunk in chunks], engine, size_bytes=size_bytes)
-    with tqdm(
-        total=len(tasks), initial=len(outcomes), unit="run", desc=place.root.name, delay=SHOWN_AFTER_S, leave=False
-    ) as bar:
-        for chunk, found in zip(chunks, read, strict=True):
-            outcomes |= dict(zip(chunk, found, strict=True))
-            bar.update(len(chunk))
+    for chunk, found in zip(_with_bar(chunks, place.root.name), read, strict=True):
+        outcomes |= dict(zip(chunk, found, strict=True))
     if kept:
         kept.keep(tasks, outcomes)
     of_files = [outcomes[n] for n in range(len(tasks))]
     _without_copies(of_files)
     return [file for files, _ in of_files for file in files], [run for _, runs in of_files for run in runs]
+
+
+def _with_bar(chunks: list[list[int]], name: str) -> Iterable[list[int]]:
+    """Return the chunks under a progress bar, which long reading shows where tqdm is installed."""
+    if not find_spec("tqdm"):
+        return chunks
+    from tqdm.auto import tqdm
+
+    return tqdm(chunks, unit=f"x {CHUNK} runs", desc=name, delay=SHOWN_AFTER_S, leave=False)
 
 
 def _look_at(tasks: list[Task]) -> list[tuple[list[File], list[Run]]]:

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import msgspec
 import pandas as pd
-from tqdm.auto import tqdm
 
 from hcilib.model.compressed import LARGEST, NotAFileError, opened, read_bytes
 from hcilib.model.engine import located
@@ -455,6 +454,8 @@ def locked(file: Path) -> bool:
 
 def watch(run_dir: str | Path, every_s: float = 2.0, limit_s: float = float("inf")) -> dict:
     """Follow a campaign with a progress bar until it ends (or `limit_s` has passed); returns the last ``progress``."""
+    from tqdm.auto import tqdm  # an extra's
+
     until = time.monotonic() + limit_s
     now = progress(run_dir)
     with tqdm(total=now["steps"], unit="step", desc=Path(run_dir).name) as bar:

@@ -24,7 +24,8 @@ from typing import Any
 import nbformat
 import yaml
 
-from hcilib.model.places import ROOT
+from hcilib.model.archives import ARCHIVE, MADE
+from hcilib.model.places import ROOT, shipped
 from hcilib.show.report.scenarios import (
     Scenario,
     names_used,
@@ -46,8 +47,6 @@ KERNEL = [
 ]
 LIBRARY = Path(__file__).resolve().parents[2]
 SHARED_DATA = ("data/published", "data/samples", "params/systems", "params/testbeds", "uv.lock")
-MADE = ("tables", ".lock")
-"""Of a run directory: its cache (hcilib/read/run/cache.py) and its lock. Neither is kept by git."""
 COMMAND = (
     r"find . \( -name tables -o -name .lock \) -execdir test -e plan.json \; -prune -o -type f -print0 "
     "| LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum"
@@ -261,8 +260,8 @@ def data_named(scenario: Scenario, root: Path) -> list[dict[str, Any]]:
     named = names_used(scenario.notebook, values) | set(scenario.params)
     texts = dict.fromkeys(t for name in values if name in named for t in strings_in(values[name]) if t.strip())
     found = []
-    for text, path in ((text, root / text) for text in texts):
-        if len(text) < 1000 and path.exists() and not root.resolve().is_relative_to(path.resolve()):
+    for text, path in ((text, shipped(text, root)) for text in texts if len(text) < 1000):
+        if path.exists() and not any(home.resolve().is_relative_to(path.resolve()) for home in (root, ROOT)):
             counted = {"files": sum(1 for _ in _files([path])), "sha256": tree_digest(path), "fio": fio_versions(path)}
             found.append({"path": text, **counted})
     return found
@@ -301,7 +300,7 @@ def sources_digest(scenario: Scenario, root: Path, shared: str | None = None) ->
 
 def shared_digest(root: Path) -> str:
     """SHA-256 over what every page rests on: the library and the shared data."""
-    files = _files([LIBRARY, *(root / name for name in SHARED_DATA)])
+    files = _files([LIBRARY, *(shipped(name, root) for name in SHARED_DATA)])
     return combined(*(f"{path.parent.name}/{path.name} {file_digest(path)}" for path in files))
 
 
@@ -346,7 +345,14 @@ def _files(paths: Iterable[Path]) -> Iterator[Path]:
     """Files under the paths in a fixed order, without what Python, Jupyter and reading a run directory leave behind."""
     for path in paths:
         tree = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path] * path.is_file()
+        tree = _without_unpacked(tree)
         yield from (p for p in tree if not {"__pycache__", ".ipynb_checkpoints"} & set(p.parts) and not _made(p, path))
+
+
+def _without_unpacked(files: list[Path]) -> list[Path]:
+    """Return the files without those that were unpacked from an archive among them."""
+    archives = {file.with_name(file.name.removesuffix(ARCHIVE)) for file in files if file.name.endswith(ARCHIVE)}
+    return [file for file in files if not archives & {*file.parents} and file.suffix != ".unpacked"]
 
 
 def _made(file: Path, root: Path) -> bool:

@@ -23,6 +23,7 @@ from typing import Any
 from tqdm import tqdm
 
 from hcilib.model.engine import Engine, mapped
+from hcilib.model.places import at_home, shipped
 from hcilib.model.study import TestbedError
 from hcilib.show.report.execute import (
     data_named,
@@ -104,7 +105,7 @@ def build(params, out, workers: int, root, engine: Engine = None) -> tuple[Path,
     with _naming_folder(out):
         params = with_scenarios(params, out, root)
     try:
-        scenarios = find_scenarios(params, root / "notebooks")
+        scenarios = find_scenarios(params, shipped("notebooks", root))
         find_studies(root)
     except (ScenarioError, TestbedError) as error:
         raise ReportError(str(error)) from None
@@ -167,14 +168,16 @@ def printed(browser: str, sheet: Path, paper: Path) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Build a site from the command line; print the answer of each scenario, then the index page."""
     parser = argparse.ArgumentParser(prog="python -m hcilib.show.report", description=__doc__)
-    parser.add_argument("params", nargs="*", default=["params"], help="params files or folders (default: params)")
+    parser.add_argument(
+        "params", nargs="*", default=[at_home("params")], help="params files or folders (default: params)"
+    )
     parser.add_argument("--out", default="out/report", help="folder of the site (default: %(default)s)")
     parser.add_argument("--workers", type=int, default=2, help="notebooks at the same time (default: %(default)s)")
     parser.add_argument("--headline", help="scenario whose answer is printed last")
     parser.add_argument("--pdf", action="store_true", help="also write one PDF per study, printed by chromium")
     given = parser.parse_args(arguments)
     try:
-        index, results = build(given.params, given.out, given.workers, ".")
+        index, results = build(given.params or at_home("params"), given.out, given.workers, ".")
         if given.pdf:
             print(*map(os.path.relpath, papers(results, index.parent)), sep="\n")
     except (ReportError, PaperError) as error:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hcilib.model.places import ROOT
+from hcilib.model.places import ROOT, shipped
 from hcilib.model.study import Study, load_studies
 from hcilib.model.system import known_labels
 from hcilib.show.report.scenarios import Scenario
@@ -133,7 +133,7 @@ def find_studies(root: Path = ROOT) -> dict[str, Study]:
 
     Of one kind the study with more scenarios comes first.
     """
-    known = load_studies(root / "params" / "studies")
+    known = load_studies(shipped("params/studies", root))
     rank = list(HARDWARE)
     order = sorted(known, key=lambda key: (rank.index(known[key].hardware), -len(known[key].scenarios), key))
     return {"yours": YOURS} | {key: known[key] for key in order}
@@ -141,7 +141,7 @@ def find_studies(root: Path = ROOT) -> dict[str, Study]:
 
 def study_of(scenario: Scenario, root: Path = ROOT) -> str:
     """Return the key of the study that names a scenario of the repository's params; of any other, yours."""
-    if not scenario.params_path.resolve().is_relative_to(root.resolve() / "params"):
+    if not scenario.params_path.resolve().is_relative_to(shipped("params", root).resolve()):
         return "yours"
     studies = find_studies(root)
     return next((key for key, study in studies.items() if scenario.name in study.scenarios), "yours")
@@ -192,11 +192,11 @@ def figures(root: Path = ROOT) -> dict[str, list[dict[str, str]]]:
 
     Source: docs/ARTICLES.md, which names articles by the numbers in sources.csv.
     """
-    document = root / "docs" / "ARTICLES.md"
+    document = shipped("docs/ARTICLES.md", root)
     lines = document.read_text("utf-8").splitlines() if document.is_file() else []
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
     found = [dict(zip(FIGURE, row, strict=True)) for row in cells if len(row) == len(FIGURE)]
-    known = rows_of(root / "data" / "published" / "sources.csv")
+    known = rows_of(shipped("data/published/sources.csv", root))
     by_source = {row["source"]: [own for own in found if own["article"][:3] == row["article"][:3]] for row in known}
     return {source: rows for source, rows in by_source.items() if rows}
 

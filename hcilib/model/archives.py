@@ -1,0 +1,112 @@
+"""Committed campaigns are archives, one each. Reading a campaign unpacks it beside its archive, once.
+
+python -m hcilib.model.archives data/samples/lab-mirror      pack a campaign: data/samples/lab-mirror.tar.zst
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+ARCHIVE = ".tar.zst"
+LEVEL = 19
+MADE = ("tables", ".lock")
+"""Of a run directory: its cache (hcilib/read/run/cache.py) and its lock. Neither is packed."""
+
+
+def unpacked(path: Path) -> Path:
+    """Return the path of a campaign, or of a file in one, after unpacking its archive where that is needed.
+
+    A path without an archive is returned as it is. Where the archive's folder cannot be written, as that of an
+    installed package, the campaign is unpacked in the user's cache folder.
+
+    Raises
+    ------
+    OSError : neither folder can be written
+    """
+    levels = [path] if path.exists() else [path, *path.parents]
+    for campaign in levels:
+        archive = campaign.with_name(campaign.name + ARCHIVE) if campaign.name else campaign
+        if archive.is_file():
+            beside = campaign.parent if os.access(campaign.parent, os.W_OK) else _cache(archive)
+            return _unpack(archive, beside / campaign.name) / path.relative_to(campaign)
+    return path
+
+
+def pack(campaign: Path) -> Path:
+    """Write the archive of a campaign beside it; the same files give the same bytes."""
+    import zstandard
+
+    archive = campaign.with_name(campaign.name + ARCHIVE)
+    part = archive.with_name(f".{archive.name}.tmp")
+    files = [file for file in campaign.rglob("*") if file.is_file() and not {*file.parts} & {*MADE}]
+    with (
+        part.open("wb") as stream,
+        zstandard.ZstdCompressor(LEVEL).stream_writer(stream) as compressed,
+        tarfile.open(fileobj=compressed, mode="w|") as tar,
+    ):
+        for file in sorted(files, key=Path.as_posix):
+            entry = tarfile.TarInfo(file.relative_to(campaign).as_posix())
+            entry.size = file.stat().st_size
+            with file.open("rb") as content:
+                tar.addfile(entry, content)
+    part.replace(archive)
+    _marker(campaign).write_text(_state(archive), "utf-8")
+    return archive
+
+
+def _unpack(archive: Path, campaign: Path) -> Path:
+    """Unpack once, by one process at a time, and again where the archive has changed."""
+    marker = _marker(campaign)
+    if campaign.is_dir() and marker.is_file() and marker.read_text("utf-8") == _state(archive):
+        return campaign
+    with marker.open("a+", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.seek(0)
+        if not campaign.is_dir() or lock.read() != _state(archive):
+            part = Path(tempfile.mkdtemp(prefix=f".{campaign.name}.", dir=campaign.parent))
+            _extract(archive, part)
+            shutil.rmtree(campaign, ignore_errors=True)
+            part.chmod(0o755)
+            part.replace(campaign)
+            lock.truncate(0)
+            lock.write(_state(archive))
+    return campaign
+
+
+def _extract(archive: Path, folder: Path) -> None:
+    import zstandard
+
+    with (
+        archive.open("rb") as stream,
+        zstandard.ZstdDecompressor().stream_reader(stream) as content,
+        tarfile.open(fileobj=content, mode="r|") as tar,
+    ):
+        tar.extractall(folder, filter="data")
+
+
+def _marker(campaign: Path) -> Path:
+    """Return the file that holds which archive was unpacked, and is locked meanwhile."""
+    return campaign.with_name(f".{campaign.name}.unpacked")
+
+
+def _state(archive: Path) -> str:
+    state = archive.stat()
+    return f"{state.st_size} {state.st_mtime_ns}"
+
+
+def _cache(archive: Path) -> Path:
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hcilib" / "samples"
+    folder = home / archive.parent.name
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        print(pack(Path(name)))
