@@ -5,7 +5,7 @@ SHELL := /bin/bash
 BIN := $(if $(filter hcilib,$(CONDA_DEFAULT_ENV)),,.venv/bin/)
 PY := $(BIN)python
 
-.PHONY: help setup lab greeting lab-again cluster quick test deep report answers notebooks refresh bench chaos lint bounds picture snapshot
+.PHONY: help setup lab greeting lab-again cluster quick test deep report answers notebooks refresh bench chaos lint bounds picture pack snapshot
 help:
 	@echo "make setup      install what is missing"
 	@echo "make lab        set up, measure two systems on the embedded lab, report: out/lab/index.html"
@@ -23,6 +23,7 @@ help:
 	@echo "make snapshot   every table, figure and refusal into out/snapshot, to compare with another revision's"
 	@echo "make lint       ruff over code and notebooks, mypy over the library"
 	@echo "make bounds     the quick tests and all notebooks with the lowest and the newest versions that pyproject.toml allows"
+	@echo "make pack       a campaign under data/samples as one archive: make pack CAMPAIGN=data/samples/lab-mirror"
 	@echo "make picture    the README's picture, drawn again from the committed data"
 
 setup:
@@ -104,6 +105,9 @@ lint: setup
 
 bounds: setup
 	@.ci/bounds
+
+pack: setup
+	@$(PY) -c 'import sys; from pathlib import Path; from hcilib.model.archives import pack; print(pack(Path(sys.argv[1])))' $(CAMPAIGN)
 
 picture: setup
 	@$(PY) -m hcilib.show.report params/*.proxmox.yaml params/03_sweep.*-pve.yaml --out out/picture >/dev/null

@@ -8,7 +8,6 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import sys
 import tarfile
 import tempfile
 from pathlib import Path
@@ -105,8 +104,3 @@ def _cache(archive: Path) -> Path:
     folder = home / archive.parent.name
     folder.mkdir(parents=True, exist_ok=True)
     return folder
-
-
-if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        print(pack(Path(name)))

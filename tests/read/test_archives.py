@@ -1,4 +1,4 @@
-"""A committed campaign is one archive: the same rows as its folder, unpacked once, and again when the archive changes."""
+"""A committed campaign is one archive: it has the rows of its folder, and is unpacked once for each archive."""
 
 import os
 import shutil
