@@ -151,7 +151,7 @@ def finish(
         style.legend(axes[0], _handles(legend))
     percent = f"Grey band: within {100 * band:g} % of equal." if band else None
     notes = fig.__dict__.get("hci_notes", [])
-    style.caption(axes[0], *notes, note, percent, source_words(source))
+    style.caption(axes[0], *notes, note, percent, style.source_words(source))
     style.say(axes[0], says or fig.__dict__.get("hci_said", ""))
     fig.set_layout_engine("tight" if style.has_colorbar(fig) else "constrained")
 
@@ -306,7 +306,7 @@ def _name_rows(ax: Axes, way: str, column: str) -> None:
         places = axis.get_ticklocs()
         names = [word(column, text) for text in axis.get_major_formatter().format_ticks(places)]
         axis.set_major_locator(FixedLocator(places))
-        axis.set_major_formatter(style.RowNames(ax, names, False) if way == "y" else FixedFormatter(names))
+        axis.set_major_formatter(style.RowNames(ax, names) if way == "y" else FixedFormatter(names))
         ends = (min(places) - 0.5, max(places) + 0.5)
         ax.set(**{f"{way}lim": ends[::-1] if axis.get_inverted() else ends})
     axis.set_label_text("")
@@ -377,11 +377,3 @@ def _handles(legend: list[Entry]) -> list[Any]:
             look |= {"linestyle": "", "marker": looks(names_of(legend))[entry.text][1]}
         made.append(Line2D([], [], **look))
     return made
-
-
-def source_words(source: str | Iterable[str] | pd.DataFrame | None) -> str | None:
-    """Where the numbers are from."""
-    if isinstance(source, pd.DataFrame):
-        source = source["source"].dropna().unique()
-    names = [source] if isinstance(source, str) else list(dict.fromkeys(map(str, source if source is not None else ())))
-    return f"Source: {', '.join(names)}." if names else None

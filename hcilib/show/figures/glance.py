@@ -12,7 +12,6 @@ from hcilib.model.metrics import METRICS, Metric, pattern_order
 from hcilib.say.words import noun
 from hcilib.say.words import value as value_of
 from hcilib.show.figures import style
-from hcilib.show.figures.cells import source_words
 from hcilib.show.figures.style import GRID, QUIET, count, drawn, pattern_label, system_label
 from hcilib.show.tables.columns import number
 
@@ -91,7 +90,7 @@ def glance(table: pd.DataFrame, metric: str = "iops", source: str | pd.DataFrame
         "Bars: ratio to the best." if bars else None,
         "Arrows: the bar goes on." if cut else None,
         "Bold: a test shows the lead." if table["state"].eq("leads").any() else None,
-        source_words(source),
+        style.source_words(source),
     )
     return ax
 

@@ -65,7 +65,7 @@ def plot_lanes(phases: pd.DataFrame) -> np.ndarray:
         grid[-1, 0],
         "One lane is one run. Numbers in a lane are seconds, the number at the right is its longest outage.",
         "Degraded lasts until the repair. A run that ends amber did not recover.",
-        style.source_of(phases),
+        style.source_words(phases),
     )
     return grid[:, 0]
 

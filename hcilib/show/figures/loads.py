@@ -52,7 +52,7 @@ def plot_loads(table: pd.DataFrame) -> np.ndarray:
     below = METRICS[metric].axis
     cells = f"Each cell shows IOPS and, below, {below[0].lower()}{below[1:]}. The frame marks the load to choose."
     limit = "× marks loads above the latency limit. Empty cells were not measured."
-    style.caption(axes.flat[0], cells, limit, style.runs_note(table, marks=False), style.source_of(table))
+    style.caption(axes.flat[0], cells, limit, style.runs_note(table, marks=False), style.source_words(table))
     return axes
 
 

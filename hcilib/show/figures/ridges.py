@@ -75,7 +75,7 @@ def plot_ridges(shares: pd.DataFrame, percentiles: Sequence[pd.DataFrame]) -> np
         "The higher a ridge, the more I/Os took that long. Each is scaled to its own peak, all runs together.",
         "A percentile with fewer than ten I/Os beyond it has no mark.",
         style.runs_note(pd.concat(percentiles)),
-        style.source_of(percentiles[0]),
+        style.source_words(percentiles[0]),
     )
     return axes
 

@@ -190,9 +190,11 @@ def folded(text: str, inches: float) -> str:
     return re.sub(rf"(.{{1,{int(inches * 15.5)}}})(?:\s+|$)", r"\1\n", text.replace("\n", " ")).strip()
 
 
-def source_of(table: pd.DataFrame, source: str | None = None) -> str | None:
-    """``Source: ...`` from the argument, else from the table's own ``source`` column."""
-    names = [source] if source else list(table["source"].dropna().astype(str).unique()) if "source" in table else []
+def source_words(source: str | Iterable[str] | pd.DataFrame | None) -> str | None:
+    """Where the numbers are from: names, or a table's own column ``source``."""
+    if isinstance(source, pd.DataFrame):
+        source = source["source"].dropna().unique() if "source" in source else None
+    names = [source] if isinstance(source, str) else dict.fromkeys(map(str, source if source is not None else ()))
     return f"Source: {', '.join(names)}." if names else None
 
 
@@ -301,16 +303,14 @@ def ratio_ticks(axis) -> None:
 
 
 class RowNames(FixedFormatter):
-    """Folded on a phone's sheet; of panels that share their rows the first of a line names them."""
+    """Folded on a phone's sheet."""
 
-    def __init__(self, ax: Axes, names: Sequence[str], shared: bool) -> None:
+    def __init__(self, ax: Axes, names: Sequence[str]) -> None:
         super().__init__(list(names))
-        self.ax, self.shared = ax, shared
+        self.ax = ax
 
     def __call__(self, x: float, pos: int | None = None) -> str:
-        place, name = self.ax.get_subplotspec(), super().__call__(x, pos)
-        if self.shared and place is not None and not place.is_first_col():
-            return ""
+        name = super().__call__(x, pos)
         if sheet(self.ax).get_figwidth() > NARROW:
             return name
         return "\n".join(line for part in name.splitlines() for line in wrap(part, LETTERS))
@@ -339,11 +339,11 @@ def aside(ax: Axes, x: float, y: float, text: str, away: Sequence[float] = (0, 0
     ax.add_artist(Aside(x, y, text, transform=beside, **look))
 
 
-def row_axis(ax: Axes, names: Sequence[str], shared: bool = False) -> np.ndarray:
-    """One row a name, the first on top; returns their heights. `shared`: with the panels beside it."""
+def row_axis(ax: Axes, names: Sequence[str]) -> np.ndarray:
+    """One row a name, the first on top; returns their heights."""
     heights = np.arange(len(names), dtype=float)
     ax.set_yticks(heights, names)
-    ax.yaxis.set_major_formatter(RowNames(ax, names, shared))
+    ax.yaxis.set_major_formatter(RowNames(ax, names))
     ax.set_ylim(len(names) - 0.5, -0.5)
     ax.grid(False, axis="y")
     return heights
@@ -361,16 +361,15 @@ def points(
     look: tuple[str, str],
     label: str,
     told: Sequence[str],
-    form: str | Callable[[float], str],
+    show: Callable[[float], str],
     along: str = "y",
     **bars: Any,
 ) -> None:
     """Draw rows of centre, lo and hi as marks with their intervals along an axis, open where there is none.
 
-    A mark's tooltip has its text of `told` and its numbers in this form.
+    A mark's tooltip has its text of `told` and its numbers as `show` writes them.
     """
     (colour, marker), (centre, lo, hi) = look, values.T
-    show = form.format if isinstance(form, str) else form
     x, y = (at, centre) if along == "y" else (centre, at)
     sure = ~np.isnan(lo)
     dot: dict[str, Any] = {"linestyle": "", "marker": marker}

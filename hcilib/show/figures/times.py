@@ -136,7 +136,7 @@ def plot_failure(
     notes += ["Amber: repaired, not yet recovered."] * bool((costs["back_s"] > 0).any() or never)
     notes += ["Amber to the end: did not recover."] * bool(never)
     notes += ["Below: complete copies (%) as the system reports them, grey while copies are missing."] * strips
-    style.caption(grid[-1, 0], *notes, style.source_of(costs))
+    style.caption(grid[-1, 0], *notes, style.source_words(costs))
     return panels
 
 
@@ -297,7 +297,7 @@ def plot_latency_over_time(
         f"Darker blue: more I/Os of that second took that long (at most {count(most)}). Line: their median.",
         "Red: seconds without I/O. Latency is fio's clat, without submission.",
         "The last interval of a run is not logged.",
-        style.source_of(table),
+        style.source_words(table),
     )
     return grid[:, 0]
 
