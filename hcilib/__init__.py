@@ -59,14 +59,13 @@ _ROOMS = {
     "analyse.campaigns.simulation": "calibrated characteristics simulate_coverage simulate_protocols",
     "analyse.runs.latency": "mixed_latency percentiles vm_spread latency_over_time latency_shares",
     "analyse.runs.series": "stationarity mean_interval",
-    "analyse.runs.integrity": "block_states integrity_verdicts",
+    "analyse.runs.integrity": "integrity_verdicts",
     "analyse.runs.failure": "failures aligned whole_shares failure_summary failure_verdicts",
     "analyse.runs.phases": "phases",
     "analyse.curves.scaling": "saturation per_vm_gain fleet_curves",
-    "analyse.curves.loads": "loads next_loads stop_rules stops",
+    "analyse.curves.loads": "loads stop_rules stops",
     "analyse.curves.demand": "load_curve latency_over_iops load_within load_within_runs latency_at",
-    "analyse.physics.traffic": "expected_traffic check_traffic traffic placement_cost binding network_bytes_per_s "
-    "amplification path_steps",
+    "analyse.physics.traffic": "expected_traffic check_traffic traffic placement_cost binding amplification path_steps",
     "analyse.curves.neighbours": "neighbours fairness",
     "model.schemes": "Mirror Raid5 Raid6 ErasureCode Tiers nested_mirror nested_parity parse_scheme",
     "analyse.physics.capacity": "nested_parity_grid tier_fit capacity_table "

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
+from hcilib.analyse.physics.traffic import network_bytes_per_s
 
 
 def links(rate: float, nodes=("a", "b"), **more) -> pd.DataFrame:
@@ -50,8 +51,8 @@ def test_counted_bytes_go_before_the_scheme():
 
 
 def test_a_lab_has_one_loopback():
-    assert hci.network_bytes_per_s(links(1e9)) == 2e9
-    assert hci.network_bytes_per_s(links(1e9, one_kernel=True)) == 1e9
+    assert network_bytes_per_s(links(1e9)) == 2e9
+    assert network_bytes_per_s(links(1e9, one_kernel=True)) == 1e9
     assert hci.binding(run(net=4096e4), links(1e9, one_kernel=True))["network_iops"].item() == pytest.approx(1e9 / 4096)
 
 

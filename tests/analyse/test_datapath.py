@@ -57,9 +57,6 @@ def test_more_nodes():
         ("owner", "read"): 0,
         ("owner", "write"): 2,
     }
-    # slabs spread evenly over four nodes: the owner holds half of them
-    half = as_dict(expected_traffic(Mirror(2), redirected=False, nodes=4, copies_per_node=0.5))
-    assert half == {("owner", "read"): 0.5, ("owner", "write"): 1.5}
 
 
 def test_an_erasure_code_gathers_its_strips():
@@ -70,8 +67,6 @@ def test_an_erasure_code_gathers_its_strips():
 def test_copies_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="3 copies do not spread evenly over 2 nodes"):
         expected_traffic(Mirror(3))
-    with pytest.raises(ValueError, match="copies_per_node"):
-        expected_traffic(Mirror(2), copies_per_node=3)
     with pytest.raises(ValueError, match="redirected"):
         expected_traffic(Mirror(2), redirected=2)
 

@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
+from hcilib.analyse.curves.loads import next_loads
 from hcilib.model.workload import Cell, Pattern
 
 JOBS, DEPTHS = (1, 2, 4, 8), (1, 2, 4, 8, 16, 32, 64, 128)
@@ -29,7 +30,7 @@ def search(within_ns=None, **drive) -> pd.DataFrame:
     """Look, decide, look again, as a campaign does."""
     measured: list = []
     found = pd.DataFrame()
-    while due := hci.next_loads(found, JOBS, DEPTHS):
+    while due := next_loads(found, JOBS, DEPTHS):
         assert not set(due) & set(measured)
         measured += due
         found = hci.loads(surface(measured, **drive), within_ns)

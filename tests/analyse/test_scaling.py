@@ -179,8 +179,8 @@ def test_factors_are_never_mixed():
     assert "span_bytes changes with vms" in str(grown.warnings)
     with pytest.raises(ValueError, match="vary in span_bytes"):
         saturation(table.assign(span_bytes=np.where(table["rep"] == 0, 1, 2)))
-    with pytest.raises(ValueError, match="no column 'latency'"):
-        saturation(table, metric="latency")
+    with pytest.raises(ValueError, match="no column 'iops'"):
+        saturation(table.drop(columns="iops"))
 
 
 def test_groups_are_independent():

@@ -207,7 +207,8 @@ def chance_to_see(
     if min(campaigns) < 2:
         raise ValueError(f"chance_to_see: {min(campaigns)} earlier campaign; a spread between them needs at least 2")
     if losses_pct is None:
-        losses_pct = sorted({1, 2, 5, 10, 20} | {_past_the_range(cv_pct, k) for k in campaigns})
+        past_the_range = np.ceil(visible_change(cv_pct, campaigns)["lower_pct"]).clip(1, 90).astype(int)
+        losses_pct = sorted({1, 2, 5, 10, 20, *past_the_range.tolist()})
     spread, rows = cv_pct / 100 or FLOOR, []
     for loss in losses_pct:
         for k in campaigns:
@@ -216,11 +217,6 @@ def chance_to_see(
             chance = (ndtr(shift - bound) + ndtr(-shift - bound)).mean()
             rows.append({"loss_pct": loss, "k": k, "chance_pct": 100 * float(chance)})
     return pd.DataFrame(rows).assign(confidence=CONFIDENCE)
-
-
-def _past_the_range(cv_pct: float, k: int) -> int:
-    """Return the first whole per cent beyond the range of k campaigns, from 1 to 90."""
-    return int(np.clip(np.ceil(visible_change(cv_pct, [k])["lower_pct"].iloc[0]), 1, 90))
 
 
 _EVENLY = (np.arange(20_000) + 0.5) / 20_000

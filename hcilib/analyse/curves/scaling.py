@@ -35,22 +35,18 @@ COLUMNS = [
 ]  # fmt: skip
 
 
-def saturation(
-    results: pd.DataFrame,
-    metric: str = "iops",
-    by: Sequence[str] = ("system", "pattern"),
-) -> pd.DataFrame:
+def saturation(results: pd.DataFrame, by: Sequence[str] = ("system", "pattern")) -> pd.DataFrame:
     """Where each curve over the VM count bends, and the smallest fleet that is as good as the largest.
 
     Parameters
     ----------
-    results : the results table, one row per run; or any table with `by`, `vms` and `metric`
+    results : the results table, one row per run; or any table with `by`, `vms` and `iops`
 
     Returns
     -------
     One row per group of `by`: n (fewest runs at any VM count), points (VM counts), knee (VMs, on a
     0.25 grid), knee_lo, knee_hi (parametric bootstrap of the runs), slope_before, slope_after
-    (`metric` per VM), smallest_vms (smallest count whose lower bound, by the pooled spread, is >=
+    (IOPS per VM), smallest_vms (smallest count whose lower bound, by the pooled spread, is >=
     95 % of the peak), peak (largest geometric mean), peak_vms, usl_gamma, usl_alpha, usl_beta,
     usl_peak_n (NaN unless the USL wins by AICc and N* lies inside the measured range), model
     (`two-segment`, `line`, `smooth` where a curve without a corner is as good by AICc, `usl`, or ""
@@ -62,15 +58,15 @@ def saturation(
     Raises ValueError for a missing column, or if runs to be pooled vary in a factor. Source: METHODS section 4.
     """
     by = list(by)
-    table = results.assign(_usable=_usable(results, metric, by))
+    table = results.assign(_usable=_usable(results, by))
     rows = []
     for key, group in table.groupby(by, dropna=False, observed=True) if by else [((), table)]:
         runs = group[group["_usable"]]
         warnings = _refuse_mixing(runs, by)
         if skipped := len(group) - len(runs):
-            said = f"{skipped} runs left out: invalid, or {metric} or vms not above zero"
+            said = f"{skipped} runs left out: invalid, or iops or vms not above zero"
             warnings.append(Caveat("invalid", said))
-        row = _saturate(runs["vms"].to_numpy(float), runs[metric].to_numpy(float), warnings)
+        row = _saturate(runs["vms"].to_numpy(float), runs["iops"].to_numpy(float), warnings)
         rows.append(dict(zip(by, key, strict=True)) | row)
     return pd.DataFrame(rows, columns=[*by, *COLUMNS])
 
@@ -228,7 +224,7 @@ def per_vm_gain(results: pd.DataFrame, by: Sequence[str] = ("system", "pattern")
     (iops / vms). Points only: a gain's interval is the knee's business.
     """
     by = list(by)
-    runs = results[_usable(results, "iops", by)]
+    runs = results[_usable(results, by)]
     _refuse_mixing(runs, by)
     logs = np.log(runs["iops"].astype(float)).groupby([runs[c] for c in [*by, "vms"]], dropna=False, observed=True)
     table = logs.agg(n="count", iops="mean").reset_index()
@@ -238,10 +234,10 @@ def per_vm_gain(results: pd.DataFrame, by: Sequence[str] = ("system", "pattern")
     return table.assign(gain=step["iops"] / step["vms"], per_vm=table["iops"] / table["vms"])
 
 
-def _usable(results: pd.DataFrame, metric: str, by: list[str]) -> np.ndarray:
+def _usable(results: pd.DataFrame, by: list[str]) -> np.ndarray:
     """Which rows are runs one may use: valid, with a VM count and a rate above zero."""
-    require_columns(results, [*by, "vms", metric])
-    numbers = results[["vms", metric]].to_numpy(dtype=float, na_value=np.nan)
+    require_columns(results, [*by, "vms", "iops"])
+    numbers = results[["vms", "iops"]].to_numpy(dtype=float, na_value=np.nan)
     usable = (np.isfinite(numbers) & (numbers > 0)).all(axis=1)
     return usable & valid_rows(results)
 

@@ -24,9 +24,7 @@ NEAR_PCT = 80.0
 """From this share of what a resource can give it is the bottleneck."""
 
 
-def expected_traffic(
-    scheme: Scheme, redirected: bool | float | None = None, nodes: int = 2, copies_per_node: float | None = None
-) -> pd.DataFrame:
+def expected_traffic(scheme: Scheme, redirected: bool | float | None = None, nodes: int = 2) -> pd.DataFrame:
     """Network bytes per client byte: redirection plus the remote copies of a write.
 
     A byte is counted once as it crosses the network: the bytes sent by all nodes together or, with two nodes, what
@@ -38,9 +36,8 @@ def expected_traffic(
         `Tiers` the first counts, where new writes land; moving data to the next tier later is not included.
     redirected : does the VM run on another node than the owner? A share for a mix (Ceph's primaries are spread, so
         1 - 1/nodes); None gives both placements.
-    nodes : nodes the copies are spread over.
-    copies_per_node : copies the owner itself holds, below 1 if it holds a copy of only part of the data. Default:
-        copies / nodes, at least 1 (1/k of an erasure code).
+    nodes : nodes the copies are spread over. The owner itself holds copies / nodes of them, at least 1 (1/k of an
+        erasure code).
 
     Returns
     -------
@@ -56,7 +53,7 @@ def expected_traffic(
     2      owner  write       1.0
     3  non-owner  write       2.0
     """
-    copies, owned = _copies(scheme, nodes, copies_per_node)
+    copies, owned = _copies(scheme, nodes)
     remote = {"read": 1 - min(owned, 1.0), "write": copies - owned}
     shares = (0.0, 1.0) if redirected is None else (float(redirected),)
     if not all(0 <= share <= 1 for share in shares):
@@ -68,25 +65,16 @@ def expected_traffic(
     )
 
 
-def _copies(scheme: Scheme, nodes: int, copies_per_node: float | None) -> tuple[float, float]:
+def _copies(scheme: Scheme, nodes: int) -> tuple[float, float]:
     """Bytes stored per client byte as the network sees them, and how many of them stay on the owner."""
     while isinstance(scheme, Tiers | Wrapped):
         scheme = scheme.parts[0][1] if isinstance(scheme, Tiers) else scheme.scheme
     if isinstance(scheme, Product) and isinstance(scheme.levels[0], ErasureCode):
         scheme = scheme.levels[0]
     copies = scheme.stripe_cost if isinstance(scheme, ErasureCode) else scheme.copies
-    if copies_per_node is None:
-        if copies > nodes and copies % nodes:
-            raise ValueError(
-                f"{copies} copies do not spread evenly over {nodes} nodes: give nodes= (at least {copies}) or "
-                "copies_per_node="
-            )
-        copies_per_node = 1 / scheme.k if isinstance(scheme, ErasureCode) else max(copies / nodes, 1)
-    if not 0 <= copies_per_node <= copies:
-        raise ValueError(
-            f"copies_per_node must lie between 0 and the {copies} copies of {scheme!r}, got {copies_per_node}"
-        )
-    return copies, copies_per_node
+    if copies > nodes and copies % nodes:
+        raise ValueError(f"{copies} copies do not spread evenly over {nodes} nodes: give nodes= (at least {copies})")
+    return copies, 1 / scheme.k if isinstance(scheme, ErasureCode) else max(copies / nodes, 1)
 
 
 def check_traffic(

@@ -342,7 +342,7 @@ def read_integrity(run_dir: str | Path | Sequence[str | Path]) -> tuple[pd.DataF
     Returns
     -------
     acknowledged : run_id, vm, serial, block, sequence, t_s (epoch second of the VM's clock)
-    blocks : run_id, vm, serial, replica, block, low, high, foreign, as `hci.block_states` takes them.
+    blocks : run_id, vm, serial, replica, block, low, high, foreign, as `integrity_verdicts` takes them.
         `attrs["warnings"]` of both: a sentence for each writer that did not end by itself, and for a line that was cut
         short; `attrs["died"]`: (run_id, vm, serial) -> why its writer had ended when the first event was done
 
