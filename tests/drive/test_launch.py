@@ -186,7 +186,7 @@ def test_nothing_waits_for_a_controller_that_died_before_the_start(bed, tmp_path
     late = late_on(tmp_path, bed.fleet(2)[1].name, 60)
     control = python(CONTROL, by(bed, "per-host", binary=late).model_dump_json(), str(tmp_path))
     waiting = lambda: [c for c in processes(bed.lab_root).values() if job.GATE in c]  # noqa: E731
-    assert until(lambda: len(waiting()) == 2, 20), control.communicate(timeout=5)
+    assert until(lambda: len(waiting()) == 2, 60), control.poll()
     control.kill()
     control.communicate()
     assert until(lambda: not fios(bed) and not waiting(), 10), (fios(bed), waiting())
@@ -307,7 +307,7 @@ def test_a_fio_that_freezes_is_killed_on_its_vm_by_the_deadline_and_named(bed, t
 def test_no_fio_outlives_its_controller(bed, tmp_path, sig, launcher):
     control = python(CONTROL, by(bed, launcher).model_dump_json(), str(tmp_path))
     workers = lambda: [c for c in fios(bed).values() if c.split()[0].endswith("fio")]  # noqa: E731
-    assert until(lambda: len(workers()) >= (4 if launcher == "per-host" else 10), 20), control.communicate(timeout=5)
+    assert until(lambda: len(workers()) >= (4 if launcher == "per-host" else 10), 60), control.poll()
     control.send_signal(sig)
     control.communicate(timeout=20)
     assert until(lambda: not fios(bed), 5), fios(bed)
