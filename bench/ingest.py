@@ -48,7 +48,7 @@ FILES, ROUNDS, STEPS = {"mid": 600, "mixed": 300, "big": 300}, 7, {"mid": (2_000
 AGAIN = 5
 """How often a run directory is read from its cache."""
 QUICK_FILES, QUICK_ROUNDS, QUICK_STEPS = {"mid": 40, "mixed": 20, "big": 15}, 1, {"mid": (100, 400), "big": (40, 80)}
-SMALL, SMALL_FILES, QUICK_SMALL = "small", 10_000, 500
+SMALL, SMALL_FILES, QUICK_SMALL = "small", 20_000, 500
 """One job a file, as users keep them: a folder to the table of results."""
 PEER, INSTALL_S = "fio-plot==1.1.21", 60
 

@@ -117,7 +117,6 @@ def caveats_of(settings: Mapping[str, Any], numjobs: float, runtime_s: float) ->
     if runtime_s < SHORT_S:
         caveats.append(Caveat("short", f"ran for less than {SHORT_S} s"))
     if settings.get("size_bytes", nan) * max(numjobs, 1) < MEMORY_BYTES:
-        caveats.append(
-            Caveat("small-file", f"smaller than memory: fewer than {MEMORY_BYTES // 2**30} GiB were touched")
-        )
+        small = f"its files are smaller than {MEMORY_BYTES // 2**30} GiB, so memory may hold them"
+        caveats.append(Caveat("small-file", small))
     return caveats
