@@ -308,7 +308,8 @@ def fio_file(run: TextRun) -> FioFile:
     entries = []
     starts = _starts_ms(run)
     for clone, report in enumerate(run.reports):
-        options = _with_mix(report) if report.options else {}
+        same = [one for one in run.reports if (one.job, one.group) == (report.job, report.group)]
+        options = _with_mix(report, same) if report.options else {}
         options |= {"numjobs": str(jobs[report.job, report.group])} if options else {}
         head = Report(report.job, float(report.group), hostname=report.host, port=LOCAL_PORT, error=float(report.error))
         head.job_start = starts.get(report.group, nan)
@@ -334,10 +335,11 @@ def _starts_ms(run: TextRun) -> dict[int, float]:
     return {}
 
 
-def _with_mix(report: TextReport) -> Options:
-    """The share of reads in a mix is that of the counted I/Os, in whole percent: fio does not print what was asked."""
+def _with_mix(report: TextReport, same: list[TextReport]) -> Options:
+    """The share of reads in a mix is that of the I/Os of all its jobs, in whole percent: fio does not print what was
+    asked."""
     options = dict(report.options)
-    reads, writes = (report.value(f"issued.total.{ddir}") for ddir in ("read", "write"))
+    reads, writes = (sum(one.value(f"issued.total.{ddir}") for one in same) for ddir in ("read", "write"))
     if options["rw"] in ("rw", "randrw", "readwrite") and reads + writes > 0:
         share = 100 * reads / (reads + writes)
         five = 5 * round(share / 5)

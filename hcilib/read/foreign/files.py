@@ -86,7 +86,7 @@ def _parts_of(file: FioFile, raw: bytes, path: str, *, stated: bool = True) -> l
     found = bins_of(file, path) if b'"bins"' in raw else None
     bins = (found.kind, found.of_rows()) if found and found.kind else (None, [])
     groups = _groups(file.entries, path)
-    notes = notes_of(file.noise)
+    notes = notes_of(file.noise) if file.noise else ()
     parts = [_part(file.entries, own, rows, bins, len(groups) > 1, stated) for own in groups]
     for part, own in zip(parts, groups, strict=True):
         part.caveats += notes
@@ -128,6 +128,11 @@ def _groups(entries: Sequence[Entry], path: str) -> list[list[int]]:
         order = sorted(range(len(groups)), key=starts.__getitem__)
         apart = all(starts[b] - starts[a] > _APART * ran[a] for a, b in pairwise(order))
         return groups if apart else [[n for group in groups for n in group]]
+    if not any(entries[group[0]].options for group in groups):
+        raise FioOutputError(
+            f"{path}: {len(groups)} groups of jobs without their options, which fio wrote from 2.3 on: which of them "
+            "did what is not in the file; keep one group a file, and give rw and bs by names"
+        )
     cells = [tuple(sorted(asked(entries[group[0]].options)[0].items(), key=str)) for group in groups]
     if len(set(cells)) < len(cells):
         raise FioOutputError(
@@ -162,7 +167,7 @@ def _part(entries: Sequence[Entry], own: list[int], rows: Sequence, bins, severa
     factors |= {"numjobs": jobs} if numbered else {}
     if mine[0].options:  # what is not among them is fio's default
         factors = {"rw": "read", "rwmixread": 100, "bs_bytes": 4096, "iodepth": 1} | factors
-    factors |= together(map(settings_of, options))
+    factors |= together([settings_of(given) for given in options])
     if "ioengine" in options[0] and "ioengine" not in mine[0].options and (depth := factors["iodepth"]) > 1:
         factors |= {"iodepth": 1, "iodepth_options": f"iodepth={depth} {factors['iodepth_options']}".strip()}
     even = len({f.get("iodepth", 1) for f, _ in told}) == 1
@@ -305,7 +310,7 @@ def _span(span: Timespan, rows: list[dict[str, Any]], job: str) -> Part:
     outstanding = outstanding_of(span)
     depth = outstanding / jobs
     factors |= {"numjobs": jobs, "iodepth": int(depth) if depth.is_integer() else depth}
-    factors |= together(settings_of(given) for given in options)
+    factors |= together([settings_of(given) for given in options])
     errors = {4: "interrupted before it measured", 74: "its rows cannot be the whole timespan"}
     buckets = np.array([bucket[2:] for bucket in buckets_of(span)])
     latency = len(buckets) > 0

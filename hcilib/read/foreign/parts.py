@@ -111,7 +111,10 @@ def row_of(parts: Sequence[tuple[Part, str]], named: dict[str, Any]) -> dict[str
     if "block_sizes" in factors:  # whatever a name says
         factors["bs_bytes"] = nan
     if "rw" not in factors:
-        raise ForeignError("neither the file nor its name says rw: which pattern was it?")
+        raise ForeignError(
+            "neither the file nor its name says rw (before 2.3 fio wrote no options into its JSON): "
+            "give names with {rw} and {bs}, or with {pattern}"
+        )
     if "trim" in factors["rw"]:
         raise ForeignError(f"rw {factors['rw']}: trims are neither reads nor writes, so no cell here is like it")
     if factors.get("rwmixread") == 100:  # a read has nothing to make stable
@@ -165,7 +168,7 @@ def _factors(parts: Sequence[Part]) -> dict[str, Any]:
             found[name] = max(values)
         elif name in ("rate_bytes", "rate_iops", "runtime_s"):
             found[name] = max(values, key=str)
-    return found | together(part.factors for part in parts)
+    return found | together([part.factors for part in parts])
 
 
 def _contradictions(found: dict[str, Any], named: dict[str, Any]) -> list[Caveat]:

@@ -7,7 +7,7 @@ given, and what it was not given has fio's default: psync through the page cache
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import isfinite, nan
 from typing import Any
@@ -24,6 +24,9 @@ SHORT_S = 10
 """Runs that are shorter show caches and a drive's first seconds."""
 MEMORY_BYTES = 16 * 2**30
 """A file that is smaller fits into the memory of almost every server."""
+CACHED = Caveat("direct", "direct=0: the page cache of the host was measured too")
+SHORT = Caveat("short", f"ran for less than {SHORT_S} s")
+SMALL = Caveat("small-file", f"its files are smaller than {MEMORY_BYTES // 2**30} GiB, so memory may hold them")
 _TARGET = ("filename", "directory", "uri", "pool", "rbdname", "volume", "brick", "opendir")
 _OF_THE_QUEUE = (
     "iodepth_batch", "iodepth_batch_submit", "iodepth_batch_complete", "iodepth_batch_complete_min",
@@ -92,9 +95,11 @@ def _text(first: Mapping[str, str], names: Iterable[str], options: Mapping[str, 
     return " ".join(f"{name}={value}" for name, value in {**first, **on}.items())
 
 
-def together(of_jobs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def together(of_jobs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the settings of jobs that ran at once: of several targets all, of other texts likewise, else the largest
     number."""
+    if len(of_jobs) == 1:  # thousands of files have one job each
+        return {name: value for name, value in of_jobs[0].items() if name in SETTINGS and value == value}
     seen: dict[str, list] = {}
     for settings in of_jobs:
         for name in SETTINGS:
@@ -113,10 +118,9 @@ def caveats_of(settings: Mapping[str, Any], numjobs: float, runtime_s: float) ->
     """Return what may have answered in place of the storage: the page cache, memory, the first seconds."""
     caveats = []
     if settings.get("direct") == 0 and settings.get("ioengine", "psync") in PAGE_CACHED:
-        caveats.append(Caveat("direct", "direct=0: the page cache of the host was measured too"))
+        caveats.append(CACHED)
     if runtime_s < SHORT_S:
-        caveats.append(Caveat("short", f"ran for less than {SHORT_S} s"))
+        caveats.append(SHORT)
     if settings.get("size_bytes", nan) * max(numjobs, 1) < MEMORY_BYTES:
-        small = f"its files are smaller than {MEMORY_BYTES // 2**30} GiB, so memory may hold them"
-        caveats.append(Caveat("small-file", small))
+        caveats.append(SMALL)
     return caveats

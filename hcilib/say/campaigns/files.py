@@ -22,7 +22,6 @@ CAVEATS = {
     "direct": "used the page cache (direct=0)",
     "short": "lasted less than 10 s",
     "small-file": "tested files that memory may hold",
-    "unsteady": "did not run steadily",
 }
 """Code of a run's caveat -> what such runs did, in the answer."""
 
