@@ -46,8 +46,8 @@ _ROOMS = {
     "read.run.records": "read_dials campaign_times read_unseen watch progress",
     "read.fio.fio_json": "read_fio FioOutputError",
     "read.diskspd.diskspd": "read_diskspd read_diskspd_bins DiskspdOutputError",
-    "read.published": "published published_claims published_datasheet published_facts stated_cpu published_missing "
-    "published_table PublishedDataError",
+    "read.published": "published published_claims published_readings published_datasheet published_facts stated_cpu "
+    "published_missing published_table PublishedDataError",
     "analyse.compare.compare": "summarize compare rank",
     "analyse.compare.overall": "geometric_mean everywhere",
     "analyse.compare.chosen": "chosen measured pooled under_load closed_loop one_in_flight until_stable load_factors",
@@ -80,7 +80,7 @@ _ROOMS = {
     "say.runs.failure": "failure_answer failure_sentences",
     "say.runs.integrity": "integrity_sentence",
     "say.physics.audit": "audit_answer audit_facts",
-    "say.physics.claims": "claim_words claim_findings",
+    "say.physics.claims": "claim_words claim_findings claim_verdicts",
     "say.physics.capacity": "capacity_sentence capacity_facts",
     "say.physics.baseline": "baseline_answer",
     "say.curves.sweep": "peak_sentence regimes_sentence sweep_answer",

@@ -93,9 +93,11 @@ TABLES = {
     ),
     "facts": columns("source key kind value? unit:unit? note?"),
     "claims": columns(
-        "id:count source statistic metric? pattern? vms:count? reduce? iodepth? subject comparator? claimed:number? "
-        "unit:unit resolution:positive? formula? note? wording? tolerance:positive?"
+        "id:count source heading sentence:count phrase statistic metric? pattern? vms:count? reduce? iodepth? subject "
+        "comparator? claimed:number? unit:unit resolution:positive? word? formula? note?"
     ),
+    "readings": columns("word low:number? high:number? times? meaning"),
+    "passages": columns("source heading first:count last:count statement how where? reason? no_claim?"),
     "datasheets": columns("source? system pattern:pattern figure:positive? unit:drive conditions"),
     "sources": columns("source article title? author? site? date? under_test"),
 }
@@ -106,6 +108,8 @@ KEYS = {
     "resiliency": ("source", "system", "write_pct"),
     "facts": ("source", "key"),
     "claims": ("id",),
+    "readings": ("word",),
+    "passages": ("source", "heading", "first"),
     "datasheets": ("system", "pattern"),
     "sources": ("source",),
 }
@@ -226,10 +230,40 @@ def stated_cpu(source: str, path: str | Path | None = None) -> dict[int, str]:
 
 
 def published_claims(path: str | Path | None = None, source: str | None = None) -> pd.DataFrame:
-    """What the articles' prose says about their numbers, one claim a row, for ``check_claims`` (README of
-    data/published); of one `source` alone where it is given."""
-    _, claims = _read("claims", path)
+    """Return what the articles' prose says about their numbers, one claim a row, for ``check_claims``.
+
+    A claim's `word` has the bounds `low` and `high` of readings.csv, in the claim's unit; one without a limit is
+    infinite. Without a word they are NaN.
+
+    Examples
+    --------
+    >>> hci.published_claims().query("id == 525")[["phrase", "word", "low", "high"]].to_dict("records")
+    [{'phrase': 'slightly lower IOPS compared', 'word': 'slightly', 'low': 0.0, 'high': 15.0}]
+    """
+    file, claims = _read("claims", path)
+    bounds = published_readings(file.parent if (file.parent / "readings.csv").is_file() else None).set_index("word")
+    for claim in claims[claims["word"].notna() & ~claims["word"].isin(bounds.index)].itertuples():
+        known = ", ".join(bounds.index)
+        raise PublishedDataError(f"{file}, line {claim.line}, column word: {claim.word!r} is not one of {known}")
+    times = claims["word"].map(bounds["times"]).eq("claimed")
+    for side in ("low", "high"):
+        claims[side] = claims["word"].map(bounds[side]) * claims["claimed"].where(times, 1)
     return (claims if source is None else claims[claims["source"] == source]).drop(columns="line")
+
+
+def published_readings(path: str | Path | None = None) -> pd.DataFrame:
+    """Return what a claim's words are taken to mean: word, low, high, times, meaning.
+
+    `low` and `high` bound the number in the claim's unit. Where `times` is ``claimed`` they are multiples of the
+    claimed number. A side without a limit is infinite.
+
+    Examples
+    --------
+    >>> hci.published_readings().query("word == 'slightly'")[["low", "high"]].to_dict("records")
+    [{'low': 0.0, 'high': 15.0}]
+    """
+    readings = _read("readings", path)[1].drop(columns="line")
+    return readings.fillna({"low": -math.inf, "high": math.inf})
 
 
 def published_datasheet(system: str, path: str | Path | None = None) -> pd.DataFrame:

@@ -21,7 +21,7 @@ def judged(claims) -> pd.DataFrame:
 
 def test_a_claim_that_matches_has_no_finding_and_every_other_one_has(claims, judged):
     findings = pd.Series(hci.claim_findings(judged, claims, hci.short_labels()))
-    assert (findings.eq("") == judged["verdict"].eq("matches")).all()
+    assert (findings.eq("") == judged["verdict"].eq("holds")).all()
     assert not findings.str.contains("nan|None").any()
     written = judged["reason"].str.startswith("no table judges it")  # by the author of the claims
     assert [fault for text in findings[~written] for fault in faults(text)] == []

@@ -10,8 +10,8 @@ import ast
 import math
 import operator
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from itertools import pairwise, product
 
 import pandas as pd
@@ -30,16 +30,16 @@ STATISTICS: dict[str, Callable] = {
 }
 """How the subject's number a and the comparator's b make the claimed one; the base is always b (METHODS section 1)."""
 
-CURVES = ("spread", "least_step", "overtakes_at")
-"""What is said of a whole curve over iodepth: how far its highest number lies above its lowest (%), its smallest step
-from one depth to the next (%), and the depth from which on the subject is ahead of the comparator for good."""
+CURVES = ("spread", "spread_lower", "least_step", "drop", "fall", "overtakes_at")
+"""Statistics of a whole curve over iodepth: how far its highest number lies above its lowest (%), how much smaller that
+spread is than the comparator's (%), the smallest step from one depth to the next (%), the largest drop from one depth
+to the next (%), how far the last number lies below the highest (%), and the depth from which the subject stays ahead."""
 
 UNMEASURED = "unmeasured"
 """The statistic of a conclusion that no table can judge; its note says what would have to be measured."""
 
-WORDINGS = ("", "more_than", "less_than", "about", "nearly")
-"""What the words around the number ask of it: the figure itself, a side of it, or nearness
-(data/published/README.md)."""
+SIGNED = ("pct_higher", "pct_lower", "times_higher", "difference", "spread_lower", "least_step", "drop", "formula")
+"""Statistics whose sign is an order: below 0 the order is the other way round."""
 
 REDUCE = ("at", "max", "min", "mean", "any", "each")
 METRICS = ("iops", "bw_bytes", "lat_ns", "lat_unweighted_ns", "node_cpu_pct", "iops_per_cpu_pct")
@@ -70,7 +70,8 @@ class Printed:
 class Recomputed:
     """The number in base units, how far rounding of its inputs can move it, and a fault other than its size.
 
-    `inputs` are the printed numbers of one evaluation, `parts` the evaluations a mean was taken over.
+    `inputs` are the printed numbers of one evaluation, `parts` the evaluations a mean was taken over, `compared` the
+    numbers of all loads and comparators of which `value` is the one that decides.
     """
 
     value: float
@@ -78,6 +79,7 @@ class Recomputed:
     fault: str = ""
     inputs: tuple[Printed, ...] = ()
     parts: tuple[Recomputed, ...] = ()
+    compared: tuple[float, ...] = ()
 
 
 Runs = dict[tuple[str, str, str], list[dict]]
@@ -101,8 +103,8 @@ def from_facts(claim: dict, facts: pd.DataFrame | None) -> Recomputed:
     if facts is None:
         raise NotCheckableError("it rests on facts, and none were passed (facts=)")
     keys = _fact_keys(claim)
-    if claim["formula"].strip() in keys and not claim["wording"]:  # a threshold is not the number itself
-        raise NotCheckableError("it rests on one printed number, its own")
+    if claim["formula"].strip() in keys and not is_reading(claim) and _is_measured(claim, facts, keys[0]):
+        raise NotCheckableError("it rests on one printed number, its own")  # a threshold is not the number itself
     names = {key: f"_{position}" for position, key in enumerate(keys)}
     text = re.sub(r"[A-Za-z_]\w*(?:\.\w+)+", lambda match: names[match[0]], claim["formula"])
     try:
@@ -111,6 +113,21 @@ def from_facts(claim: dict, facts: pd.DataFrame | None) -> Recomputed:
         raise ValueError(f"claim {claim['id']}: formula {claim['formula']!r} is not an arithmetic expression") from None
     inputs = [_fact(facts, claim["source"], key) for key in keys]
     return _propagate(lambda *values: _arithmetic(tree, dict(zip(names.values(), values, strict=True))), inputs)
+
+
+def is_reading(claim: Mapping) -> bool:
+    """Whether the claim is a word with bounds and no figure."""
+    return math.isfinite(claim["low"]) or math.isfinite(claim["high"])
+
+
+def outside(claim: Mapping, value: float) -> float:
+    """How far a number, in the unit of the bounds, lies outside the word's bounds. Inside it is 0 or below."""
+    return max(claim["low"] - value, value - claim["high"])
+
+
+def _is_measured(claim: dict, facts: pd.DataFrame, key: str) -> bool:
+    own = facts[(facts["source"] == claim["source"]) & (facts["key"] == key)]
+    return bool(own["kind"].ne("setting").all())
 
 
 def _fact_keys(claim: dict) -> list[str]:
@@ -226,19 +243,17 @@ def _one(claim: dict, candidates: list[Recomputed], claimed: float) -> Recompute
         case "any":
             return min(candidates, key=lambda c: abs(c.value - claimed))
         case "each":
-            return _hardest(claim, candidates, claimed)
+            deciding = _hardest(claim, candidates, claimed)
+            return replace(deciding, compared=tuple(c.value for c in candidates))
     if len(candidates) != 1:
         raise NotCheckableError(f"{len(candidates)} rows match instead of one. Give vms and iodepth")
     return candidates[0]
 
 
 def _hardest(claim: dict, candidates: list[Recomputed], claimed: float) -> Recomputed:
-    """Of several the one that the claim holds for last: the least of what is more than, else the farthest off."""
-    match claim["wording"]:
-        case "more_than":
-            return min(candidates, key=lambda c: c.value)
-        case "less_than":
-            return max(candidates, key=lambda c: c.value)
+    """Of several the one for which the claim holds last."""
+    if is_reading(claim):
+        return max(candidates, key=lambda c: outside(claim, c.value))
     return max(candidates, key=lambda c: abs(c.value - claimed))
 
 
@@ -246,13 +261,29 @@ def _along_the_curve(claim: dict, runs: Runs) -> Recomputed:
     """One of `CURVES` over the stated depths of one pattern, or over all."""
     curves = [_curve(claim, runs, system) for system in (claim["subject"], *words(claim["comparator"]))]
     subject = curves[0]
-    if claim["statistic"] == "overtakes_at":
-        return _overtaking(claim, *curves)
-    if claim["statistic"] == "spread":
-        most, least = (pick(subject, key=lambda cell: cell.value) for pick in (max, min))
-        return _propagate(STATISTICS["pct_higher"], (most, least))
+    match claim["statistic"]:
+        case "overtakes_at":
+            return _overtaking(claim, *curves)
+        case "spread":
+            return _propagate(STATISTICS["pct_higher"], _ends(subject))
+        case "spread_lower":
+            return _propagate(
+                lambda a, b, c, d: 100 * (1 - (a / b - 1) / (c / d - 1)),
+                [end for curve in curves for end in _ends(curve)],
+            )
+        case "fall":
+            return _propagate(STATISTICS["pct_lower"], (subject[-1], _ends(subject)[0]))
+        case "drop":
+            falls = [_propagate(STATISTICS["pct_lower"], (deeper, cell)) for cell, deeper in pairwise(subject)]
+            return max(falls, key=lambda fall: fall.value)
     steps = [_propagate(STATISTICS["pct_higher"], (deeper, cell)) for cell, deeper in pairwise(subject)]
-    return min(steps, key=lambda step: step.value)
+    return replace(min(steps, key=lambda step: step.value), compared=tuple(step.value for step in steps))
+
+
+def _ends(curve: list[Printed]) -> tuple[Printed, Printed]:
+    """Return the highest and the lowest number of a curve."""
+    highest, lowest = (pick(curve, key=lambda cell: cell.value) for pick in (max, min))
+    return highest, lowest
 
 
 def _curve(claim: dict, runs: Runs, system: str) -> list[Printed]:

@@ -16,9 +16,9 @@ from hcilib.analyse.claims.claim_values import (
     CURVES,
     METRICS,
     REDUCE,
+    SIGNED,
     STATISTICS,
     UNMEASURED,
-    WORDINGS,
     NotCheckableError,
     Printed,
     Recomputed,
@@ -26,6 +26,8 @@ from hcilib.analyse.claims.claim_values import (
     fact_values,
     from_facts,
     from_results,
+    is_reading,
+    outside,
     valid_runs,
     words,
 )
@@ -51,13 +53,15 @@ BINARY = {"TB": "TiB", "GB/s": "GiB/s"}
 REQUIRED = ("id", "source", "statistic", "subject", "claimed", "unit", "resolution")
 
 
-OPTIONAL = ("metric", "pattern", "vms", "reduce", "iodepth", "comparator", "formula", "note", "wording", "tolerance")
+OPTIONAL = ("metric", "pattern", "vms", "reduce", "iodepth", "comparator", "formula", "note", "word", "low", "high")
 
 
 ORIGIN = ("origin", "origin_statistic", "origin_system", "origin_comparator", "origin_pattern")
 TEXTS = ("reason", "reason_system", *ORIGIN)
-NUMBERS = ("origin_iodepth", "rival", "needs_lo", "needs_hi", "rival_lo", "rival_hi")
-COLUMNS = ("id", "claimed", "recomputed", "verdict", "unit", "source", *TEXTS, *NUMBERS, "note")
+NUMBERS = ("origin_iodepth", "held", "compared", "rival", "needs_lo", "needs_hi", "rival_lo", "rival_hi")
+COLUMNS = ("id", "claimed", "recomputed", "verdict", "off_by", "unit", "source", *TEXTS, *NUMBERS, "note")
+VERDICTS = ("opposite", "off", "rounding", "not checkable", "holds")
+"""Verdicts, those first that an editor should look at first."""
 BASES = ("pct_of", "pct_higher", "pct_lower", "times", "times_higher")
 """Statistics of two numbers, of which one is the base, in the order in which another base is looked for."""
 
@@ -71,41 +75,48 @@ def check_claims(
 
     Parameters
     ----------
-    results : a results table (DESIGN section 3)
-    claims : one claim a row: id, source, statistic, metric, pattern, vms, reduce, iodepth, subject, comparator,
-        claimed, unit, resolution, formula, note, wording, tolerance; data/published/README.md says what they mean
-    facts : the facts table, for claims that have a `formula`
+    results : DataFrame
+        A results table (DESIGN section 3).
+    claims : DataFrame
+        One claim a row, as ``published_claims`` returns it. Columns: data/published/README.md.
+    facts : DataFrame, optional
+        The facts table, for claims with a `formula`.
 
     Returns
     -------
-    DataFrame, one row per claim in the same order: id, claimed and recomputed (both in `unit`), verdict, unit, source,
-    note (the claim's own), and what `claim_findings` says of it:
+    DataFrame
+        One row a claim, in the same order:
 
-    - reason, reason_system: why it is not checkable and for which system, or a fault other than its size;
-    - origin: how the tables give the claimed number after all: ``unit`` (in the binary unit), ``base`` (as
-        origin_statistic of origin_system and origin_comparator), ``one`` (at origin_iodepth alone) or ``cell`` (in
-        origin_pattern at origin_iodepth). Empty where they do not;
-    - rival: the claim that needs the same printed number to be another: needs_lo to needs_hi here, rival_lo to
-        rival_hi there, of reason_system.
-
-    The verdict is ``matches``: recomputed rounds to the claimed number at its printed precision (`resolution`).
-    ``rounding``: it does if the inputs are moved within half a unit of their last printed digits, or if the claimed
-    number was cut off instead of rounded. ``wrong`` otherwise, if rounding had to move one printed number to two places
-    for this claim and a neighbour that needs it moved less, or if a stated iodepth is not where the maximum or
-    minimum lies. ``not checkable``: the tables have no number for it, or none but its own: it would be judged by
-    itself, or by a claim that is judged by it.
-    A claim with a `wording` matches if the recomputed number lies on the claimed number's stated side, or within
-    `tolerance` of it; ``rounding`` if only moved inputs do.
+        - id, claimed, recomputed (both in `unit`), unit, source, note (the claim's own);
+        - verdict: ``holds``, ``rounding``, ``off``, ``opposite`` or ``not checkable``;
+        - off_by: claimed minus recomputed, or how far the number lies outside the word's bounds, in `unit`. NaN where
+          the claim is not ``off`` or ``opposite``;
+        - held, compared: at how many loads and comparators the claim holds, and of how many. NaN for one number;
+        - reason, reason_system: why it is not checkable and for which system, or a fault other than its size;
+        - origin: how the tables give the claimed number after all: ``unit`` (in the binary unit), ``base`` (as
+          origin_statistic of origin_system and origin_comparator), ``one`` (at origin_iodepth alone) or ``cell`` (in
+          origin_pattern at origin_iodepth). Empty where they do not;
+        - rival: a claim that needs the same printed number to be another: needs_lo to needs_hi here, rival_lo to
+          rival_hi there, of reason_system.
 
     Raises
     ------
-    ValueError : a claims table that lacks a column or uses a word that is not known; names the claim
+    ValueError
+        The claims table lacks a column or uses an unknown word. The message names the claim.
+
+    Notes
+    -----
+    A figure ``holds`` if the recomputed number rounds to it at its printed precision (`resolution`). ``rounding``: it
+    does if the inputs move within half a unit of their last printed digits, or if it was cut off and not rounded. A
+    word has bounds, `low` and `high`: it ``holds`` inside, and one-sided bounds are excluded. An order (a bound of 0)
+    is that of the printed numbers, without rounding. ``opposite``: the order is the other way round at every load.
+    Rounding moves one printed number once: if most claims need it in one place, a claim that needs another is ``off``.
 
     Examples
     --------
     >>> claims = hci.published_claims().query("source == 'proxmox-2node-hci'")
     >>> hci.check_claims(hci.published(), claims)["verdict"].value_counts().to_dict()
-    {'matches': 98, 'rounding': 25, 'wrong': 22, 'not checkable': 5}
+    {'holds': 121, 'off': 34, 'rounding': 26, 'not checkable': 7}
     """
     claims = _validated(claims, results)
     runs = valid_runs(results)
@@ -121,7 +132,7 @@ def _judged_from_each_other(claims: pd.DataFrame, facts: pd.DataFrame | None) ->
     ways."""
     if facts is None:
         return {}
-    is_number = claims["wording"].eq("")  # a threshold is not the number itself
+    is_number = claims[["low", "high"]].abs().eq(math.inf).all(axis=1)  # a threshold is not the number itself
     formulas = claims[is_number & claims["statistic"].eq("formula")]
     number = dict(zip(formulas["id"], formulas["claimed"] * formulas["unit"].map(UNITS), strict=True))
     found = {}
@@ -145,23 +156,40 @@ def _judge(claim: dict, runs: Runs, facts: pd.DataFrame | None, mutual: Mapping)
         if claim["statistic"] == "formula":
             made = from_facts(claim, facts)
         else:
-            made = from_results(claim, runs, claim["claimed"] * scale)
+            bounds = {"low": claim["low"] * scale, "high": claim["high"] * scale}
+            made = from_results(claim | bounds, runs, claim["claimed"] * scale)
     except NotCheckableError as error:
         unknown = {"reason": error.reason, "reason_system": error.system}
         return row | {"recomputed": math.nan, "verdict": "not checkable"} | unknown
     value = made.value / scale
-    verdict = "wrong" if made.fault else _verdict_of(claim, value, made.slack / scale)
-    origin = {}
-    if verdict == "wrong" and not made.fault and not claim["wording"]:
-        origin = {f"origin_{name}".removesuffix("_code"): of for name, of in _origin(claim, made, runs).items()}
-    reason = made.fault if verdict != "matches" else ""
-    return row | {"recomputed": value, "verdict": verdict, "reason": reason, "needs": _needed(claim, made)} | origin
+    compared = [number / scale for number in made.compared or (made.value,)]
+    verdict = _verdict_of(claim, value, compared, made.slack / scale)
+    if made.fault and verdict in ("holds", "rounding"):
+        verdict = "off"
+    row |= {"recomputed": value, "verdict": verdict, "needs": _needed(claim, made)}
+    if made.compared and is_reading(claim):
+        row |= {"held": sum(_inside(claim, number) for number in compared), "compared": len(compared)}
+    if verdict != "holds":
+        row["reason"] = made.fault
+    if verdict in ("off", "opposite"):
+        row["off_by"] = _off_by(claim, value)
+        if not made.fault and not is_reading(claim):
+            origin = _origin(claim, made, runs)
+            row |= {f"origin_{name}".removesuffix("_code"): of for name, of in origin.items()}
+    return row
+
+
+def _off_by(claim: Mapping, value: float) -> float:
+    """Return claimed minus recomputed, or how far a number lies below (-) or above (+) the word's bounds."""
+    if not is_reading(claim):
+        return claim["claimed"] - value
+    return value - claim["low"] if value <= claim["low"] else value - claim["high"]
 
 
 def _needed(claim: dict, made: Recomputed) -> tuple[Printed, float, float] | None:
     """The subject's printed number, and from what to what it had to be for the claim to hold; of ratios of two numbers
     only."""
-    if claim["statistic"] not in BASES or claim["wording"] or len(made.inputs) != 2:
+    if claim["statistic"] not in BASES or is_reading(claim) or len(made.inputs) != 2:
         return None
     subject, comparator = made.inputs
     ends = []
@@ -173,57 +201,61 @@ def _needed(claim: dict, made: Recomputed) -> tuple[Printed, float, float] | Non
 
 
 def _hold_against_neighbours(judged: list[dict]) -> None:
-    """Rounding can move a printed number once: of two claims that hold only if the same number was two different ones,
-    the one that needs it further from what is printed is wrong."""
-    held = [row for row in judged if row.get("needs") and row["verdict"] in ("matches", "rounding")]
-    for row in held:
-        printed, low, high = row["needs"]
-        for other in held:
-            same, its_low, its_high = other["needs"]
-            apart = printed == same and row["source"] == other["source"] and (low > its_high or high < its_low)
-            if apart and _distance(printed.value, low, high) > _distance(printed.value, its_low, its_high):
-                row |= {"verdict": "wrong", "reason_system": printed.system, "rival": other["id"]}
-                row |= {"needs_lo": low, "needs_hi": high, "rival_lo": its_low, "rival_hi": its_high}
-                break
+    """Rounding can move a printed number once. Name the claims that need it in two places, and judge those off that
+    need it where fewer claims do."""
+    groups: dict[tuple, list[dict]] = {}
+    for row in judged:
+        if row.get("needs") and row["verdict"] in ("holds", "rounding"):
+            groups.setdefault((row["source"], row["needs"][0]), []).append(row)
+    for (_, printed), rows in groups.items():
+        most = max(len(_agreeing(rows, row["needs"][1])) for row in rows)
+        places = [ids for row in rows if len(ids := _agreeing(rows, row["needs"][1])) == most]
+        settled = set.intersection(*places)  # of two places with as many claims nobody knows which is right
+        for row in rows:
+            _, low, high = row["needs"]
+            rivals = [other for other in rows if low > other["needs"][2] or high < other["needs"][1]]
+            if not rivals:
+                continue
+            rival = next((other for other in rivals if other["id"] in settled), rivals[0])
+            row |= {"reason_system": printed.system, "rival": rival["id"], "needs_lo": low, "needs_hi": high}
+            row |= {"rival_lo": rival["needs"][1], "rival_hi": rival["needs"][2]}
+            if all(row["id"] not in ids for ids in places):
+                row |= {"verdict": "off", "off_by": row["claimed"] - row["recomputed"]}
 
 
-def _distance(value: float, low: float, high: float) -> float:
-    return max(low - value, value - high, 0.0)
+def _agreeing(rows: Iterable[dict], number: float) -> set:
+    """Return the ids of the claims that hold if the printed number was this."""
+    return {row["id"] for row in rows if row["needs"][1] <= number <= row["needs"][2]}
 
 
-def _verdict_of(claim: dict, value: float, slack: float) -> str:
-    """By the claim's wording: a figure is read at its printed precision, words by the side or the nearness they
-    mean."""
-    claimed, tolerance = claim["claimed"], claim["tolerance"]
-    match claim["wording"]:
-        case "more_than":
-            short = claimed - value
-        case "less_than":
-            short = value - claimed
-        case "about":
-            return _within(abs(value - claimed) - tolerance, slack)
-        case "nearly":
-            return _within(max(value - claimed, claimed - tolerance - value), slack)
-        case _:
-            return _verdict(value, claimed, claim["resolution"], slack)
-    if short < 0:
-        return "matches"
-    return "rounding" if short < slack else "wrong"
+def _verdict_of(claim: Mapping, value: float, compared: Iterable[float], slack: float) -> str:
+    """Return the verdict on a figure at its printed precision, or on a word by its bounds."""
+    if not is_reading(claim):
+        signs = value * claim["claimed"] < 0 and claim["statistic"] in SIGNED
+        return "opposite" if signs else _verdict(value, claim["claimed"], claim["resolution"], slack)
+    if _inside(claim, value):
+        return "holds"
+    wants_more, wants_less = claim["low"] >= 0, claim["high"] <= 0
+    reversed_ = all(number < 0 if wants_more else number > 0 for number in compared)
+    if claim["statistic"] in SIGNED and wants_more != wants_less and reversed_:
+        return "opposite"
+    is_order = 0 in (claim["low"], claim["high"]) and math.inf in (-claim["low"], claim["high"])
+    return "rounding" if outside(claim, value) <= slack and not is_order else "off"
 
 
-def _within(excess: float, slack: float) -> str:
-    if excess <= 1e-9:
-        return "matches"
-    return "rounding" if excess <= slack else "wrong"
+def _inside(claim: Mapping, value: float) -> bool:
+    """Whether a number lies inside the word's bounds. A bound without another one is outside."""
+    one_sided = math.inf in (-claim["low"], claim["high"])
+    return outside(claim, value) < 0 if one_sided else outside(claim, value) <= 1e-9
 
 
 def _verdict(recomputed: float, claimed: float, resolution: float, slack: float) -> str:
-    """matches, rounding or wrong; see `check_claims`. All four numbers in the claim's unit."""
+    """holds, rounding or off; see `check_claims`. All four numbers in the claim's unit."""
     error = abs(recomputed - claimed)
     if _rounds_to(recomputed, claimed, resolution):
-        return "matches"
+        return "holds"
     cut_off = error < resolution and abs(recomputed) > abs(claimed) and recomputed * claimed > 0
-    return "rounding" if cut_off or error < resolution / 2 + slack else "wrong"
+    return "rounding" if cut_off or error < resolution / 2 + slack else "off"
 
 
 def _rounds_to(value: float, claimed: float, resolution: float) -> bool:
@@ -283,25 +315,25 @@ def _validated(claims: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
     if absent:
         raise ValueError(f"claims: column {', '.join(absent)} is missing; expected {', '.join(REQUIRED + OPTIONAL)}")
     claims = claims.reindex(columns=[*REQUIRED, *OPTIONAL])
-    numbers = ("id", "claimed", "resolution", "vms", "tolerance")
+    numbers = ("id", "claimed", "resolution", "vms", "low", "high")
     text = [column for column in (*REQUIRED, *OPTIONAL) if column not in numbers]
     claims[text] = claims[text].astype(object).where(claims[text].notna(), "")
+    claims = claims.assign(low=claims["low"].fillna(-math.inf), high=claims["high"].fillna(math.inf))
     unmeasured = claims["statistic"] == UNMEASURED
+    worded = claims["word"].ne("")
     is_number = claims["resolution"].gt(0) & claims["claimed"].notna()
     got = "got {0.claimed}, {0.resolution}"
-    _refuse(claims[~is_number & ~unmeasured], f"claimed must be a number and resolution one above 0, {got}")
+    _refuse(claims[~is_number & ~unmeasured & ~worded], f"claimed must be a number and resolution one above 0, {got}")
     wanted = "needs a note that says what would have to be measured"
     _refuse(claims[unmeasured & claims["note"].eq("")], f"{UNMEASURED} {wanted}")
     _known(claims, "statistic", (*STATISTICS, *CURVES, "formula", UNMEASURED))
     _known(claims, "unit", UNITS)
-    _known(claims, "wording", WORDINGS)
-    near = claims["wording"].isin(("about", "nearly"))
-    expected = "expected a number above 0 with wording about or nearly, and none else"
-    _refuse(claims[near != claims["tolerance"].gt(0)], f"tolerance {{0.tolerance}}: {expected}")
+    bounded = claims[["low", "high"]].abs().lt(math.inf).any(axis=1)
+    _refuse(claims[worded != bounded], "word {0.word!r} with bounds {0.low} and {0.high}: expected both or none")
     formula = claims["statistic"].isin(("formula", UNMEASURED))  # neither is about cells of the results
     _known(claims[~formula], "metric", METRICS)
     _known(claims[~formula & ~claims["statistic"].isin(CURVES)], "reduce", REDUCE)
-    alone = claims["statistic"].isin(("value", "spread", "least_step"))
+    alone = claims["statistic"].isin(("value", "spread", "least_step", "drop", "fall"))
     _known(claims[~formula & alone], "comparator", ("",))
     _refuse(claims[~formula & ~alone & claims["comparator"].eq("")], "{0.statistic} needs a comparator")
     several = claims["reduce"].isin(("max", "min")) & claims["comparator"].str.split().str.len().gt(1)
@@ -332,36 +364,34 @@ IN_WORDS = {
     "times_higher": "So many times more",
     "difference": "A difference",
     "spread": "A curve's highest above its lowest",
-    "least_step": "A curve that rises or falls",
+    "spread_lower": "A steadier curve",
+    "least_step": "A curve that rises",
+    "drop": "A drop within a curve",
+    "fall": "A curve that ends below its highest",
     "overtakes_at": "Where two curves cross",
     "formula": "Follows from other facts",
     "unmeasured": "No table can judge it",
 }
 
 
-OPEN = ("wrong", "rounding", "not checkable")
-"""What an editor should look at, in this order."""
-
-
 def open_claims(judged: pd.DataFrame) -> pd.DataFrame:
-    """Of judged claims those that do not simply match: first what is wrong, then what only rounding explains, then the
-    rest."""
-    rows = judged[judged["verdict"].isin(OPEN)]
-    return rows.sort_values("verdict", key=lambda verdict: verdict.map(OPEN.index), kind="stable")
+    """Return the judged claims that do not simply hold: opposite first, then off, rounding, not checkable."""
+    rows = judged[judged["verdict"] != "holds"]
+    return rows.sort_values("verdict", key=lambda verdict: verdict.map(VERDICTS.index), kind="stable")
 
 
 def claim_checks(judged: pd.DataFrame, claims: pd.DataFrame) -> pd.DataFrame:
     """Judged claims in the columns of an audit, so that they are drawn and counted like one.
 
     Returns id, check (the claim's statistic in words), measured (claimed), expected (recomputed), ratio (NaN where the
-    wording is no figure: a side has no ratio), least and most (the ratios within the claim's last printed digit),
-    ok (`matches` or `rounding`; <NA> where not checkable).
+    claim is a word: it has no ratio), least and most (the ratios within the claim's last printed digit),
+    ok (`holds` or `rounding`; <NA> where not checkable).
     """
-    asked = claims.reindex(columns=["id", "wording", "statistic", "resolution"]).set_index("id")
-    statistic, is_figure = judged["id"].map(asked["statistic"]), judged["id"].map(asked["wording"].fillna("") == "")
+    asked = claims.reindex(columns=["id", "word", "statistic", "resolution"]).set_index("id")
+    statistic, is_figure = judged["id"].map(asked["statistic"]), judged["id"].map(asked["word"].fillna("") == "")
     ratio = judged["claimed"] / judged["recomputed"].where(judged["recomputed"] != 0)
     half = judged["id"].map(asked["resolution"]) / 2 / judged["recomputed"].abs()
-    ok = judged["verdict"].isin(("matches", "rounding")).astype("boolean")
+    ok = judged["verdict"].isin(("holds", "rounding")).astype("boolean")
     table = judged.rename(columns={"claimed": "measured", "recomputed": "expected"})
     table = table.assign(
         check=statistic.map(IN_WORDS),

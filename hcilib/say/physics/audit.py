@@ -17,9 +17,10 @@ LAWS = {
 }
 """Check of ``audit`` -> what it is in a sentence."""
 VERDICTS = {
-    "wrong": ("is wrong", "are wrong"),
-    "rounding": ("holds only within rounding", "hold only within rounding"),
-    "matches": ("matches its own tables", "match its own tables"),
+    "opposite": ("says the opposite", "say the opposite"),
+    "off": ("is off", "are off"),
+    "rounding": ("is off by rounding", "are off by rounding"),
+    "holds": ("holds", "hold"),
     "not checkable": ("cannot be checked", "cannot be checked"),
 }
 """Verdict on a claim -> what one claim does, and what several do."""
@@ -49,7 +50,7 @@ def audit_answer(audit: pd.DataFrame, regimes: pd.DataFrame, judged: pd.DataFram
     >>> results = hci.published().query("source == 'proxmox-2node-hci'")
     >>> claims = hci.check_claims(results, hci.published_claims(source="proxmox-2node-hci"), hci.published_facts())
     >>> hci.audit_answer(hci.audit(results), hci.regimes(results), claims, results).split(". ")[0]
-    '22 of 150 claims in the article contradict its own tables'
+    '34 of 188 claims in the article contradict its own tables'
     """
     texts = [_claims(judged), _checks(audit, len(results)), regimes_sentence(regimes, results)]
     return " ".join(filter(None, texts))
@@ -93,7 +94,7 @@ def audit_facts(audit: pd.DataFrame, judged: pd.DataFrame) -> list[str]:
 
 def _claims(judged: pd.DataFrame) -> str:
     """Return how many claims are wrong, or that all that can be checked follow from the tables."""
-    count, wrong = len(judged), int(judged["verdict"].eq("wrong").sum())
+    count, wrong = len(judged), int(judged["verdict"].isin(["off", "opposite"]).sum())
     unknown = int(judged["verdict"].eq("not checkable").sum())
     if not count:
         return ""

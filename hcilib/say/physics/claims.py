@@ -12,13 +12,23 @@ from hcilib.analyse.claims.claims import BINARY, OPTIONAL, REQUIRED
 from hcilib.model.metrics import metric
 from hcilib.say.words import Labels, sentence
 
-TEXTS = ("metric", "pattern", "reduce", "iodepth", "comparator", "wording")
-SIDES = {"more_than": "more than", "less_than": "less than", "about": "about", "nearly": "nearly"}
+TEXTS = ("metric", "pattern", "reduce", "iodepth", "comparator", "word")
 CURVES = {
     "spread": "highest above lowest",
+    "spread_lower": "smaller spread over iodepth",
     "least_step": "smallest step to the next iodepth",
+    "drop": "largest drop to the next iodepth",
+    "fall": "last below highest",
     "overtakes_at": "iodepth from which it leads",
 }
+VERDICTS = {
+    "holds": "holds",
+    "rounding": "off by rounding",
+    "off": "off",
+    "opposite": "opposite",
+    "not checkable": "not checkable",
+}
+"""Verdict on a claim -> what a table calls it."""
 KINDS = {"pct_higher": "higher", "pct_lower": "lower", "pct_of": "of it", "times": "it", "times_higher": "more"}
 BASES = {
     "pct_of": "{} as a percentage of {}",
@@ -53,8 +63,38 @@ def claim_words(claims: pd.DataFrame, labels: Labels = None) -> list[str]:
     return [_words(claim, labels or {}) for claim in _records(claims)]
 
 
+def claim_verdicts(judged: pd.DataFrame) -> list[str]:
+    """Return each verdict in words, with the size of what is off.
+
+    Parameters
+    ----------
+    judged : DataFrame
+        As ``check_claims`` returns it.
+
+    Returns
+    -------
+    list of str
+        In the order of `judged`. A size is in the unit of the claim: claimed minus recomputed, or beyond the bounds of
+        the word.
+
+    Examples
+    --------
+    >>> claims = hci.published_claims().query("id in [101, 155, 632]")
+    >>> hci.claim_verdicts(hci.check_claims(hci.published(), claims))
+    ['opposite', 'holds', 'off by 100 %']
+    """
+    return [_verdict(row) for row in judged.to_dict("records")]
+
+
+def _verdict(row: Mapping) -> str:
+    size = abs(row["off_by"])
+    if row["verdict"] != "off" or size < 1e-9:
+        return VERDICTS[row["verdict"]]
+    return f"off by {size:,.3g} {UNITS.get(row['unit'], row['unit'])}".strip()
+
+
 def claim_findings(judged: pd.DataFrame, claims: pd.DataFrame, labels: Labels = None) -> list[str]:
-    """Return why each claim does not match its tables, as far as an editor can act on it.
+    """Return why each claim does not hold, as far as an editor can act on it.
 
     Parameters
     ----------
@@ -68,7 +108,7 @@ def claim_findings(judged: pd.DataFrame, claims: pd.DataFrame, labels: Labels = 
     Returns
     -------
     list of str
-        In the order of `judged`, empty where a claim matches.
+        In the order of `judged`, empty where a claim holds.
 
     Examples
     --------
@@ -87,6 +127,9 @@ def _records(claims: pd.DataFrame) -> list[dict]:
     return table.assign(**{name: table[name].astype(object).fillna("") for name in TEXTS}).to_dict("records")
 
 
+UNITS = {"x": "times", "count": ""}
+
+
 def _words(claim: Mapping, labels: Mapping[str, str]) -> str:
     name, depths, vms = claim["metric"], words(claim["iodepth"]), claim["vms"]
     parts = [
@@ -102,11 +145,13 @@ def _words(claim: Mapping, labels: Mapping[str, str]) -> str:
 
 
 def _finding(row: Mapping, claim: Mapping, labels: Mapping[str, str]) -> Iterator[str]:
-    """Yield the sentences about one claim that does not match."""
+    """Yield the sentences about one claim that does not hold."""
     system = labels.get(row["reason_system"], row["reason_system"])
     if row["verdict"] == "not checkable":
         yield f"{row['reason']}{f' ({system})' * bool(system)}"
-    elif row["verdict"] != "matches":
+    elif claim["word"] and row["verdict"] != "holds":
+        yield from _worded(row, claim)
+    elif row["verdict"] != "holds":
         digits = claim["unit"] in ("%", "x", "GB/s", "count")
         kind = f" {KINDS[claim['statistic']]}" if claim["statistic"] in KINDS else ""
         found = _shown(row["recomputed"], claim, digits)
@@ -116,6 +161,16 @@ def _finding(row: Mapping, claim: Mapping, labels: Mapping[str, str]) -> Iterato
         if row["rival"] == row["rival"]:
             yield f"It holds only if the number of {system} was {row['needs_lo']:,.6g} to {row['needs_hi']:,.6g}"
             yield f"Claim {row['rival']:g} needs it to be {row['rival_lo']:,.6g} to {row['rival_hi']:,.6g}"
+
+
+def _worded(row: Mapping, claim: Mapping) -> Iterator[str]:
+    """Yield the sentences about a word whose bounds the number misses."""
+    bounds = {"low": "above", "high": "below"}
+    asked = " and ".join(f"{side} {claim[name]:g}" for name, side in bounds.items() if abs(claim[name]) < math.inf)
+    unit = UNITS.get(claim["unit"], claim["unit"])
+    yield f"The word is read as {asked} {unit}, but the tables give {row['recomputed']:,.1f} {unit}"
+    if row["compared"] > 1:
+        yield f"It holds in {row['held']:.0f} of {row['compared']:.0f} comparisons"
 
 
 def _origin(row: Mapping, claim: Mapping, labels: Mapping[str, str]) -> str:
@@ -134,11 +189,11 @@ def _origin(row: Mapping, claim: Mapping, labels: Mapping[str, str]) -> str:
 
 
 def _number(claim: Mapping) -> str:
-    return f"{SIDES.get(claim['wording'], '')} {_shown(claim['claimed'], claim)}".strip()
+    return _shown(claim["claimed"], claim)
 
 
 def _shown(value: float, claim: Mapping, one_more: bool = False) -> str:
     """Return a number with its unit, to the claim's last printed digit or one more."""
     decimals = max(0, -math.floor(math.log10(claim["resolution"]) + 1e-9))
-    unit = {"x": "times", "count": ""}.get(claim["unit"], claim["unit"])
+    unit = UNITS.get(claim["unit"], claim["unit"])
     return f"{value:,.{decimals + one_more}f} {unit}".strip()
