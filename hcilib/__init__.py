@@ -25,7 +25,7 @@ _ROOMS = {
     "model.metrics": "METRICS metric",
     "model.caveats": "caveats",
     "drive.guard.preflight": "preflight require_ready wear PreflightError",
-    "drive.hosts.commands": "prepare",
+    "drive.hosts.commands": "prepare stated_settings",
     "drive.hosts.network": "network",
     "drive.discover.discover": "discover DiscoverError",
     "drive.clones.clones": "fleet_up fleet_down",

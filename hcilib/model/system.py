@@ -31,7 +31,7 @@ class Command(Model):
 
 
 class Check(Command):
-    """`expect`: a regular expression that is found in what `run` prints for a VM on its owner, and for no other."""
+    """`expect`: a regular expression that is found in what `run` prints where it is so, and nowhere else."""
 
     expect: form.Regex
 
@@ -139,6 +139,7 @@ class System(Model):
     testbed. `savings`: what its store saves by deduplication, read after every run. `pool_fill`: how full its pool is,
     read before the first run and after the last; of several that `expect` finds the fullest. `settings`: what a
     campaign may compare with the system as it is (`with_setting`); `setting`: the one it is measured with.
+    `stated`: settings that the system was made with, as `hci.stated_settings` asks for them and never changes them.
     `health`: how it is asked whether it is healthy; a run that was degraded without a planned event does not count.
     `redirected`: a regular expression that is found in what placement.check says of a VM whose I/O goes through another
     node's file system.
@@ -165,6 +166,7 @@ class System(Model):
     disks: tuple[form.SerialPattern, ...] = ()
     settings: dict[form.ActionName, Setting] = Field(default_factory=dict)
     setting: form.ActionName | None = None
+    stated: dict[form.ActionName, Check] = Field(default_factory=dict)
     savings: Percentage | None = None
     pool_fill: Percentage | None = None
     redirected: form.Regex | None = None
@@ -186,15 +188,15 @@ class System(Model):
     def digest(self) -> str:
         """Identity by content; of a field that came with a later version only where it says something.
 
-        What is only declared is left out: a campaign goes on when a price changes.
+        What is only declared or asked for is left out: a campaign goes on when a price changes.
         """
         later = ["placement", "failures", "disks", "settings", "setting", "cache_bytes"]
         later += ["savings", "pool_fill", "redirected", "health"]
-        return digest(self.model_dump(exclude={*DECLARED, *(name for name in later if not getattr(self, name))}))
+        return digest(self.model_dump(exclude={*DECLARED, "stated", *(name for name in later if not getattr(self, name))}))
 
     def to_dict(self) -> dict:
         """Return what plan.json holds of it."""
-        return self.model_dump(mode="json", exclude={*DECLARED, *([] if self.health else ["health"])})
+        return self.model_dump(mode="json", exclude={*DECLARED, *(name for name in ("health", "stated") if not getattr(self, name))})
 
     @property
     def variant(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 from collections.abc import Callable, Sequence
@@ -45,6 +46,41 @@ def prepare(testbed: Testbed, system: System, execute: bool = False) -> pd.DataF
             failed = any(outcome and not outcome.ok for _, outcome in done)
             done += [(task, None) for task in step] if failed else list(execute_all(fleet, step).items())
     return _table(done)
+
+
+def stated_settings(testbed: Testbed | None, system: System) -> pd.DataFrame:
+    """Ask the hosts for the settings that a system's file states (its field `stated`). Nothing is changed.
+
+    Parameters
+    ----------
+    testbed : Testbed or None
+        Whose hosts are asked. Without one the settings are listed, and nobody is asked.
+    system : System
+        The system whose file states them.
+
+    Returns
+    -------
+    DataFrame
+        setting, host (without a testbed the place), command, expected (a regular expression), answer, ok; one row for
+        each setting and host. `ok` is None where nobody was asked, False where the answer does not match or none came.
+
+    Examples
+    --------
+    >>> hci.stated_settings(None, hci.load_system("params/systems/ceph-pve.yaml"))["setting"].tolist()
+    ['osds-per-drive', 'pool-size', 'placement-groups', 'mclock-profile']
+    """
+    columns = ["setting", "host", "command", "expected", "answer", "ok"]
+    if testbed is None or not system.stated:
+        listed = [(name, how.on, how.run, how.expect, "", None) for name, how in system.stated.items()]
+        return pd.DataFrame(listed, columns=columns)
+    rows = []
+    with Fleet(testbed) as fleet:
+        for name, how in system.stated.items():
+            for task, outcome in execute_all(fleet, tasks(how, testbed, testbed.vms)).items():
+                answer = (outcome.value or outcome.error or "").strip()
+                seen = outcome.ok and re.search(how.expect, outcome.value or "", re.MULTILINE) is not None
+                rows.append((name, task.host, task.run, how.expect, answer, seen))
+    return pd.DataFrame(rows, columns=columns)
 
 
 def _table(done: Sequence[tuple[Task, Outcome | None]]) -> pd.DataFrame:
