@@ -1,22 +1,28 @@
-"""docs/ARTICLES.md: every figure of the five articles leads to a page that exists, or says why it cannot."""
+"""docs/ARTICLES.md: every passage of the five articles is there, current, and leads to what exists."""
 
 import json
 import re
 from pathlib import Path
 
 import pytest
-import yaml
 
+import hcilib as hci
+from hcilib.read.published import published_claims, published_passages
 from hcilib.show.report.site import write_index
+from hcilib.show.report.studies import figures
+from tests.articles import AUDITS, DOCUMENT, campaigns, document, planned, table
 
 ROOT = Path(__file__).resolve().parents[1]
-COLUMNS = ("article", "figure", "what", "scenario", "heading", "why")
-TEXT = (ROOT / "docs" / "ARTICLES.md").read_text(encoding="utf-8")
-
-
-def rows() -> list[dict]:
-    cells = [[c.strip() for c in line.strip("|").split("|")] for line in TEXT.splitlines() if line.startswith("| ")]
-    return [dict(zip(COLUMNS, row, strict=True)) for row in cells if len(row) == len(COLUMNS)][1:]  # after the header
+PASSAGES, CLAIMS = published_passages().fillna(""), published_claims()
+HOW = {"applied by", "checked by", "replayed by", "text only", "not reproduced"}
+SENTENCES = {
+    "starwind-s2d-rdma-hyperv": 351,
+    "s2d-csv-io-datapath": 82,
+    "starwind-vsan-4node-scaling": 248,
+    "proxmox-2node-hci": 247,
+    "s2d-2way-vs-nested": 67,
+}
+"""How many passages each article has by the rule at the head of docs/ARTICLES.md."""
 
 
 def headings(notebook: str) -> set[str]:
@@ -25,73 +31,221 @@ def headings(notebook: str) -> set[str]:
     return set(re.findall(r"(?m)^## (.+)$", text))
 
 
-def leads(row: dict) -> bool:
-    scenario = row["scenario"].strip("`")
-    if not scenario:
-        return bool(row["why"]) and not row["heading"]
-    return (ROOT / "params" / f"{scenario}.yaml").exists() and row["heading"] in headings(scenario.partition(".")[0])
+def test_the_page_is_current():
+    assert DOCUMENT.read_text(encoding="utf-8") == document(), "python -m tests.articles"
 
 
-def test_every_row_leads_to_a_page_or_says_why_not():
-    assert len(rows()) > 90
-    assert not [row for row in rows() if not row["what"] or not leads(row)]
+def test_a_file_that_changes_changes_the_page(monkeypatch):
+    """What campaigns and systems know is read from them and written down nowhere."""
+    from tests import articles
+
+    row = PASSAGES[PASSAGES["where"].str.contains("c:10_audit.*-pve:sweep.repeats", regex=False)]
+    before = table(row, CLAIMS.head(0))
+    kept = articles.loaded.__wrapped__
+    moved = lambda kind, name: {**kept(kind, name), "sweep": {**kept(kind, name)["sweep"], "repeats": 5}}  # noqa: E731
+    monkeypatch.setattr(articles, "loaded", moved)
+    assert table(row, CLAIMS.head(0)) == before.replace("sweep.repeats = 3", "sweep.repeats = 5") != before
 
 
-@pytest.mark.parametrize("source", yaml.safe_load("[starwind-s2d-rdma-hyperv, proxmox-2node-hci]"))
+@pytest.mark.parametrize("source", SENTENCES)
+def test_every_sentence_is_in_one_row(source):
+    mine = PASSAGES[PASSAGES["source"] == source]
+    assert (mine["last"] - mine["first"] + 1).sum() == SENTENCES[source]
+    for _, under in mine.groupby("heading", sort=False):
+        numbers = [n for row in under.itertuples() for n in range(row.first, row.last + 1)]
+        assert numbers == [*range(1, len(numbers) + 1)]
+
+
+def test_every_row_has_its_kind_and_place():
+    assert set(PASSAGES["how"]) == HOW
+    assert PASSAGES["statement"].ne("").all()
+    assert PASSAGES.loc[PASSAGES["how"] == "not reproduced", "reason"].ne("").all()
+    told = {(row.source, row.heading, row.sentence) for row in CLAIMS.itertuples()}
+    for row in PASSAGES[PASSAGES["how"].isin(["applied by", "checked by", "replayed by"])].itertuples():
+        assert row.where or (row.source, row.heading, row.first) in told, row
+
+
+def test_every_claim_is_in_a_passage_and_quotes_at_most_five_words():
+    known = {(r.source, r.heading, n) for r in PASSAGES.itertuples() for n in range(r.first, r.last + 1)}
+    assert {(row.source, row.heading, row.sentence) for row in CLAIMS.itertuples()} <= known
+    assert CLAIMS["phrase"].str.split().str.len().between(1, 5).all()
+    assert PASSAGES["statement"].str.split().str.len().max() <= 12  # own words, no copied sentence
+
+
+def test_every_page_that_is_named_exists():
+    for where in PASSAGES["where"]:
+        for scenario, heading in re.findall(r"p:([^#;]+)#([^;]+)", where):
+            assert (ROOT / "params" / f"{scenario}.yaml").exists(), scenario
+            assert heading in {*headings(scenario.partition(".")[0])}, (scenario, heading)
+    assert all((ROOT / "params" / f"{name}.yaml").exists() for name in AUDITS.values())
+
+
+def test_every_campaign_is_on_the_page():
+    text = DOCUMENT.read_text(encoding="utf-8")
+    assert not [name for name in campaigns() if f"| `{name}` |" not in text]
+
+
+@pytest.mark.parametrize("source", ["starwind-s2d-rdma-hyperv", "proxmox-2node-hci"])
 def test_every_numbered_figure_of_the_two_node_articles_is_there(source):
-    article = {"starwind-s2d-rdma-hyperv": "000", "proxmox-2node-hci": "003"}[source]
-    figures = {row["figure"] for row in rows() if row["article"].startswith(article)}
-    assert {f"Figure {n}" for n in range(1, 22)} <= figures
-    assert {f"1 VM, Figure {n}" for n in range(1, 7)} <= figures
-
-
-def test_every_figure_of_the_datapath_article_and_every_articles_prose_is_there():
-    assert {f"Figure {n}" for n in range(1, 9)} <= {r["figure"] for r in rows() if r["article"].startswith("001")}
-    assert {r["article"][:3] for r in rows() if r["figure"] == "Prose"} == {"000", "001", "002", "003", "004"}
-
-
-def test_a_page_shows_the_article_its_row_names():
-    sources = {"000": "starwind-s2d-rdma-hyperv", "003": "proxmox-2node-hci"}
-    for row in rows():
-        source = sources.get(row["article"][:3])
-        if source and row["scenario"] and not row["scenario"].startswith("`09_"):
-            params = yaml.safe_load((ROOT / "params" / f"{row['scenario'].strip('`')}.yaml").read_text())
-            assert params["article"] == source
-
-
-def test_every_named_campaign_exists_and_none_is_left_out():
-    table = TEXT.partition("| article | figure")[0]
-    named = set(re.findall(r"`(\d\d_\w+\.[\w-]+)`", table))
-    there = {p.stem for p in (ROOT / "params" / "campaigns").glob("*.yaml")}
-    assert named <= there
-    left_out = {name for name in there - named if not name.startswith(("05_latency.", "02_baseline."))}
-    assert not left_out
+    mine = PASSAGES[PASSAGES["source"] == source]
+    for one_vm, count in ((False, 21), (True, 6)):
+        own = mine[mine["heading"].str.startswith("1 VM") == one_vm]
+        drawn = {int(n) for text in own["statement"] for n in re.findall(r"Figure (\d+)", text)}
+        assert drawn == {*range(1, count + 1)}
 
 
 def test_the_report_leads_from_every_figure_to_the_heading_that_shows_it(tmp_path):
-    page = {
-        "title": "",
-        "ok": True,
-        "error": "",
-        "question": "",
-        "answer": "",
-        "files": [],
-        "seconds": 0,
-    }
-    shown = {row["scenario"].strip("`") for row in rows() if row["article"].startswith("003") and row["scenario"]}
+    page = {"title": "", "ok": True, "error": "", "question": "", "answer": "", "files": [], "thumbnail": ""}
+    page |= {"alt": "", "seconds": 0}
+    wanted = figures()["proxmox-2node-hci"]
+    shown = {row["scenario"] for row in wanted if row["scenario"]}
     results = [page | {"name": name, "page": f"{name}/{name}.html", "study": "proxmox"} for name in shown]
     index = write_index(results, tmp_path, "x").read_text("utf-8")
     assert "figures.html" not in index
     assert 'href="figures.html#proxmox"' in (tmp_path / "study.proxmox.html").read_text("utf-8")
-    table = (tmp_path / "figures.html").read_text("utf-8")
-    wanted = [row for row in rows() if row["article"].startswith("003")]
-    assert table.count('<tr><th scope="row">') == len(wanted)
-    assert (
-        'href="04_compare.proxmox/04_compare.proxmox.html#throughput-of-large-blocks">Throughput of large blocks<'
-        in table
-    )
-    assert table.count('<td><a href="') == sum(bool(row["scenario"]) for row in wanted)
-    assert "not in this report" not in table
+    drawn = (tmp_path / "figures.html").read_text("utf-8")
+    assert drawn.count('<tr><th scope="row">') == len(wanted)
+    assert 'href="04_compare.proxmox/04_compare.proxmox.html#throughput-of-large-blocks">' in drawn
+    assert drawn.count('<td><a href="') == sum(bool(row["scenario"]) for row in wanted)
+    assert "not in this report" not in drawn
     (tmp_path / "figures.html").unlink()
     write_index([results[0] | {"study": "yours"}], tmp_path, "x")
     assert not (tmp_path / "figures.html").exists()
+
+
+# ---- Every campaign is the plan of its article's text. The numbers are those of the texts.
+
+HOURS = {"4k-randwrite": 4 * 3600, "64k-randwrite": 2 * 3600}
+SEVEN = {"4k-randread", "4k-randrw70", "4k-randwrite", "64k-randread", "64k-randwrite", "1m-read", "1m-write"}
+
+
+def kinds(plan: hci.Plan) -> dict[str, int]:
+    counted = [step.kind for step in plan.steps]
+    return {kind: counted.count(kind) for kind in dict.fromkeys(counted)}
+
+
+def written(name: str) -> dict[str, float]:
+    """Pattern of a prefill -> the bytes that it writes, all disks together, by the plan's own table."""
+    from hcilib.model.testbed import load_testbed
+
+    scenario = campaigns()[name]
+    frame = planned(scenario).to_frame(load_testbed(ROOT / scenario.params["testbed"]))
+    fills = frame[frame["kind"] == "prefill"]
+    return {"prefills": len(fills), "bytes": fills["bytes_written"].iloc[0]}
+
+
+def runtimes(plan: hci.Plan) -> tuple[set, set]:
+    measured = [step for step in plan.steps if step.kind == "measure"]
+    return tuple(
+        {step.runtime_s for step in measured if step.cell.pattern.writes is writes} for writes in (False, True)
+    )
+
+
+def warmups(plan: hci.Plan) -> dict[str, float]:
+    return {step.cell.pattern.name: step.runtime_s for step in plan.steps if step.kind == "warmup"}
+
+
+TWO_NODE = {
+    "10_audit.starwind-rdma-hyperv": (20, 100e9, 37),
+    "10_audit.s2d-nmap-mirror": (20, 10e9, 37),
+    "10_audit.s2d-nmap-mirror-parity": (20, 100e9, 37),
+    "10_audit.starwind-rdma-pve": (16, 100e9, 27),
+    "10_audit.starwind-tcp-pve": (16, 100e9, 27),
+    "10_audit.drbd-tcp-pve": (16, 100e9, 27),
+    "10_audit.ceph-pve": (16, 100e9, 27),
+}
+
+
+@pytest.mark.parametrize("name", TWO_NODE)
+def test_articles_000_and_003(name):
+    vms, disk, tests = TWO_NODE[name]
+    plan = planned(campaigns()[name])
+    assert kinds(plan) == {"prefill": 1, "warmup": 2, "measure": 3 * tests}
+    assert {cell.vms for cell in plan.cells} == {vms}
+    assert {cell.pattern.name for cell in plan.cells} == SEVEN
+    assert runtimes(plan) == ({600}, {1800})
+    assert warmups(plan) == HOURS
+    assert written(name) == {"prefills": 1, "bytes": vms * 3 * disk}
+    assert {cell.numjobs for cell in plan.cells if cell.pattern.name.startswith("1m")} == {1}
+    assert {cell.numjobs for cell in plan.cells if not cell.pattern.name.startswith("1m")} == {3}
+
+
+@pytest.mark.parametrize("name", [n for n in campaigns() if n.startswith("05_latency.")])
+def test_articles_000_and_003_with_one_io(name):
+    plan = planned(campaigns()[name])
+    assert {(cell.vms, cell.numjobs, cell.iodepth) for cell in plan.cells} == {(1, 1, 1)}
+    assert {cell.pattern.name for cell in plan.cells} == {"4k-randread", "4k-randwrite", "4k-randwrite-sync"}
+    assert kinds(plan)["measure"] == 9
+    assert runtimes(plan) == ({600}, {1800})
+    assert {*warmups(plan).values()} == {4 * 3600}
+
+
+def test_articles_000_and_003_on_the_bare_drive():
+    plan = planned(campaigns()["02_baseline.raw-drives"])
+    loads = {cell.pattern.name: (cell.numjobs, cell.iodepth) for cell in plan.cells}
+    assert loads == {
+        "4k-randread": (6, 32),
+        "4k-randrw70": (6, 16),
+        "4k-randwrite": (4, 4),
+        "64k-randread": (8, 8),
+        "64k-randwrite": (2, 1),
+        "1m-read": (1, 8),
+        "1m-write": (1, 2),
+    }
+    assert written("02_baseline.raw-drives") == {"prefills": 1, "bytes": 3.2e12}
+
+
+def test_article_001():
+    plan = planned(campaigns()["07_datapath.s2d-csv"])
+    assert {cell.pattern.name for cell in plan.cells} == {"1m-read-rate1024m", "1m-write-rate1024m"}
+    assert {cell.pattern.rate_bytes for cell in plan.cells} == {2**30}
+    assert {(cell.vms, cell.placement) for cell in plan.cells} == {(1, "owner"), (1, "non-owner")}
+    assert kinds(plan)["measure"] == 4
+    assert warmups(plan) == {}
+
+
+SIX = {"4k-randwrite", "4k-randread", "64k-randwrite", "64k-randread", "8k-randrw70", "1m-read"}
+
+
+def test_article_002_over_vms():
+    plan = planned(campaigns()["06_scaling.starwind-iscsi-4node"])
+    assert {cell.pattern.name for cell in plan.cells} == SIX
+    assert {(cell.numjobs, cell.iodepth) for cell in plan.cells} == {(4, 8)}
+    assert {cell.vms for cell in plan.cells} == {*range(1, 21)}
+    assert kinds(plan) == {"prefill": 120, "measure": 120}
+    assert runtimes(plan) == ({60}, {60})
+    assert plan.pause_s == 10
+
+
+def test_article_002_over_threads():
+    plan = planned(campaigns()["03_sweep.starwind-iscsi-4node"])
+    assert {(cell.numjobs, cell.iodepth) for cell in plan.cells} == {
+        (threads, depth) for threads in (1, 2, 4, 8) for depth in (1, 2, 4, 8, 16, 32, 64, 128)
+    }
+    assert {(cell.vms, cell.pattern.name) for cell in plan.cells} == {(1, "4k-randread")}
+    assert runtimes(plan) == ({60}, set())
+    assert plan.pause_s == 10
+    assert written("03_sweep.starwind-iscsi-4node")["bytes"] == 256e9
+
+
+def test_article_002_on_the_bare_drive():
+    plan = planned(campaigns()["02_baseline.raw-p3700"])
+    assert {cell.pattern.name for cell in plan.cells} == SIX
+    assert {(c.pattern.name, c.numjobs, c.iodepth) for c in plan.cells if c.iodepth != 8} == {("4k-randread", 4, 32)}
+    assert {cell.numjobs for cell in plan.cells} == {4}
+    assert runtimes(plan) == ({60}, {60})
+    assert written("02_baseline.raw-p3700") == {"prefills": 7, "bytes": 2e12}
+
+
+@pytest.mark.parametrize("name", [n for n in campaigns() if n.startswith("03_sweep.s2d-")])
+def test_article_004(name):
+    plan = planned(campaigns()[name])
+    assert {(c.pattern.name, c.numjobs, c.iodepth) for c in plan.cells} == {
+        ("4k-randread", 2, 30),
+        ("4k-randrw70", 2, 30),
+    }
+
+
+@pytest.mark.parametrize("name", ["proxmox", "hyperv", "hyperv-mirror", "raw-drives"])
+def test_articles_000_and_003_ran_fios_client_and_servers(name):
+    assert hci.load_testbed(ROOT / f"params/testbeds/{name}.example.yaml").fio.launcher == "client-server"

@@ -14,6 +14,7 @@ from hcilib.measure import tier_warning
 from hcilib.model.system import load_system
 from hcilib.model.testbed import load_testbed
 from hcilib.show.report.scenarios import find_scenarios
+from tests.articles import planned
 
 ROOT = Path(__file__).resolve().parents[1]
 SCENARIOS = find_scenarios(ROOT / "params" / "campaigns", ROOT / "notebooks")
@@ -21,13 +22,6 @@ SWEEPS = [s for s in SCENARIOS if s.notebook.stem == "10_audit"]
 ARTICLES = {"proxmox": ("proxmox-2node-hci", 16), "hyperv": ("starwind-s2d-rdma-hyperv", 20),
             "hyperv-mirror": ("starwind-s2d-rdma-hyperv", 20)}  # fmt: skip
 LOAD = ["pattern", "numjobs", "iodepth"]
-
-
-def planned(scenario) -> hci.Plan:
-    """The plan that the scenario's notebook makes of its params, and of nothing else."""
-    params = scenario.params
-    depth = {"iodepth": [params["iodepth"]]} if "iodepth" in params else {}
-    return hci.sweep(**{"patterns": params.get("patterns"), **depth, **params["sweep"]})
 
 
 def campaign(name: str):
@@ -73,7 +67,7 @@ def test_it_fits_its_testbed_and_says_how_it_is_run(scenario):
     bed = load_testbed(ROOT / params["testbed"])
     assert params["consent"] == bed.consent
     system = load_system(ROOT / params.get("system", params.get("drive")))
-    assert system.name.startswith(scenario.name.partition(".")[2]) or scenario.name == "02_baseline.raw-drives"
+    assert system.name.startswith(scenario.name.partition(".")[2]) or scenario.name.startswith("02_baseline.raw-")
     header = "".join(line for line in scenario.params_path.read_text().splitlines(True) if line.startswith("#"))
     for path in re.findall(r"(?:params|notebooks)/\S+\.(?:yaml|ipynb)", header):
         assert (ROOT / path).exists(), path
@@ -95,7 +89,7 @@ def test_they_are_not_in_the_report():
 
 
 def test_a_bare_drive_is_filled_once_however_many_jobs_follow():
-    [scenario] = [s for s in SCENARIOS if s.notebook.stem == "02_baseline"]
+    scenario = campaign("02_baseline.raw-drives")
     plan = hci.sweep(**scenario.params["sweep"])
     bed = load_testbed(ROOT / scenario.params["testbed"])
     frame = plan.to_frame(bed)
@@ -153,7 +147,7 @@ def test_the_four_node_article_sweeps_its_vms_over_four_nodes():
     drawn = hci.published_table("scaling").query("statistic == 'cell' and vms > 0")
     assert {c.pattern.name for c in plan.cells} == set(drawn["pattern"])
     load = planned(campaign("03_sweep.starwind-iscsi-4node"))
-    assert {(c.vms, c.numjobs) for c in load.cells} == {(1, 1)}
+    assert {(c.vms, c.numjobs) for c in load.cells} == {(1, 1), (1, 2), (1, 4), (1, 8)}
     assert {c.iodepth for c in load.cells} == {1, 2, 4, 8, 16, 32, 64, 128}
 
 

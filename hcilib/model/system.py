@@ -192,11 +192,15 @@ class System(Model):
         """
         later = ["placement", "failures", "disks", "settings", "setting", "cache_bytes"]
         later += ["savings", "pool_fill", "redirected", "health"]
-        return digest(self.model_dump(exclude={*DECLARED, "stated", *(name for name in later if not getattr(self, name))}))
+        return digest(
+            self.model_dump(exclude={*DECLARED, "stated", *(name for name in later if not getattr(self, name))})
+        )
 
     def to_dict(self) -> dict:
         """Return what plan.json holds of it."""
-        return self.model_dump(mode="json", exclude={*DECLARED, *(name for name in ("health", "stated") if not getattr(self, name))})
+        return self.model_dump(
+            mode="json", exclude={*DECLARED, *(name for name in ("health", "stated") if not getattr(self, name))}
+        )
 
     @property
     def variant(self) -> str:

@@ -266,6 +266,12 @@ def published_readings(path: str | Path | None = None) -> pd.DataFrame:
     return readings.fillna({"low": -math.inf, "high": math.inf})
 
 
+def published_passages(path: str | Path | None = None) -> pd.DataFrame:
+    """Return the passages of the articles: source, heading, first and last sentence, statement, how, where, reason,
+    no_claim (data/published/README.md)."""
+    return _read("passages", path)[1].drop(columns="line")
+
+
 def published_datasheet(system: str, path: str | Path | None = None) -> pd.DataFrame:
     """What a raw drive's vendor publishes: pattern, figure in `unit` as printed, iops, conditions, source.
 

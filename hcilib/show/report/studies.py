@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -107,7 +108,9 @@ STRIP = "winners.csv"
 CHAPTER = "chapter.html"
 """File beside a page of evidence: its main figure and first short table, for the page of its study."""
 FIGURE = ("article", "figure", "what", "scenario", "heading", "why")
-"""Columns of the table of figures in docs/ARTICLES.md."""
+"""Columns of the table of an article's figures: `figure` is its heading and the number of its passage."""
+SHOWN = ("picture", "table", "source")
+"""Kinds of passages that are figures or tables, or the only source of a number."""
 ABSENT = {
     "first": "Systems were not compared.",
     "size": "Systems were not compared.",
@@ -190,15 +193,19 @@ def case(name: str) -> str:
 def figures(root: Path = ROOT) -> dict[str, list[dict[str, str]]]:
     """Return article -> its figures and tables, with the scenario and heading that show each.
 
-    Source: docs/ARTICLES.md, which names articles by the numbers in sources.csv.
+    Source: data/published/passages.csv, of which docs/ARTICLES.md is made.
     """
-    document = shipped("docs/ARTICLES.md", root)
-    lines = document.read_text("utf-8").splitlines() if document.is_file() else []
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
-    found = [dict(zip(FIGURE, row, strict=True)) for row in cells if len(row) == len(FIGURE)]
-    known = rows_of(shipped("data/published/sources.csv", root))
-    by_source = {row["source"]: [own for own in found if own["article"][:3] == row["article"][:3]] for row in known}
-    return {source: rows for source, rows in by_source.items() if rows}
+    sources, passages = (shipped(f"data/published/{name}.csv", root) for name in ("sources", "passages"))
+    numbers = {row["source"]: row["article"][:3] for row in rows_of(sources)}
+    found: defaultdict[str, list[dict[str, str]]] = defaultdict(list)
+    for row in rows_of(passages):
+        pages = re.findall(r"p:([^#;]+)#([^;]+)", row["where"])
+        if row["no_claim"] in SHOWN or row["statement"].startswith("Figure "):
+            scenario, heading = pages[0] if pages else ("", "")
+            place = f"{row['heading'].rstrip(':')}, {row['first']}"
+            cells = (numbers[row["source"]], place, row["statement"], scenario, heading, row["reason"])
+            found[row["source"]].append(dict(zip(FIGURE, cells, strict=True)))
+    return dict(found)
 
 
 def rows_of(file: Path) -> list[dict[str, str]]:

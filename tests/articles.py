@@ -1,0 +1,207 @@
+"""docs/ARTICLES.md, made from data/published/passages.csv, the claims and the files of params.
+
+`python -m tests.articles` writes it. tests/test_articles.py holds that it is current.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+import hcilib as hci
+from hcilib.model.system import load_systems
+from hcilib.model.testbed import load_testbed
+from hcilib.read.published import published_claims, published_passages
+from hcilib.show.report.scenarios import Scenario, find_scenarios
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENT = ROOT / "docs" / "ARTICLES.md"
+FOLDERS = {"c": "campaigns", "s": "systems", "t": "testbeds"}
+AUDITS = {
+    "starwind-s2d-rdma-hyperv": "10_audit.hyperv",
+    "s2d-csv-io-datapath": "10_audit.csv",
+    "starwind-vsan-4node-scaling": "10_audit.scaling",
+    "proxmox-2node-hci": "10_audit.proxmox",
+    "s2d-2way-vs-nested": "10_audit.dedup",
+}
+HEAD = """# The five articles, passage by passage
+
+Every sentence, figure and table of the five articles, in their order. `python -m tests.articles` makes this page from
+`data/published/passages.csv`, from `claims.csv`, and from the campaigns, systems and testbeds in `params`, whose values it shows.
+tests/test_articles.py holds that it is current. What is quoted from the articles are numbers and at most five words a claim.
+
+**How passages are numbered.** Under each heading from 1, in reading order. A passage is a sentence. A bullet, a caption, the text of
+a picture and a line of a hardware table are one each, and so are a whole table of results and a whole block of commands. A sentence
+ends with its line, or at `.`, `!`, `?` or `…` before a blank and a capital letter, digit, `#`, quote or bracket, not behind "vs.",
+"e.g.", "i.e.", "approx." and "etc.". A line that begins with a small letter continues the line before. Not counted are headings, a
+line equal to the one before it, a list number alone in its line, rules of tables, and what surrounds the article: menu, date, authors,
+advertisements, comments. Headings behind "Additional benchmarking: 1 VM" begin with `1 VM:` here.
+
+**How each is covered.** *applied by*: a file of params sets it. *checked by*: a system file asks for it, or it is a claim that an audit
+recomputes. *replayed by*: a page shows it from the article's numbers. *text only*: nothing to apply, check or replay. *not reproduced*:
+with the reason. A sentence with a number, an order or a comparison has its claims by number, or the reason why it is none: a setting, a
+definition, a plan, the only source of a number, a picture or table (its rows are in `results.csv`), a cause without a test, an opinion,
+background, or a repetition that follows from other claims.
+
+**Windows.** Disks of Windows are never written and DiskSPD is never started. S2D is measured by fio in Linux VMs on Hyper-V nodes, which
+was not tried on Windows hardware. Windows results are read from files. S2D's `placement` is written from Microsoft's cmdlets.
+
+**Not taken over.** What moves between S2D's tiers during a run is not measured. CSVFS and virtual-disk counters are not collected. The
+four systems of article 004 replace each other on a cluster, so they are measured one by one, and its VMs, sizes and runtimes are ours.
+"""
+
+
+def document() -> str:
+    """Return the text of docs/ARTICLES.md."""
+    passages, claims = published_passages(), published_claims()
+    names = pd.read_csv(ROOT / "data" / "published" / "sources.csv").set_index("source")
+    parts = [HEAD]
+    for source in sorted(AUDITS, key=lambda source: str(names.loc[source, "article"])):
+        article, title = names.loc[source, ["article", "title"]]
+        title = title if isinstance(title, str) else "four systems on two Proxmox nodes"
+        mine = passages[passages["source"] == source]
+        told = claims[claims["source"] == source]
+        parts += [f"\n## {str(article)[:3]}, {title}\n", *campaigns_of(source), "\n" + table(mine, told)]
+    return "\n".join(parts) + "\n"
+
+
+def table(passages: pd.DataFrame, claims: pd.DataFrame) -> str:
+    """Return the passages of one article as a table."""
+    lines = ["| heading | no. | statement | how | where, or why not | claims |", "|---|---|---|---|---|---|"]
+    for row in passages.fillna("").itertuples():
+        numbers = str(row.first) if row.first == row.last else f"{row.first}-{row.last}"
+        here = claims[(claims["heading"] == row.heading) & claims["sentence"].between(row.first, row.last)]
+        where = "; ".join(shown(token) for token in row.where.split("; ") if token)
+        if row.how == "not reproduced":
+            where = "because: " + "; ".join(filter(None, [row.reason, where]))
+        if len(here):
+            where = "; ".join(filter(None, [where, f"`{AUDITS[row.source]}`"]))
+        told = ", ".join(map(str, here["id"])) if len(here) else f"none: {row.no_claim}" if row.no_claim else "none"
+        cells = (row.heading, numbers, row.statement, row.how, where, told)
+        lines.append("| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines)
+
+
+def shown(token: str) -> str:
+    """Return a place in words, with the value that its file has now."""
+    kind, _, rest = token.partition(":")
+    if kind == "p":
+        scenario, _, heading = rest.partition("#")
+        return f"`{scenario}`, {heading}"
+    if kind not in FOLDERS:
+        return token
+    pattern, _, key = rest.partition(":")
+    values = {name: value(kind, name, key) for name in matching(kind, pattern)}
+    if len({*values.values()}) != 1:
+        raise ValueError(f"{token}: not one value: {values}")
+    [one] = {*values.values()}
+    return f"`{FOLDERS[kind]}/{pattern}` {key}" + (f" = {one}" if one else "")
+
+
+def matching(kind: str, pattern: str) -> list[str]:
+    """Return the names of the files that a pattern means."""
+    files = sorted(path.stem for path in (ROOT / "params" / FOLDERS[kind]).glob("*.yaml"))
+    found = [name for name in files if fnmatch.fnmatch(name, pattern)]
+    if not found:
+        raise ValueError(f"params/{FOLDERS[kind]} has no {pattern}.yaml")
+    return found
+
+
+def value(kind: str, name: str, key: str) -> str:
+    """Return what a file says under a dotted key, short; empty where it is long."""
+    if key.startswith("plan."):
+        return of_plan(planned(campaign(name)), key.partition(".")[2])
+    found: Any = loaded(kind, name)
+    for part in key.split("."):
+        found = found[int(part) if part.isdigit() else part]
+    if kind == "s" and key.startswith("stated."):
+        return f"`{found['expect']}`"
+    return short(found)
+
+
+def short(found: Any) -> str:
+    if isinstance(found, dict) and "serial" in str(found):
+        return ""
+    if isinstance(found, list) and found and isinstance(found[0], dict):
+        sizes = {str(item.get("size_bytes", "")) for item in found}
+        kinds = {"run", "serial"} & {*found[0]}
+        return (
+            f"{len(found)} of {sizes.pop()}"
+            if len(sizes) == 1 and "serial" in kinds
+            else ""
+            if kinds
+            else str(len(found))
+        )
+    if isinstance(found, dict) and all(isinstance(item, dict) for item in found.values()):
+        return ", ".join(found)
+    if isinstance(found, (list, dict)):
+        text = str(found).strip("[]{}").replace("'", "")
+        return text if len(text) < 130 else ""
+    text = f"{found:,}" if isinstance(found, int) and found > 10**6 else str(found)
+    return text if len(text) < 60 else ""
+
+
+def of_plan(plan: hci.Plan, what: str) -> str:
+    kinds = [step.kind for step in plan.steps]
+    match what:
+        case "prefill":
+            return f"prefills: {kinds.count('prefill')}"
+        case "warmup":
+            return f"warm-ups: {kinds.count('warmup')}"
+    loads = {(cell.vms, cell.numjobs, cell.iodepth) for cell in plan.cells}
+    [(vms, numjobs, iodepth)] = loads
+    return f"{vms} VM, numjobs {numjobs}, iodepth {iodepth}"
+
+
+@cache
+def loaded(kind: str, name: str) -> Any:
+    return yaml.safe_load((ROOT / "params" / FOLDERS[kind] / f"{name}.yaml").read_text(encoding="utf-8"))
+
+
+@cache
+def campaigns() -> dict[str, Scenario]:
+    return {s.name: s for s in find_scenarios(ROOT / "params" / "campaigns", ROOT / "notebooks")}
+
+
+def campaign(name: str) -> Scenario:
+    return campaigns()[name]
+
+
+def planned(scenario: Scenario) -> hci.Plan:
+    """Return the plan that the scenario's notebook makes of its params, and of nothing else."""
+    params = scenario.params
+    depth = {"iodepth": [params["iodepth"]]} if "iodepth" in params else {}
+    if scenario.notebook.stem == "05_latency":
+        depth = {"iodepth": [1], "numjobs": 1, "vms": 1}
+    return hci.sweep(**{"patterns": params.get("patterns"), **depth, **params["sweep"]})
+
+
+def campaigns_of(source: str) -> list[str]:
+    """Return the campaigns that measure an article anew, with what their plans hold."""
+    systems = {system.name: system.source for system in load_systems().values()}
+    lines = ["| campaign | tests | VMs | runs | reads, s | writes, s | warm-ups | launcher |", "|" + "---|" * 8]
+    for name, scenario in campaigns().items():
+        of = Path(scenario.params.get("system", scenario.params.get("drive"))).stem
+        if systems[of] != source:
+            continue
+        plan = planned(scenario)
+        measured = [step for step in plan.steps if step.kind == "measure"]
+        times = [{s.runtime_s for s in measured if s.cell.pattern.writes is writes} for writes in (False, True)]
+        seconds = [", ".join(f"{s:g}" for s in sorted(of_kind)) or "none" for of_kind in times]
+        warm = {f"{s.cell.pattern.name} {s.runtime_s:g} s" for s in plan.steps if s.kind == "warmup"}
+        vms = sorted({cell.vms for cell in plan.cells})
+        fleet = f"{vms[0]} to {vms[-1]}" if len(vms) > 1 else f"{vms[0]}"
+        launcher = load_testbed(ROOT / scenario.params["testbed"]).fio.launcher
+        warmed = ", ".join(sorted(warm)) or "none"
+        cells = (f"`{name}`", len(plan.cells), fleet, len(measured), *seconds, warmed, launcher)
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return lines
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(document(), encoding="utf-8")
