@@ -31,28 +31,33 @@ AUDITS = {
 }
 HEAD = """# The five articles, passage by passage
 
-Every sentence, figure and table of the five articles, in their order. `python -m tests.articles` makes this page from
-`data/published/passages.csv`, from `claims.csv`, and from the campaigns, systems and testbeds in `params`, whose values it shows.
-tests/test_articles.py holds that it is current. What is quoted from the articles are numbers and at most five words a claim.
+Every sentence, figure and table of the five articles, in their order. `python -m tests.articles` makes this
+page from `data/published/passages.csv`, from `claims.csv`, and from the campaigns, systems and testbeds in
+`params`, whose values it shows. tests/test_articles.py holds that it is current. What is quoted from the
+articles are numbers and at most five words a claim.
 
-**How passages are numbered.** Under each heading from 1, in reading order. A passage is a sentence. A bullet, a caption, the text of
-a picture and a line of a hardware table are one each, and so are a whole table of results and a whole block of commands. A sentence
-ends with its line, or at `.`, `!`, `?` or `…` before a blank and a capital letter, digit, `#`, quote or bracket, not behind "vs.",
-"e.g.", "i.e.", "approx." and "etc.". A line that begins with a small letter continues the line before. Not counted are headings, a
-line equal to the one before it, a list number alone in its line, rules of tables, and what surrounds the article: menu, date, authors,
-advertisements, comments. Headings behind "Additional benchmarking: 1 VM" begin with `1 VM:` here.
+**How passages are numbered.** Under each heading from 1, in reading order. A passage is a sentence. A bullet, a
+caption, the text of a picture and a line of a hardware table are one each, and so are a whole table of results
+and a whole block of commands. A sentence ends with its line, or at `.`, `!`, `?` or `…` before a blank and a
+capital letter, digit, `#`, quote or bracket, not behind "vs.", "e.g.", "i.e.", "approx." and "etc.". A line
+that begins with a small letter continues the line before. Not counted are headings, a line equal to the one
+before it, a list number alone in its line, rules of tables, and what surrounds the article: menu, date,
+authors, advertisements, comments. Headings behind "Additional benchmarking: 1 VM" begin with `1 VM:` here.
 
-**How each is covered.** *applied by*: a file of params sets it. *checked by*: a system file asks for it, or it is a claim that an audit
-recomputes. *replayed by*: a page shows it from the article's numbers. *text only*: nothing to apply, check or replay. *not reproduced*:
-with the reason. A sentence with a number, an order or a comparison has its claims by number, or the reason why it is none: a setting, a
-definition, a plan, the only source of a number, a picture or table (its rows are in `results.csv`), a cause without a test, an opinion,
+**How each is covered.** *applied by*: a file of params sets it. *checked by*: a system file asks for it, or it
+is a claim that an audit recomputes. *replayed by*: a page shows it from the article's numbers. *text only*:
+nothing to apply, check or replay. *not reproduced*: with the reason. A sentence with a number, an order or a
+comparison has its claims by number, or the reason why it is none: a setting, a definition, a plan, the only
+source of a number, a picture or table (its rows are in `results.csv`), a cause without a test, an opinion,
 background, or a repetition that follows from other claims.
 
-**Windows.** Disks of Windows are never written and DiskSPD is never started. S2D is measured by fio in Linux VMs on Hyper-V nodes, which
-was not tried on Windows hardware. Windows results are read from files. S2D's `placement` is written from Microsoft's cmdlets.
+**Windows.** Disks of Windows are never written and DiskSPD is never started. S2D is measured by fio in Linux
+VMs on Hyper-V nodes, which was not tried on Windows hardware. Windows results are read from files. S2D's
+`placement` is written from Microsoft's cmdlets.
 
-**Not taken over.** What moves between S2D's tiers during a run is not measured. CSVFS and virtual-disk counters are not collected. The
-four systems of article 004 replace each other on a cluster, so they are measured one by one, and its VMs, sizes and runtimes are ours.
+**Not taken over.** What moves between S2D's tiers during a run is not measured. CSVFS and virtual-disk counters
+are not collected. The four systems of article 004 replace each other on a cluster, so they are measured one by
+one, and its VMs, sizes and runtimes are ours.
 """
 
 

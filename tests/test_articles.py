@@ -95,8 +95,7 @@ def test_every_numbered_figure_of_the_two_node_articles_is_there(source):
 
 
 def test_the_report_leads_from_every_figure_to_the_heading_that_shows_it(tmp_path):
-    page = {"title": "", "ok": True, "error": "", "question": "", "answer": "", "files": [], "thumbnail": ""}
-    page |= {"alt": "", "seconds": 0}
+    page = {"title": "", "ok": True, "error": "", "question": "", "answer": "", "files": [], "seconds": 0}
     wanted = figures()["proxmox-2node-hci"]
     shown = {row["scenario"] for row in wanted if row["scenario"]}
     results = [page | {"name": name, "page": f"{name}/{name}.html", "study": "proxmox"} for name in shown]

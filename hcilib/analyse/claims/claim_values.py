@@ -31,9 +31,10 @@ STATISTICS: dict[str, Callable] = {
 """How the subject's number a and the comparator's b make the claimed one; the base is always b (METHODS section 1)."""
 
 CURVES = ("spread", "spread_lower", "least_step", "drop", "fall", "overtakes_at")
-"""Statistics of a whole curve over iodepth: how far its highest number lies above its lowest (%), how much smaller that
-spread is than the comparator's (%), the smallest step from one depth to the next (%), the largest drop from one depth
-to the next (%), how far the last number lies below the highest (%), and the depth from which the subject stays ahead."""
+"""Statistics of a whole curve over iodepth: how far its highest number lies above its lowest (%), how much smaller
+that spread is than the comparator's (%), the smallest step from one depth to the next (%), the largest drop
+from one depth to the next (%), how far the last number lies below the highest (%), and the depth from which the
+subject stays ahead."""
 
 UNMEASURED = "unmeasured"
 """The statistic of a conclusion that no table can judge; its note says what would have to be measured."""
