@@ -128,6 +128,31 @@ def test_a_memory_that_is_damaged_knows_nothing(own, blank, tmp_path):
         assert memory.of("vm1", "B1") is None
 
 
+def test_a_memory_that_cannot_be_written_is_named_before_a_step(own, blank, tmp_path, monkeypatch):
+    _, device, testbed = blank
+    (file := tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(file))
+    with pytest.raises(GuardError, match=r"B1: what it holds cannot be noted in .*XDG_STATE_HOME"):
+        measured(testbed, tmp_path / "run")
+    assert at(device, 0, SIZE) == bytes(SIZE)
+
+
+def test_a_vm_that_is_away_after_the_last_run_costs_no_result(own, blank, tmp_path, monkeypatch):
+    keep = LastLook.keep
+
+    def away(look):
+        connection = look._fleet._connections["vm1"]
+        connection.close()
+        connection.port = 1
+        keep(look)
+
+    _, _, testbed = blank
+    with monkeypatch.context() as patched:
+        patched.setattr(LastLook, "keep", away)
+        assert len(measured(testbed, tmp_path / "run")) == 4
+    assert len(measured(testbed, tmp_path / "another")) == 4, "the sample after the last step was kept"
+
+
 # Between steps
 
 

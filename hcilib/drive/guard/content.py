@@ -13,6 +13,7 @@ campaign on these disks has another one.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -156,12 +157,24 @@ class Memory:
         return None
 
     def note(self, vm: str, serial: str, sample: Sample | None, counted: str = "") -> None:
-        """Keep what is on the disk now; None: we are about to write there."""
+        """Keep what is on the disk now; None: we are about to write there.
+
+        Raises
+        ------
+        GuardError : it cannot be kept; OSError : the controller's disk is full
+        """
         file = self._file(vm, serial)
-        file.parent.mkdir(parents=True, exist_ok=True)
         beside = file.with_name(f".{file.name}.{os.getpid()}")
-        beside.write_text(json.dumps(asdict(Left(self.campaign, self._run_dir, sample, counted))), encoding="utf-8")
-        os.replace(beside, file)
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            beside.write_text(json.dumps(asdict(Left(self.campaign, self._run_dir, sample, counted))), encoding="utf-8")
+            os.replace(beside, file)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):  # the campaign says what to do about a full disk
+                raise
+            why = f"what it holds cannot be noted in {file.parent} ({(error.strerror or str(error)).lower()})"
+            todo = "Set XDG_STATE_HOME to a folder that this account may write"
+            raise GuardError([Refusal(vm, serial, f"{why}. {todo}")]) from None
 
     def forget(self, vm: str, serial: str) -> None:
         """Know nothing of the disk any more: somebody else's bytes are among ours."""

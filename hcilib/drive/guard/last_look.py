@@ -272,13 +272,16 @@ class LastLook:
 
     def keep(self) -> None:
         """Remember what lies on the disks at the end of a campaign, by a larger sample; not of one that holds something
-        else than we left."""
+        else than we left. Where a VM is away by then, the sample after the last step stays: all runs are done."""
         if not self._memory or not self._left:
             return
         devices = {place: self.guarded[place[0]][place[1]] for place in self._left}
         old = {place: (d, self._left[place].sample.seed, FEW) for place, d in devices.items()}
         new = {place: (d, content.new_seed(), content.PLACES) for place, d in devices.items()}
-        still, more = content.samples(self._fleet, old), content.samples(self._fleet, new)
+        try:
+            still, more = content.samples(self._fleet, old), content.samples(self._fleet, new)
+        except GuardError:
+            return
         for place, left in self._left.items():
             counted = content.counted_of(devices[place], more[place][1])
             if still[place][0] == left.sample and (self._through_cache or content.same_count(left.counted, counted)):

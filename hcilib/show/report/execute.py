@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-import yaml
 
 from hcilib.model.archives import ARCHIVE, MADE
 from hcilib.model.places import ROOT, shipped
+from hcilib.model.yaml_files import compose_yaml
 from hcilib.show.report.scenarios import (
     Scenario,
     names_used,
@@ -126,7 +126,7 @@ def _without_consent(scenario: Scenario) -> str:
     text = scenario.params_path.read_text("utf-8")
     if not (token := scenario.params.get("consent")):
         return text
-    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    root: Any = compose_yaml(text)
     value = next(value for key, value in root.value if key.value == "consent")
     text = f"{text[: value.start_mark.index]}(not shown){text[value.end_mark.index :]}"
     return text.replace(token, "(not shown)")
