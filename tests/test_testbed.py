@@ -337,3 +337,16 @@ def test_what_a_field_takes_is_said_in_the_words_of_its_file(tmp_path):
         TestbedError, match=r"field nodes: expected a list \(given: 2\); .*vms\.0: expected fields, each"
     ):
         load_testbed(file)
+
+
+@pytest.mark.parametrize(
+    "written", ["[1, my-token]", "{a: my-token}", "my-token with blanks", "'my-token' x", "!!int my-token"]
+)
+def test_no_error_repeats_a_consent_token(tmp_path, written):
+    """What is written wrong is often nearly right."""
+    file = tmp_path / "bed.yaml"
+    file.write_text(f"name: bed\nnodes: [{{name: n1}}]\nconsent: {written}\n")
+    with pytest.raises(TestbedError) as refused:
+        load_testbed(file)
+    assert "my-token" not in str(refused.value)
+    assert "consent" in str(refused.value) or "line 3" in str(refused.value) or "cannot be read" in str(refused.value)
