@@ -503,3 +503,12 @@ def test_of_a_search_the_histograms_of_every_round_are_read(tmp_path):
         rows[f"round-{number}"] = len(hci.read_histograms(f"data/samples/box/{name}"))
     assert hci.read_histograms(tmp_path / "search").groupby("run_id").size().to_dict() == rows
     assert hci.read_histograms(tmp_path).empty
+
+
+def test_samples_are_named_before_they_are_unpacked(tmp_path, monkeypatch):
+    folder = tmp_path / "data" / "samples"
+    (folder / "unpacked").mkdir(parents=True)
+    (folder / "unpacked" / "plan.json").touch()
+    (folder / "packed.tar.zst").touch()
+    monkeypatch.setattr("hcilib.read.run.run.ROOT", tmp_path)
+    assert hci.samples() == {"packed": folder / "packed", "unpacked": folder / "unpacked"}

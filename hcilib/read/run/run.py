@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pyarrow as pa
 
+from hcilib.model.archives import ARCHIVE
 from hcilib.model.compressed import read_bytes
 from hcilib.model.engine import located
 from hcilib.model.places import (
@@ -290,13 +291,17 @@ def _sampled(step: dict, name: str, read: Callable[[bytes | None, str], pd.DataF
 def samples() -> dict[str, Path]:
     """Name -> run directory of the small real runs that come with the repository, to start from.
 
+    Each is unpacked from its archive when it is first read.
+
     Examples
     --------
     >>> sorted(hci.samples())[:2]
     ['lab-dedup', 'lab-demand']
     """
     root = ROOT / "data" / "samples"
-    return {f.parent.name: f.parent for f in sorted(root.glob("*/plan.json"))}
+    names = {file.name.removesuffix(ARCHIVE) for file in root.glob(f"*{ARCHIVE}")}
+    names |= {file.parent.name for file in root.glob("*/plan.json")}
+    return {name: root / name for name in sorted(names)}
 
 
 TYPES = {"seen": bool, "what": object, "t_s": float, "at_s": float, "took_s": float, "planned_s": float}
