@@ -13,9 +13,9 @@ import hcilib as hci
 from hcilib.model.study import load_studies
 from hcilib.model.yaml_models import TestbedError
 from hcilib.show.report.folders import with_scenarios
-from hcilib.show.report.scenarios import find_scenarios
+from hcilib.show.report.scenarios import find_scenarios, page_title
 from hcilib.show.report.strips import mixed, ranked, rates, strip
-from hcilib.show.report.studies import Story, evidence_map, find_studies, reading_order, study_of
+from hcilib.show.report.studies import CHAPTERS, Story, evidence_map, find_studies, reading_order, stories, study_of
 from hcilib.show.report.topology import topology
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -179,3 +179,26 @@ def test_only_systems_with_reads_and_writes_have_a_mix():
     curve = hci.summarize(published(), "iops")
     curve = curve[~((curve["system"] == "ceph-pve") & (curve["pattern"] == "4k-randwrite"))]
     assert "ceph-pve" not in rates(rows_of(curve))["4k"]
+
+
+def test_a_study_reads_in_the_order_of_its_file_within_a_chapter():
+    box = find_studies(ROOT)["box"]
+    results = [{"name": name, "study": "box", "said": {}} for name in sorted(box.scenarios)]
+    (story,) = stories(results, ROOT)
+    failures = [page["name"] for page in story.pages if page["name"].startswith("13_")]
+    assert failures == ["13_failure.box-drbd-stamped", "13_failure.box-drbd"]
+    chapters = [page["name"][:2] for page in story.pages]
+    assert chapters == sorted(chapters, key=list(CHAPTERS).index)
+
+
+@pytest.mark.parametrize(
+    ("answer", "title"),
+    [
+        ("A leads. B trails.", "Box: A leads"),
+        ("A" * 88 + ". B.", "A" * 88),
+        ("four " * 40, "four " * 17 + "…"),
+    ],
+)
+def test_a_title_has_ninety_letters_at_most(answer, title):
+    assert page_title("Box", answer) == title
+    assert len(page_title("Box", answer)) <= 90

@@ -29,6 +29,7 @@ from hcilib.model.yaml_files import compose_yaml
 from hcilib.show.report.scenarios import (
     Scenario,
     names_used,
+    page_title,
     parameters_of,
     strings_in,
     systems_of,
@@ -185,7 +186,7 @@ def describe(
         "study": key, "line": Story(key, study, []).provenance, "systems": systems_of(scenario.params),
         "facts": _told(notebook, "facts"), "said": said,
         "finding": f"{title_of(answer)}." if answer and not error else "",
-        "title": f"{study.short}: {title_of(answer)}" if answer and not error else "",
+        "title": page_title(study.short, answer) if answer and not error else "",
         "format": FORMAT, "name": scenario.name, "ok": not error, "error": error, "question": question,
         "answer": answer, "notebook": scenario.notebook.name, "params_file": scenario.params_path.name,
         "params": _without_consent(scenario),

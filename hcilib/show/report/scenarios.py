@@ -299,7 +299,13 @@ LONGEST = 90
 """Letters of a title."""
 
 
+def page_title(short: str, answer: str) -> str:
+    """Return a page's title: its study and the first sentence of its answer, the sentence alone where it is long."""
+    named = f"{short}: {title_of(answer)}"
+    return named if len(named) <= LONGEST else title_of(answer)
+
+
 def title_of(answer: str) -> str:
     """Return the first sentence of an answer as a title; a longer one is cut at a word."""
     first = answer.strip().partition("\n")[0].partition(". ")[0].rstrip(".")
-    return first if len(first) <= LONGEST else f"{first[:LONGEST].rpartition(' ')[0]} …"
+    return first if len(first) <= LONGEST else f"{first[: LONGEST - 1].rpartition(' ')[0]} …"

@@ -57,7 +57,6 @@ def strip(winners: Sequence[Row], curves: Sequence[Row]) -> dict[str, Any]:
         "systems": systems,
         "rows": rows,
         "margin": 100 * margin,
-        "untested": any(mark["open"] for row in rows for mark in row["marks"]),
         "rates": (known := rates(curves)),
         "own": _own(known),
     }

@@ -41,7 +41,7 @@ QUESTIONS = {
     "size": "By how much?",
     "proof": "Is it proven?",
     "cost": "What does it cost?",
-    "failure": "What when a node dies?",
+    "failure": "What happens when a node dies?",
 }
 """Key -> what a decider asks."""
 YOURS = Study(short="Yours", title="Your scenarios", under_test="the systems of your params files", scenarios=())
@@ -126,9 +126,11 @@ def chapter(name: str) -> str:
     return CHAPTERS.get(name[:2], "More")
 
 
-def reading_order(name: str) -> tuple[int, str]:
-    numbers = list(CHAPTERS)
-    return (numbers.index(name[:2]) if name[:2] in numbers else len(numbers), name)
+def reading_order(name: str, study: Study = YOURS) -> tuple[int, int, str]:
+    """Return the place of a scenario: by its chapter, then as its study names them, then by name."""
+    numbers, named = list(CHAPTERS), list(study.scenarios)
+    place = numbers.index(name[:2]) if name[:2] in numbers else len(numbers)
+    return place, named.index(name) if name in named else len(named), name
 
 
 def find_studies(root: Path = ROOT) -> dict[str, Study]:
@@ -153,14 +155,13 @@ def study_of(scenario: Scenario, root: Path = ROOT) -> str:
 def stories(results: Sequence[Result], root: Path = ROOT) -> list[Story]:
     """Return the studies that have pages, each with its pages in reading order."""
     pages: defaultdict[str, list[Result]] = defaultdict(list)
-    for result in sorted(results, key=lambda result: reading_order(result["name"])):
+    for result in results:
         pages[result.get("study", "yours")].append(result)
-    drawn = figures(root)
-    return [
-        Story(key, study, pages[key], figures=drawn.get(study.article or "", []))
-        for key, study in find_studies(root).items()
-        if key in pages
-    ]
+    drawn, told = figures(root), []
+    for key, study in ((key, study) for key, study in find_studies(root).items() if key in pages):
+        own = sorted(pages[key], key=lambda page, study=study: reading_order(page["name"], study))
+        told.append(Story(key, study, own, figures=drawn.get(study.article or "", [])))
+    return told
 
 
 def evidence_map(told: Sequence[Story]) -> list[tuple[str, list[tuple[str, list[Story]]]]]:
