@@ -7,14 +7,15 @@ themselves are known, not only their ratios.
 
 import json
 import re
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 import hcilib as hci
 from hcilib.show.report.report import build
+from tests.one_number import studies
 from tests.one_number.claims import (
     NUMBER,
     Claim,
@@ -163,22 +164,24 @@ SAME = "the same as "
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory) -> dict[str, Page]:
-    """Return the pages of all scenarios that replay committed data, with what their figures draw."""
-    folder, site = (tmp_path_factory.mktemp(name) for name in ("pages", "site"))
-    scenarios = find_scenarios(ROOT, [])
-    for scenario in scenarios:
-        file = ROOT / "params" / f"{scenario.name}.yaml"
-        if file.exists() and not scenario.leave_out:
-            shutil.copy(file, folder)
-    index, results = build(folder, site, 2, ROOT)
+def site(tmp_path_factory) -> Path:
+    """Return a report of all scenarios that replay committed data."""
+    site, known = tmp_path_factory.mktemp("site"), find_scenarios(ROOT, [])
+    files = [ROOT / "params" / f"{scenario.name}.yaml" for scenario in known if not scenario.leave_out]
+    _, results = build([file for file in files if file.exists()], site, 2, ROOT)
     assert [result["name"] for result in results if not result["ok"]] == []
-    drawn = folder / "drawn"
+    return site
+
+
+@pytest.fixture(scope="module")
+def pages(site, tmp_path_factory) -> dict[str, Page]:
+    """Return the pages of the report, with what their figures draw."""
+    scenarios = find_scenarios(ROOT, [])
+    drawn = tmp_path_factory.mktemp("drawn")
     assert save_tree(drawn, ROOT, None, 2) == 0
     made = {f"{notebook.stem}{DEFAULTS}": read_committed(notebook) for notebook in NOTEBOOKS}
-    for result in results:
-        html = (index.parent / result["page"]).read_text("utf-8")
-        made[result["name"]] = read_built(result["name"], html)
+    for page in (page for page in site.glob("*/*.html") if page.stem == page.parent.name):
+        made[page.stem] = read_built(page.stem, page.read_text("utf-8"))
     same = {s.name: s.leave_out.removeprefix(SAME) for s in scenarios if s.leave_out.startswith(SAME)}
     for name, page in made.items():
         saved = read(drawn / f"{same.get(name, name)}{SUFFIX}")
@@ -192,6 +195,33 @@ def test_every_page_of_a_report_agrees_with_itself(pages):
     found = {name: [*disagreements(page), *listed_sentences(page), *undrawn(page)] for name, page in pages.items()}
     assert {name: said for name, said in found.items() if said} == {}
     assert {page.notebook for page in pages.values()} == {notebook.stem for notebook in NOTEBOOKS}
+
+
+@pytest.mark.slow
+@pytest.mark.deep
+def test_study_pages_and_the_index_have_the_numbers_of_their_evidence(site):
+    assert studies.disagreements(site) == []
+
+
+@pytest.mark.slow
+@pytest.mark.deep
+def test_a_number_of_a_study_page_that_is_one_digit_off_is_found(site):
+    page = site / "study.proxmox.html"
+    text = page.read_text("utf-8")
+    mark = next(title for title in re.findall(r'title="([^"]*)"', text) if " % of the best" in title)
+    value = re.search(rf"({NUMBER}) IOPS", mark)[1]
+    sentence = re.search(r'<p class="answer">[^<]*?(\d+) of \d+ ', text)
+    other = str(int(sentence[1]) + 1)
+    wrong = [
+        text.replace(mark, mark.replace(value, f"9{value}")),
+        text.replace(sentence[0], sentence[0].replace(sentence[1], other, 1)),
+    ]
+    try:
+        for changed in wrong:
+            page.write_text(changed, "utf-8")
+            assert any(found.startswith("proxmox: ") for found in studies.disagreements(site))
+    finally:
+        page.write_text(text, "utf-8")
 
 
 @pytest.mark.slow
