@@ -36,6 +36,8 @@ CHAPTER_TAG = "chapter"
 NARROW = "<!-- narrow -->"
 """Between a figure and the same for a phone (hcilib.show.report.export)."""
 DRAWN = ("figure", "picture")
+FIGURE = re.compile(r"sns\.\w+|hci\.plot_\w+")
+"""A function that draws its first argument."""
 DRAWS = re.compile(r"\bsns\.\w+\(|\bhci\.plot_")
 """A cell that draws; what it prints in place of a figure says why there is none."""
 NOTHING_DRAWN = re.compile(r'id="nothing">.*?<text[^>]*>(.*?)</text>', re.S)
@@ -378,8 +380,7 @@ def shown_names(source: str, outputs: int) -> list[str]:
 
 def _drawn_subject(calls: list[ast.Call]) -> str:
     """Return what the first figure in a cell draws; "" where there is none."""
-    of = ("sns.", "hci.plot_")
-    drawn = [call for call in calls if call.args and ast.unparse(call.func).startswith(of)]
+    drawn = [call for call in calls if call.args and FIGURE.fullmatch(ast.unparse(call.func))]
     return _subject(min(drawn, key=lambda call: call.lineno).args[0]) if drawn else ""
 
 
