@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -159,8 +160,9 @@ def stories(results: Sequence[Result], root: Path = ROOT) -> list[Story]:
         pages[result.get("study", "yours")].append(result)
     drawn, told = figures(root), []
     for key, study in ((key, study) for key, study in find_studies(root).items() if key in pages):
-        own = sorted(pages[key], key=lambda page, study=study: reading_order(page["name"], study))
-        told.append(Story(key, study, own, figures=drawn.get(study.article or "", [])))
+        own = {page["name"]: page for page in pages[key]}
+        ordered = [own[name] for name in sorted(own, key=partial(reading_order, study=study))]
+        told.append(Story(key, study, ordered, figures=drawn.get(study.article or "", [])))
     return told
 
 
