@@ -1,26 +1,71 @@
-"""Print every answer and fact of a built report in one list, each fault of style below its sentence: make answers."""
+"""List every sentence of a built report by its kind, each fault of style below it: make answers.
 
-import json
+``--draw N --seed S`` prints N texts drawn at random instead, for a reader who has not seen the project.
+"""
+
+import argparse
+import random
+import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+from bs4 import BeautifulSoup
 
 from tests.style import faults, usual_length
 
+KINDS = {
+    "answer": "section.answer p",
+    "fact": "section.facts li",
+    "question": "main > p.quiet",
+    "heading": "h2",
+    "remark": "div.prose",
+    "table": "table caption",
+    "note": "p.footnotes",
+    "row": "tr[title]",
+    "nothing": "p.nothing",
+    "caption": "figure svg g#caption",
+}
+"""Kind of text -> where a page has it."""
+FIGURES = "figure > div.drawing:not(.narrow), figure > img"
 
-def main(site: Path) -> int:
+
+def texts_of(page: Path) -> Iterator[tuple[str, str]]:
+    """Yield kind and text of everything that is generated for people on the page of a scenario."""
+    soup = BeautifulSoup(page.read_text("utf-8"), "html.parser")
+    for found in soup.select(FIGURES):
+        text = str(found.get("aria-label") or found.get("alt") or "")
+        yield from (("figure", line) for line in re.sub(r"^Figure \d+: ", "", text).splitlines())
+    for kind, where in KINDS.items():
+        for found in soup.select(where):
+            text = str(found.get("title") if kind == "row" else found.get_text())
+            lines = text.splitlines() if kind == "answer" else [text]
+            yield from ((kind, re.sub(r"^\(\d+\) |\s+", " ", line).strip()) for line in lines)
+
+
+def main(site: Path, draw: int = 0, seed: int = 0) -> int:
     """Print the texts of all scenarios of a site; return 1 where one breaks a rule of style."""
-    texts, broken = [], 0
-    for path in sorted(site.glob("*/*.json")):
-        page = json.loads(path.read_text("utf-8"))
-        said = [*page["answer"].splitlines(), *page["facts"]]
-        print(f"\n{page['name']}")
-        for text in said:
-            print(f"  {text}", *(f"    ! {fault.partition(': ')[0]}" for fault in faults(text)), sep="\n")
-            broken += len(faults(text))
-        texts += said
-    print(f"\n{len(texts)} texts, {usual_length(texts):g} words a sentence (median), {broken} faults")
+    pages = {path.stem: list(dict.fromkeys(texts_of(path))) for path in sorted(site.glob("*/*.*.html"))}
+    found = {text: (kind, name) for name, texts in pages.items() for kind, text in texts if " " in text}
+    if draw:
+        for text in random.Random(seed).sample(sorted(found), min(draw, len(found))):
+            print(f"{text}\n    [{' of '.join(found[text])}]")
+        return 0
+    broken = 0
+    for name, texts in pages.items():
+        print(f"\n{name}")
+        for kind, text in texts:
+            own = faults(text)
+            print(f"  {kind}: {text}", *(f"    ! {fault.partition(': ')[0]}" for fault in own), sep="\n")
+            broken += len(own)
+    print(f"\n{len(found)} texts, {usual_length(list(found)):g} words a sentence (median), {broken} faults")
     return int(broken > 0)
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("site", type=Path)
+    parser.add_argument("--draw", type=int, default=0, help="so many texts, drawn at random")
+    parser.add_argument("--seed", type=int, default=0, help="of the draw")
+    given = parser.parse_args()
+    sys.exit(main(given.site, given.draw, given.seed))

@@ -261,7 +261,7 @@ def test_a_sweep_names_the_load_at_which_its_best_was_measured(built):
     answer = built[1]["03_sweep.tied"]["answer"]
     assert "4,967 IOPS" in answer
     assert "at iodepth 32." in answer
-    assert "No test separates this load from iodepth 4" in answer
+    assert "The difference to iodepth 4 is not significant" in answer
 
 
 def test_a_sweep_says_which_of_its_patterns_nobody_measured(built):

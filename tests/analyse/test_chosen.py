@@ -29,7 +29,7 @@ def test_one_of_several_loads_is_kept_by_its_value():
     assert set(chosen(loads, "a", "b", where={"numjobs": 4})["demand"]) == {"0.5"}
     assert set(chosen(loads, "a", "b", where={"numjobs": "1"})["numjobs"]) == {1}, "as YAML or a notebook may give it"
     assert set(chosen(loads, "a", "b", where={"demand": 0.5})["numjobs"]) == {4}
-    with pytest.raises(ValueError, match=r"where: numjobs: 3 is nobody's; there are: 1, 4"):
+    with pytest.raises(ValueError, match=r"where: numjobs: no row has 3; there are: 1, 4"):
         chosen(loads, "a", "b", where={"numjobs": 3})
     with pytest.raises(ValueError, match=r"where: 'threads' is no column of results"):
         chosen(loads, "a", "b", where={"threads": 3})

@@ -134,7 +134,7 @@ def test_invalid_and_unreadable_runs_are_counted_not_used():
     bad = table({"tcp": [1.0, np.nan, np.inf, -5.0]}).assign(run_id="c2", valid=[False, True, True, True])
     row, clean = one(pd.concat([good, bad], ignore_index=True)), one(good)
     assert row[["ratio", "ratio_lo", "p", "n"]].tolist() == clean[["ratio", "ratio_lo", "p", "n"]].tolist()
-    assert "1 run invalid, not used" in str(row["warnings"])
+    assert "1 run invalid" in str(row["warnings"])
     assert "3 runs without a usable value" in str(row["warnings"])
 
 
@@ -185,7 +185,7 @@ def test_zero_is_neither_dropped_nor_divided_by():
     stalled = one(table({"rdma": RDMA, "tcp": [271e3, 274e3, 0]}))
     assert stalled["unstable"]
     assert np.isnan(stalled["ratio"])
-    assert "1 run is 0: no ratio" in str(stalled["warnings"])
+    assert "1 run is 0" in str(stalled["warnings"])
 
 
 @pytest.mark.parametrize("call", [lambda r: compare(r, "rdma"), summarize])
@@ -210,9 +210,9 @@ def test_what_describes_a_system_is_a_warning():
     row = one(results)
     assert row["differs_in"] == "source vms span_bytes"
     text = str(row["warnings"])
-    assert "systems differ in span_bytes: 2147483648 v 1073741824" in text
-    assert "systems differ in vms: 2 v 4" in text
-    assert "systems differ in source: other v lab" in text
+    assert "systems differ in span_bytes (2147483648 and 1073741824)" in text
+    assert "systems differ in vms (2 and 4)" in text
+    assert "systems differ in source (other and lab)" in text
 
 
 def test_an_own_column_is_kept_where_it_has_one_value_a_cell_and_else_left_out_with_a_warning():
@@ -229,7 +229,7 @@ def test_an_own_column_is_kept_where_it_has_one_value_a_cell_and_else_left_out_w
 
 def test_a_run_given_twice_is_refused():
     results = table({"rdma": RDMA, "tcp": TCP})
-    with pytest.raises(ValueError, match=r"1 run\(s\) given twice.*run_id c1, block 0, rep 0"):
+    with pytest.raises(ValueError, match=r"1 run\(s\) appear twice.*run_id c1, block 0, rep 0"):
         compare(pd.concat([results, results.iloc[:1]]), "rdma")
     anonymous = results.drop(columns=["run_id", "block", "rep"]).assign(iops=RDMA[0])
     assert one(anonymous)["n"] == 3  # rows that do not say which run they are may be alike
@@ -280,11 +280,13 @@ def test_summarize_thin_cells():
     assert point[["iops_lo", "iops_hi", "cv_pct"]].isna().all()
     unstable = summarize(table({"tcp": [100, 100, 140]})).iloc[0]
     assert unstable["iops"] == pytest.approx(stats.gmean([100, 100, 140]))
-    assert caveats(unstable["warnings"]).words.endswith("by 19 %: 100 / 100 / 140")
+    assert caveats(unstable["warnings"]).words.endswith("(by 19 %: 100 / 100 / 140 IOPS)")
     slow = summarize(table({"tcp": [1_127_690, 776_110, 1_393_866]}).rename(columns={"iops": "lat_ns"}), "lat_ns").iloc[
         0
     ]
-    assert caveats(slow["warnings"]).words.endswith(": 1.128 / 0.776 / 1.394 ms"), "in the unit of the table, not in ns"
+    assert caveats(slow["warnings"]).words.endswith(": 1.128 / 0.776 / 1.394 ms)"), (
+        "in the unit of the table, not in ns"
+    )
     empty = summarize(table({"tcp": [np.nan]})).iloc[0]
     assert (empty["n"], np.isnan(empty["iops"])) == (0, True)
 

@@ -242,7 +242,7 @@ def test_spread_of_vms_by_rate():
     assert np.isnan(row.spread)
     with pytest.raises(ValueError, match="cannot be added"):
         vm_spread(hosts, "lat_ns_mean")
-    with pytest.raises(ValueError, match="tells the VMs apart"):
+    with pytest.raises(ValueError, match="which names the VM"):
         vm_spread(hosts.drop(columns=["hostname", "port"]))
 
 

@@ -84,7 +84,7 @@ def test_campaigns_that_nobody_measured_are_refused():
 def test_campaigns_that_agree_exactly_are_floored():
     row = regression(campaigns(c1=1e5, c2=1e5, c3=1e5, c4=1.0001e5), "c4").iloc[0]
     assert row["verdict"] == "no change seen"
-    assert "floored" in str(row["warnings"])
+    assert "zero-variance" in str(row["warnings"])
 
 
 def test_cells_are_corrected_together_and_unlike_campaigns_refused():

@@ -95,5 +95,5 @@ def test_a_card_that_is_not_there_and_mixed_runs_are_refused():
     runs = results(("1m-write", "owner", 2))
     with pytest.raises(ValueError, match="no counters of card 'eno1'; there are eth0, repl"):
         traffic(runs, counters(runs, lambda run: 1.0), "eno1")
-    with pytest.raises(ValueError, match="1m-write mixes directions"):
+    with pytest.raises(ValueError, match="1m-write mixes reads and writes"):
         traffic(runs.assign(rwmixread=70), counters(runs, lambda run: 1.0), "repl")

@@ -274,7 +274,7 @@ def _failures(page: Page) -> Iterator[Claim]:
     """Return the claims about the worst run of each failure."""
     counted = Free("no table counts them")
     costs = page.table("Failure", "Block", "Outage (s)")
-    for said in re.finditer(r"(\S+), worst run \(block (\d+)\):(?:[^.]|\.\d)*", page.said):
+    for said in re.finditer(r"(\S+)\. Worst run \(block (\d+)\):(?:[^.]|\.\d)*", page.said):
         runs = costs[(costs["Failure"] == said[1]) & (costs["Block"] == said[2])]
         for row in runs.to_dict("records"):
             outage = row["Outage (s)"].removeprefix("< ")
@@ -295,7 +295,7 @@ def _fits(page: Page) -> Iterator[Claim]:
     tables = [t for t in page.tables if {"Placement", "Expected", "Observed", "Holds"} <= set(t)]
     for table in tables[:1]:
         held, failed = (count(table["Holds"], side) for side in ("yes", "no"))
-        yield Claim("# of # counts fit", held, held + failed)
+        yield Claim("# of # network counters fit", held, held + failed)
     counts = page.table("Measure", "Seen", "Expected", "Holds")["Holds"]
     yield Claim(
         "fits the scheme in # of # counts", count(counts, "yes"), count(counts, "yes", "no")
@@ -309,9 +309,9 @@ def _sides(page: Page) -> Iterator[Claim]:
         above = sum(middle(ratio) > 1 for ratio in rows["Ratio"])
         known = len(numbers(rows["Ratio"]))
         tested = count(rows["Verdict"], "higher", "lower")
-        sizes = (least(rows["Ratio"]), most(rows["Ratio"]), known, above, 1, tested)
-        ends = rf"{re.escape(str(name))}: #×(?: to #×)?"
-        said = f"{ends} in # tests?, # above #, # significant"
+        sizes = (least(rows["Ratio"]), most(rows["Ratio"]), known, 1, above, tested)
+        ends = rf"{re.escape(str(name))}, [^:]*: #×(?: to #×)?"
+        said = rf"{ends} in # tests? \(above # in (?:#|none)(?:, significant in #)?"
         yield Claim(said, *sizes)
 
 
@@ -319,7 +319,9 @@ def _checks(page: Page) -> Iterator[Claim]:
     """Return the claims about checks against physics, and about claims of a text."""
     table = page.table("Check", "Holds", "Fails", "Not checkable")
     yield Claim(
-        "# of # checks hold", whole(table["Holds"]), whole([*table["Holds"], *table["Fails"]])
+        "# of # (?:physics )?checks hold",
+        whole(table["Holds"]),
+        whole([*table["Holds"], *table["Fails"]]),
     )
     drawn = Free("of the claims that have a ratio; the table counts all")
     yield Claim("# of # claims hold", drawn, drawn)
@@ -328,7 +330,7 @@ def _checks(page: Page) -> Iterator[Claim]:
 def _tails(page: Page) -> Iterator[Claim]:
     """Return the claims about a tail that is drawn, and listed as a ratio."""
     if re.match("Lowest [Pp]", page.said):
-        yield Claim("with # ms at iodepth", Free("the table has its ratio to the baseline's"))
+        yield Claim(r": # ms \(", Free("the table has its ratio to the baseline's"))
 
 
 def _steps(page: Page) -> Iterator[Claim]:
@@ -336,10 +338,10 @@ def _steps(page: Page) -> Iterator[Claim]:
     cost, tests = page.table("Kind", "Steps", "Written (GiB)"), page.table("Tests", "Runs", "VMs")
     unit = next(name for name in SECONDS if name in cost)
     yield Claim("# steps", whole(cost["Steps"]))
-    yield Claim("for # patterns?", tests["Pattern"].nunique())
+    yield Claim("measure # patterns?", tests["Pattern"].nunique())
     for name, seconds in SECONDS.items():
         time = through(lambda t, s=seconds: t * SECONDS[unit] / s, total(cost[unit]))
-        yield Claim(f"# {name.lower()} of runtime", time)
+        yield Claim(f"# {name.lower()} of fio's runtime", time)
 
 
 def _within(page: Page) -> Iterator[Claim]:

@@ -56,7 +56,7 @@ def _loads(page: Page) -> Iterator[Claim]:
     regimes = page.table("Best (IOPS)", "Best at", "Verdict")
     yield Claim("over # %", REGIME)
     yield Claim("In single runs, # loads? give", count(regimes["Verdict"], "point"))
-    yield Claim("By a test, # loads? give", count(regimes["Verdict"], "lower"))
+    yield Claim("In repeated runs, # loads? give", count(regimes["Verdict"], "lower"))
 
 
 # ---- one system against another: 00_files, 04_compare
@@ -92,7 +92,8 @@ def _against(page: Page) -> Iterator[Claim]:
     dial = page.table("What", "Expected", "Off by (%)")
     ratios = dial[dial["What"].str.startswith("ratio")]
     for words in re.finditer(
-        r"set speeds predict (a ratio of )?([^(]*?)(?: as well| for )", page.said
+        r"known speeds(?: predict|,) (a ratio of )?([^(]*?)(?: (?:was|were) expected| for )",
+        page.said,
     ):
         truths = list(ratios["Expected"] if words[1] else map(off_pct, ratios["Expected"]))
         for said in re.compile(NUMBER).finditer(page.said, *words.span(2)):
@@ -178,10 +179,12 @@ def _limits(rows: pd.DataFrame, part: tuple[int, int]) -> Iterator[Claim]:
     """Return the claims about runs that would decide a test, and tests that cannot be compared."""
     planned = Free("planned from the spread, in no table")
     open_ = count(rows["Verdict"], "inconclusive")
-    settled = r"# runs each would settle (?:this|them|#)(?:, over # the other(?: #)?)?"
+    settled = (
+        r"# runs of each test would settle (?:this|them|#)(?:. The other (?:# )?needs? over #)?"
+    )
     yield Claim(settled, planned, planned, planned, planned, part=part)
-    yield Claim("More than # runs each", planned, part=part)
-    yield Claim("tested alone, # of them", Span(0, open_), part=part)
+    yield Claim("More than # runs of each", planned, part=part)
+    yield Claim("multiple tests, # of them", Span(0, open_), part=part)
     gone = count(rows["Verdict"], "missing")
     yield Claim("[Ii]n # of # tests a system", gone, len(rows), part=part)
     busy = sum("above 90 %" in note for note in rows[NOTES])
@@ -244,7 +247,7 @@ def _03(page: Page) -> Iterator[Claim]:
     yield Claim(rf"up to # IOPS \([a-z ]+\) in {words} at iodepth #", known, best["Best"])
     yield Claim("at least # runs? each", best.get("n", "1"))
     others = [at for at in re.findall(NUMBER, best["Tied"]) if at != best["Best"]]
-    for tied in re.finditer(r"this load from iodepth ([\d, and]+)", page.said):
+    for tied in re.finditer(r"difference to iodepth ([\d, and]+)", page.said):
         said = re.compile(NUMBER).finditer(page.said, *tied.span(1))
         for number, other in itertools.zip_longest(said, others, fillvalue="not tied"):
             if isinstance(number, re.Match):
@@ -260,23 +263,22 @@ def _04(page: Page) -> Iterator[Claim]:
     alone = best[~best["Pattern"].duplicated(keep=False)]  # others round to 100 % too
     for name, own in best.groupby("System"):
         led = Span(count(alone["System"], str(name)), len(own))
-        yield Claim(rf"{re.escape(name)} (?:and .* lead|leads?) in # of # patterns", led, patterns)
+        yield Claim(
+            rf"{re.escape(name)} (?:and .* have|has) the .* in # of # patterns", led, patterns
+        )
         yield Claim(rf", {re.escape(name)} in #(?=,| \()", led)
-        yield Claim(rf"{re.escape(name)} has the \w+ measured .* in # of # patterns", led, patterns)
-        yield Claim(rf"(?:,|and) {re.escape(name)} in #(?=[ ,.])", led)
     proven = best[best["State"] == "leads"]["Pattern"].nunique()
-    yield Claim(r"\(# leads? proven\)", proven)
-    for state, word in (("leads", "proven"), ("tied", "tied"), ("untested", "untested")):
-        led = best[best["State"] == state]["Pattern"].nunique()
-        yield Claim(f"# (?:is|are|leads are) {word}", led)
+    yield Claim(r"\(# of these leads", proven)
     cost = "IOPS per node and 1 % CPU"
     for line, part in lines(page):
-        if line.startswith("In ") and cost in winners:
-            yield Claim("# % of a node", 1, part=part)
+        if line.startswith("For each 1 %") and cost in winners:
+            yield Claim("each # % of node", 1, part=part)
             for row in winners.to_dict("records"):
-                if line.startswith(f"In {pattern_words(row['Pattern'])},"):
+                if f" in {pattern_words(row['Pattern'])}, " in line:
                     name = re.escape(row["System"])
-                    yield Claim(rf"# (?:IOPS )?on {name}(?=,|\.| and )", row[cost], part=part)
+                    yield Claim(
+                        rf"{name} (?:delivers )?#(?= IOPS|,|\.| and )", row[cost], part=part
+                    )
     yield from _shares(page, page.table("System", "Scheme", "Usable share of raw (%)"))
 
 
@@ -300,14 +302,14 @@ def _05(page: Page) -> Iterator[Claim]:
     first = values.map(middle).idxmin(axis=1) if len(systems) > 1 else pd.Series(dtype=str)
     for name in systems:
         led = Span(0, count(first, name))
-        lowest = rf"{re.escape(name)} has the lowest unloaded latency in # of # patterns"
+        lowest = rf"{re.escape(name)} has the lowest latency in # of # patterns"
         yield Claim(lowest, led, len(latency))
     yield Claim("in all # patterns", len(latency))
     yield Claim("within # % of the best", 100 * page.params["margin"])
     for (_, row), own in zip(latency.iterrows(), values.to_numpy(), strict=True):
         words = re.escape(pattern_words(row["Pattern"]))
         yield Claim(rf"(?<!synchronous ){words}(?: takes)? \(?# ms", least(own))
-        yield Claim(rf"(?i:one {words}) is fastest on .*, with # ms", least(own))
+        yield Claim(rf"(?i:{words}) is fastest on .*, with # ms", least(own))
     cost = page.table("System", "Added (ms)", "Ratio")
     for words, suffix in (("synchronous write", "-sync"), ("write with fdatasync", "-fdatasync")):
         pattern = cost["Pattern"] if "Pattern" in cost else pd.Series("-sync", cost.index)
@@ -328,7 +330,7 @@ def _06(page: Page) -> Iterator[Claim]:
     yield Claim("adds # IOPS(?: up to # VMs)?", row["Slope before"], row["Knee"])
     interval = next((ends(row[name]) for name in row.index if "interval" in name), ["", ""])
     yield Claim(r"VMs \(# to #\)", *interval)
-    yield Claim("then # *", row["Slope after"])
+    yield Claim("and # beyond", row["Slope after"])
     yield Claim("mean of at least # runs", row.get("n", fleets["n"].min()))
     least_points = Free("the least number of points of a knee")
     yield Claim("takes # VM counts, and only #", least_points, row["Points"])
@@ -358,13 +360,13 @@ def _07(page: Page) -> Iterator[Claim]:
     held, asked = count(checked["Holds"], "yes"), count(checked["Holds"], "yes", "no")
     yield Claim(r"in # of # counters? \(within # %", held, asked, 100 * page.params["tolerance"])
     notes = checked.get("Note", pd.Series(dtype=str))
-    yield Claim("# more counters?", int(notes.str.contains("inferred").sum()))
+    yield Claim("from # more counters?", int(notes.str.contains("inferred").sum()))
     cost = page.table("Direction", "VM on the owner", "VM on another node").set_index("Direction")
     sends = {ddir: cost.loc[ddir, ["VM on the owner", "VM on another node"]] for ddir in cost.index}
-    yield Claim("sends # network bytes? from the owner node and # from", *sends["write"])
+    yield Claim("sends # network bytes? for each .* node and # on", *sends["write"])
     yield Claim("For each byte read it sends # and #", *sends["read"])
     counts = page.table("Measure", "Seen", "Expected", "Holds")["Holds"]
-    yield Claim("the drives, # of # count", count(counts, "yes"), count(counts, "yes", "no"))
+    yield Claim("counters, # of # fit", count(counts, "yes"), count(counts, "yes", "no"))
 
 
 def _08(page: Page) -> Iterator[Claim]:
@@ -372,7 +374,7 @@ def _08(page: Page) -> Iterator[Claim]:
     missing, bound = count(cells["IOPS"], "missing", "–"), count(cells["CPU bound"], "yes")
     yield Claim("# of # combinations have no IOPS", missing, len(cells))
     yield Claim("All # combinations", len(cells))
-    yield Claim("In #, the CPU is the limit", bound)
+    yield Claim("In # of them, the CPU is", bound)
     effects = page.table("Effect", "Level", "Baseline", "Ratio", "Contexts", "Possible")
     for row in effects[~effects["Effect"].str.contains(" x ")].to_dict("records"):
         level, base = LEVELS.get(
@@ -383,19 +385,19 @@ def _08(page: Page) -> Iterator[Claim]:
         inner = sorted(map(off_pct, (lo, hi)), key=middle) if lo else ["", ""]
         pairs = (row["Contexts"], row["Possible"])
         size = r"(?:# % (?:more|fewer)|# times as many)"
-        sure = r"(?: \(#(?: to #)? (?:%|times)\))?(?:\. This rests on # of # pairs)?"
+        sure = r"(?: \(#(?: to #)? (?:%|times)\))?(?:\. Only # of # pairs)?"
         yield Claim(
-            f"(?i:{level}) has {size} IOPS (?:than|as) {base}{sure}",
+            f"(?i:{level}) gives? {size} IOPS (?:than|as) {base}{sure}",
             *mix[0], off_pct(row["Ratio"]), row["Ratio"], *mix[1], *inner, *pairs,
         )  # fmt: skip
         both = [value for end in (lo, hi) for value in ((off_pct(end), end) if end else ("", ""))]
-        open_ = f"(?i:{level}) against {base} is undecided, from {size} to {size} IOPS"
+        open_ = f"(?i:{level}) against {base} is undecided, between {size} and {size} IOPS"
         yield Claim(open_, *mix[0], *mix[1], *both)
 
 
 LEVELS = {
-    "dedup": ("(?:no )?deduplication", "(?:none|deduplication)"),
-    "write_pct": ("a mix of # % writes", "one of # %"),
+    "dedup": ("(?:no )?deduplication", "(?:no )?deduplication"),
+    "write_pct": ("# % writes", "# % writes"),
 }
 """Factor -> how a sentence names its level and its baseline."""
 
@@ -421,10 +423,15 @@ def _09(page: Page) -> Iterator[Claim]:
         for _, row in stated.iterrows()
     )
     reserves = sum(parse_scheme(formula).reserve_share > 0 for formula in stated["Scheme"])
-    yield Claim("match their layout: # of #(?:, # with a reserve)?", fits, len(stated), reserves)
+    yield Claim(
+        "# of # published usable shares? match their layout(?:, # of them)?",
+        fits,
+        len(stated),
+        reserves,
+    )
     for name, rows in front.groupby("System"):
         places = (count(rows["Front"], "yes"), front["Pattern"].nunique())
-        yield Claim(f"{re.escape(name)}[^.]* more IOPS in # of # patterns?", *places)
+        yield Claim(f"In # of # patterns?, [^.]*{re.escape(name)}[^.]* more IOPS", *places)
 
 
 def _10(page: Page) -> Iterator[Claim]:
@@ -434,12 +441,12 @@ def _10(page: Page) -> Iterator[Claim]:
     rows = sum(whole(one[name]) for name in ("Holds", "Fails", "Not checkable"))
     broken = page.table("Check", "Measured", "Expected", "Holds", "Note")
     asked = held + failed
-    yield Claim("# of # checks? of # rows? against physics fails?", failed, asked, rows)
-    yield Claim("All # checks of # rows? against", asked, rows)
+    yield Claim("# of # physics checks? on # rows? fails?", failed, asked, rows)
+    yield Claim("All # physics checks on # rows?", asked, rows)
     yield Claim("None of # rows?", rows)
     for check, law in LAWS.items():
         own = tally[tally["Check"] == CHECKS[check]]
-        yield Claim(rf"{re.escape(law)} #[,.]", whole(own["Fails"]))
+        yield Claim(rf"# checks? of {re.escape(law)} fails?", whole(own["Fails"]))
     cut = int(broken["Note"].str.startswith("truncated").sum())
     yield Claim("# printed numbers? (?:was|were) truncated", cut)
     claims = page.table("Verdict", "Claims")
@@ -459,18 +466,18 @@ def _10(page: Page) -> Iterator[Claim]:
 def _11(page: Page) -> Iterator[Claim]:
     planned = page.table("Protocol", "Cells", "Half width (%)", "Assured (%)")
     noise = planned["CV (%)"].iloc[0]
-    yield Claim("for # tests? and runs that vary by # %", planned["Cells"].iloc[0], noise)
+    yield Claim("for # tests?, and runs that vary by # %", planned["Cells"].iloc[0], noise)
     for row in planned.to_dict("records"):
         listed = (row["Hours"], row["Half width (%)"])
-        yield Claim(rf"# h for ±# % \({row['Protocol']}\)", *listed)
+        yield Claim(rf"# h for ±# % \({row['Protocol']} protocol\)", *listed)
     coverage = page.table("Situation", "Runs", "Method", "Coverage")
     pairs = coverage["Situation"].str.contains("pairs")
     own = pairs.map({True: "paired t on logs", False: "Welch t on logs"})
     drift = coverage[coverage["Method"].eq(own) & coverage["Situation"].ne("no drift")]
     runs = drift.loc[drift["Coverage"].map(middle).idxmin(), "Runs"]
     spread = page.params["run_cv_pct"] or noise
-    yield Claim("Simulated runs vary by # %", spread)
-    yield Claim("under a drift of # %", page.params["drift_cv_pct"])
+    yield Claim("simulation, runs vary by # %", spread)
+    yield Claim("system drifts by # %", page.params["drift_cv_pct"])
     yield Claim("With # runs, # % intervals", runs, 95)
     for row in drift[drift["Runs"] == runs].to_dict("records"):
         share = through(lambda c: 100 * c, row["Coverage"])
@@ -512,7 +519,7 @@ def _12(page: Page) -> Iterator[Claim]:
             rf"a loss of {row['Loss (%)']} % would be found in (?:over )?# %", row["Chance (%)"]
         )
     yield Claim("a loss of # %", Free("the row of the table by which the chance is known"))
-    yield Claim("margin of # %", 100 * page.params["margin"])
+    yield Claim("difference above # %", 100 * page.params["margin"])
 
 
 def _13(page: Page) -> Iterator[Claim]:
@@ -544,7 +551,7 @@ QUANTITIES = {
     "outage": ("Outage (s)", "for"),
     "all outages of a run": ("All outages (s)", "add up to"),
     "longest I/O": ("", "longest I/O took"),
-    "dip after the heal": ("Dip (%)", "the worst second had"),
+    "dip after the heal": ("Dip (%)", "the worst second were"),
     "healthy rate back after": ("Recovered after (s)", "Recovery(?: to # % of normal)? took"),
     "copies whole after": ("Whole (s)", "copies were complete"),
 }
@@ -572,7 +579,7 @@ def _one_failure(
             )
         within = [level] if "Recovery" in words else []
         middle_ = rf" \(median (?:below )?# {unit}"
-        size = rf"(?:less than )?# {unit}(?! \(median\))(?: at worst| of normal IOPS)?"
+        size = rf"(?:less than )?# {unit}(?! \(median\))(?: at worst| of normal)?"
         both = rf"{words} {size}(?:{middle_})?"
         yield Claim(both, *within, worst, median, part=part)
         yield Claim(rf"{words} # {unit} \(median\)", *within, median, part=part)
@@ -635,7 +642,12 @@ def _14(page: Page) -> Iterator[Claim]:
                 bound, row["IOPS"], lo, hi, row["n"], part=part,
             )  # fmt: skip
             yield Claim(
-                rf"For {name} it is {value}(?: \(# to #\))?", bound, row["IOPS"], lo, hi, part=part
+                rf"{name} sustains {value} IOPS(?: \(# to #\))?",
+                bound,
+                row["IOPS"],
+                lo,
+                hi,
+                part=part,
             )
         for row in compared.to_dict("records"):
             if f"in {pattern_words(row['Pattern'])}" in line:
@@ -643,7 +655,7 @@ def _14(page: Page) -> Iterator[Claim]:
                 lo, hi = ends(row.get("95 % interval", ""))
                 inner = sorted(map(off_pct, (lo, hi)), key=middle) if lo else ["", ""]
                 yield Claim(
-                    rf"For {name} it is [^.]*, which is # % (?:more|fewer)(?: \(# to # %\))?",
+                    rf"{name} sustains [^.]*, which is # % (?:more|fewer)(?: \(# to # %\))?",
                     off_pct(row["Ratio"]), *inner, part=part,
                 )  # fmt: skip
         yield Claim("same within # %", Free("the margin of `compare`, its default"), part=part)
@@ -654,10 +666,10 @@ def _15(page: Page) -> Iterator[Claim]:
     for line, part in lines(page):
         owner = re.search(r"the .*? of ([\w-]+) on ", line)
         own = lost[lost["Tenant"] == owner[1]] if owner else lost.head(0)
-        places = [*re.finditer(r"[Nn]ext to (.*?), (?:the|its) ", line)]
+        places = [*re.finditer(r"[Ww]ith (.*?) running", line)]
         borders = [*(part[0] + place.start() for place in places), part[1]]
         for place, lo, hi in zip(places, borders[:-1], borders[1:], strict=True):
-            beside = re.sub(r" limited to (\S+) (\S+) a VM", r"-rate\1\2", place[1])
+            beside = re.sub(r" \(limited to (\S+) (\S+) a VM\)", r"-rate\1\2", place[1])
             beside = beside.replace(" and ", ", ").replace("MiB/s", "m").replace("IOPS", "iops")
             for row in own[own["Beside"] == beside].to_dict("records"):
                 yield from _lost(row, (lo, hi), page.params["margin"])

@@ -842,7 +842,7 @@ def test_two_tools_side_by_side_carry_a_warning_that_names_what_differs():
     found = hci.compare(side_by_side(), "cedar").set_index("system")
     for system in ("mirror", "parity"):
         assert "tools" in caveats(found.loc[system, "warnings"]).codes
-        assert "measured with diskspd v fio: DiskSPD prints" in caveats(found.loc[system, "warnings"]).words
+        assert "measured with diskspd and fio: DiskSPD prints" in caveats(found.loc[system, "warnings"]).words
     assert "tools" not in caveats(found.loc["birch", "warnings"]).codes
 
 
@@ -884,7 +884,7 @@ def test_runs_of_two_tools_are_never_pooled():
 
 def test_a_column_that_is_no_factor_is_named_with_what_to_do():
     rows = hci.read_fio(ROOT / "tests/data/fio/healthy.json").assign(system="a", pattern="4k-randread", iodepth=1)
-    with pytest.raises(ValueError, match="no runs: read_results makes runs of the same file"):
+    with pytest.raises(ValueError, match="not runs"):
         hci.compare(rows, "a")
     own = hci.read_results(LOOSE, names=NAMES).assign(io_bytes=range(12))
     with pytest.warns(UserWarning, match="io_bytes: left out"):

@@ -80,7 +80,7 @@ def test_a_pool_of_another_level_is_never_pooled_and_an_unknown_one_never_refuse
 def test_systems_on_pools_of_unlike_levels_are_marked_as_such():
     level = {"a": 20.0, "b": 90.0}
     [row] = hci.compare(RUNS.assign(vms=1, pool_fill_pct=RUNS["system"].map(level)), "a").to_dict("records")
-    assert "systems differ in pool_fill_pct: 90 v 20" in str(row["warnings"])
+    assert "systems differ in pool_fill_pct (90 and 20)" in str(row["warnings"])
     unknown = RUNS.assign(vms=1, pool_fill_pct=RUNS["system"].map({"a": 20.0}))
     [row] = hci.compare(unknown, "a").to_dict("records")
     assert "unlike" not in caveats(row["warnings"]).codes
@@ -88,7 +88,7 @@ def test_systems_on_pools_of_unlike_levels_are_marked_as_such():
 
 def test_a_fleet_that_grows_fills_its_pool_which_is_said():
     grown = RUNS.assign(pool_fill_pct=RUNS["vms"].map({1: 20.0, 2: 40.0})).query("system == 'a'")
-    assert "pool_fill_pct changes with vms" in str(hci.saturation(grown)["warnings"].iloc[0])
+    assert "pool_fill_pct differs between VM counts" in str(hci.saturation(grown)["warnings"].iloc[0])
     known = grown.assign(pool_fill_pct=grown["pool_fill_pct"].where(grown["vms"] == 1))
     assert "pool_fill_pct" not in str(hci.saturation(known)["warnings"].iloc[0])
 

@@ -31,9 +31,9 @@ def test_counters_are_counted_as_they_were_judged(scheme, wrong, inferred):
     assert f"in {judged.sum()} of {len(judged)} counters (within 10 %)." in answer
     assert (f"{inferred} more counter" in answer) == (inferred > 0)
     write, read = (cost.set_index("ddir").loc[ddir] for ddir in ("write", "read"))
-    assert f"from the owner node and {write['non_owner']:g} from others. For each byte read it sends " in answer
+    assert f"written on the owner node and {write['non_owner']:g} on others. For each byte read it sends " in answer
     assert answer.endswith(f"{read['owner']:g} and {read['non_owner']:g}.")
-    assert "On the drives" not in answer
+    assert "the drives' counters" not in answer
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -43,7 +43,7 @@ def test_without_counters_nothing_is_said_to_fit(scheme):
     answer = hci.traffic_answer(checked, hci.placement_cost(expected), scheme, 0.1)
     assert faults(answer) == []
     assert "fits" not in answer
-    assert "No network counter tests this." in answer
+    assert "so this is untested." in answer
 
 
 def test_counts_of_the_drives_are_those_that_were_judged():
@@ -52,8 +52,8 @@ def test_counts_of_the_drives_are_those_that_were_judged():
     ok = pd.DataFrame({"ok": pd.array([True, False, True, None], dtype="boolean")})
     cost = hci.placement_cost(expected)
     answer = hci.traffic_answer(checked, cost, "Mirror(2)", 0.1, ok)
-    assert answer.endswith("On the drives, 2 of 3 counters fit.")
-    assert "On the drives" not in hci.traffic_answer(checked, cost, "Mirror(2)", 0.1, ok.head(0))
+    assert answer.endswith("2 of 3 fit the layout.")
+    assert "the drives' counters" not in hci.traffic_answer(checked, cost, "Mirror(2)", 0.1, ok.head(0))
 
 
 @pytest.mark.parametrize("code", TRAFFIC)

@@ -34,9 +34,9 @@ CASES = {
     "undecided": ([campaign(spread=0.3), campaign("B", spread=0.3, seed=2)], 1e7, "undecided"),
     "bound decides fewer": ([campaign(shares=LOW), campaign("B", 400, seed=2)], 14e6, "% fewer."),
     "bound decides more": ([campaign(rate=400), campaign("B", shares=LOW, seed=2)], 14e6, "% more."),
-    "bound is open": ([campaign(shares=LOW), campaign("B", 900, seed=2)], 14e6, "Higher demands"),
+    "bound is open": ([campaign(shares=LOW), campaign("B", 900, seed=2)], 14e6, "Higher request rates"),
     "both bounds": ([campaign(shares=LOW), campaign("B", shares=LOW, seed=2)], 1e9, "both are bounds"),
-    "below": ([campaign("A", 4000, blocks=4), campaign("B", shares=(0.6, 0.8), blocks=4)], 4e6, "Lower demands"),
+    "below": ([campaign("A", 4000, blocks=4), campaign("B", shares=(0.6, 0.8), blocks=4)], 4e6, "Lower request rates"),
     "disagree": ([campaign(blocks=2, shares=LOW, slow={1: 9.0, 2: 0.1})], 2e6, "disagree"),
     "other disagrees": ([campaign(blocks=2), campaign("B", blocks=2, shares=LOW, slow={1: 9.0, 2: 0.1})], 2e6,
                         "disagree"),
@@ -53,7 +53,7 @@ def test_each_kind_of_row_is_said_with_its_numbers(systems, limit, words):
     assert "inf" not in answer
     held = hci.load_within(results, p99_ns=limit).set_index("system")
     for name, row in held.iterrows():
-        at = answer.partition("For B")[2 * (name == "B")]
+        at = answer.partition(". B ")[2 * (name == "B")]
         if row["bound"]:
             end = row["iops_lo"] if row["bound"] == "at least" else row["iops_hi"]
             assert f"{'at least' if row['bound'] == 'at least' else 'fewer than'} {end:,.0f}" in at

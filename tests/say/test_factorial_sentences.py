@@ -47,7 +47,7 @@ def test_an_effect_is_said_as_its_row_has_it(ratios, runs, spread, seed):
         assert ("undecided" in line) == open_
         assert ("In single runs" in line) == (runs == 1)
         if not open_:
-            assert f"has {change(row['ratio'], *ends)} IOPS" in line
+            assert f" {change(row['ratio'], *ends)} IOPS" in line
             assert line.endswith(f"{interval(row['ratio'], *ends)}.")
     assert lines[-1] == "All 8 combinations were measured."
 
@@ -60,7 +60,7 @@ def test_missing_combinations_are_counted_and_what_they_hide_is_unknown(gone):
     answer = hci.factorial_answer(effects, cells)
     assert faults(answer) == []
     assert f"{gone} of 8 combinations ha" in answer
-    assert "In 8, the CPU is the limit." in answer
+    assert "In 8 of them, the CPU is the bottleneck." in answer
     main = effects[~effects["effect"].str.contains(" x ")]
     assert ("is unknown" in answer) == main["ratio"].isna().any()
     for row in main.dropna(subset=["ratio"]).to_dict("records"):

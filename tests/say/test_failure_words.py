@@ -67,7 +67,7 @@ def test_an_answer_has_the_worst_and_the_median_of_three_quantities():
     line, longer = answer.splitlines()
     for each in (line, text):
         assert numbers(r"for (\S+) s at worst \(median (\S+) s, (\d) runs\)", each) == [6, 2, 3]
-        assert numbers(r"second had (\S+) % of normal IOPS \(median (\S+) %\)", each) == [10, 40]
+        assert numbers(r"second were (\S+) % of normal \(median (\S+) %\)", each) == [10, 40]
         assert numbers(r"took (\S+) s at worst \(median (\S+) s\)", each) == [30, 20]
     assert numbers(r"up to (\S+) s longer", longer) == [0.2]
     assert length(line) <= 45
@@ -78,7 +78,7 @@ def test_an_answer_has_the_worst_and_the_median_of_three_quantities():
 @pytest.mark.parametrize(
     ("back_s", "words"),
     [
-        ([20.0, 10.0, np.nan], "took 20 s (median), unfinished in 1 run"),
+        ([20.0, 10.0, np.nan], "took 20 s (median) and was unfinished in 1 run"),
         ([20.0, np.nan, np.nan], "unfinished in 2 of 3 runs"),
         ([np.nan] * 3, "unfinished in all 3 runs"),
         ([np.nan], "unfinished when the run ended"),

@@ -83,7 +83,7 @@ def test_an_undecided_test_hides_no_decided_one_and_has_the_runs_that_would_sett
     [needed] = compare(both, "a")["runs_to_decide"].dropna()
     title, *rest = sentences(said(both))
     assert title.startswith("Beta is 50 % slower than Alpha in both tests of reads")
-    assert rest[0] == "Writes are undecided."
+    assert rest[0] == "The difference in writes is undecided."
     assert numbers(rest[1]) == [f"{needed:.0f}"]
     alone = said(grid(noise=SHAKY, b=[0.8]))
     assert alone.startswith("Whether Beta is faster than Alpha is undecided in the only test")
@@ -93,14 +93,14 @@ def test_more_runs_than_anybody_makes_are_not_a_number_of_runs():
     rows = pd.concat([grid(noise=SHAKY, b=[0.8]), grid(noise=SHAKY, pattern="1m-read", b=[0.96])])
     needed = compare(rows, "a")["runs_to_decide"]
     assert np.isinf(needed).sum() == 1
-    assert numbers(sentences(said(rows))[-1]) == [f"{needed.min():.0f}", "1", "100"]
+    assert numbers(sentences(said(rows))[-1]) == ["100"]
 
 
 def test_part_of_a_kind_is_named_by_its_patterns():
     rows = pd.concat([grid(b=[0.5, 0.5]), grid(noise=SHAKY, pattern="1m-read", b=[0.9])])
     title, *rest = sentences(said(rows))
     assert title.startswith("Beta is 50 % slower than Alpha in both tests of 4k random read")
-    assert rest[0] == "1M read is undecided."
+    assert rest[0] == "The difference in 1M read is undecided."
 
 
 def test_each_challenger_has_a_line_of_its_own():
@@ -159,14 +159,17 @@ def test_limits_of_more_runs_come_last():
     assert "Only Alpha was measured at demand 1000iops, only Beta at demand 800iops" in said(demands, by=asked)
     stalled = grid(b=[0.5, 0.5])
     stalled.loc[(stalled["system"] == "b") & (stalled["iodepth"] == 2), "iops"] = 0
-    assert "A run without I/O leaves 1 test without a ratio." in said(stalled)
+    assert "1 test had a run without I/O, so there is no ratio." in said(stalled)
 
 
 def test_differences_between_the_systems_are_named_wherever_the_table_was_kept(tmp_path):
     unlike = grid(b=[0.5]).assign(
         nodes=lambda t: np.where(t["system"] == "b", 3, 2), span_bytes=lambda t: 2**30 * t["nodes"]
     )
-    assert sentences(said(unlike))[-1] == "The number of nodes and tested size differ too, which may matter."
+    assert (
+        sentences(said(unlike))[-1]
+        == "The systems also differ in the number of nodes and tested size, which may matter."
+    )
     found = compare(unlike, "a")
     assert found["differs_in"].tolist() == ["nodes span_bytes"]
     for table in (found, compare(grid(b=[0.5]), "a")):

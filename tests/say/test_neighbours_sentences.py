@@ -46,7 +46,7 @@ def test_a_change_is_said_as_its_row_has_it(free, limited, blocks, spread, p99, 
             assert f"{size(row['ratio'])}" in lines[0]
             assert "one run" in lines[0]
     assert ("unknown" in lines[0]) == db["ratio"].isna().any()
-    assert "backup limited to 64 MiB/s a VM" in lines[0]
+    assert "backup (limited to 64 MiB/s a VM)" in lines[0]
 
 
 def test_who_loses_nothing_is_the_same_within_the_margin():

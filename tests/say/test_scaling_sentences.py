@@ -46,7 +46,7 @@ def test_each_shape_of_a_curve_is_said_with_its_numbers(shape):
     assert ("single runs" in text) == (row["n"] == 1)
     if row["model"] == "two-segment":
         assert f"{row['slope_before']:,.0f} IOPS up to {row['knee']:g} VMs" in text
-        assert f"then {row['slope_after']:,.0f}." in text
+        assert f"and {row['slope_after']:,.0f} beyond." in text
         assert (f"({row['knee_lo']:g} to {row['knee_hi']:g})" in text) == (row["n"] > 1)
     elif row["model"] == "usl":
         assert f"{row['usl_peak_n']:.1f} VMs" in text
@@ -58,7 +58,7 @@ def test_each_shape_of_a_curve_is_said_with_its_numbers(shape):
 
 def test_a_curve_that_falls_after_its_knee_says_so():
     row = hci.saturation(fleet([100 * min(n, 6) - 20 * max(n - 6, 0) for n in range(1, 13)]))
-    assert "then minus 20." in hci.saturation_sentences(row).item()
+    assert "and minus 20 beyond." in hci.saturation_sentences(row).item()
 
 
 def test_without_values_nothing_is_claimed():

@@ -39,11 +39,11 @@ def test_a_sweep_is_said_as_its_tables_have_it(levels, runs, spread, seed, patte
     assert f"at iodepth {row['best']:g}." in answer
     several = len(levels) > 1
     assert ("untested" in answer) == (several and runs == 1)
-    assert ("No test separates" in answer) == (several and row["verdict"] == "plateau")
-    assert ("A test shows fewer IOPS at every other" in answer) == (several and row["verdict"] == "peak")
+    assert ("is not significant" in answer) == (several and row["verdict"] == "plateau")
+    assert ("Every other iodepth has significantly fewer" in answer) == (several and row["verdict"] == "peak")
     assert ("the effect of more load is unknown" in answer) == (not several)
     assert f"at least {row['n']} runs each" in answer or row["verdict"] == "point" or not several
-    for verdict, basis in (("lower", "By a test"), ("point", "In single runs")):
+    for verdict, basis in (("lower", "In repeated runs"), ("point", "In single runs")):
         count = (regimes["verdict"] == verdict).sum()
         assert (f"{basis}, {count} load" in answer) == (count > 0)
 

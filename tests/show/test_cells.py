@@ -115,7 +115,7 @@ def test_units_ticks_order_caption_and_alternative_text():
     assert g.figure.get_supxlabel().replace("\n", " ") == "3 runs each with 95 % intervals. Source: here."
     assert faults(g.figure.hci_said) == []
     for pattern, lowest in (("4k random write", "0.900 ms"), ("4k random read", "0.800 ms")):
-        assert re.search(rf"{pattern}: lab-mirror with {lowest} at iodepth 1\.", g.figure.hci_said)
+        assert re.search(rf"{pattern}: {lowest} \(lab-mirror, iodepth 1\)\.", g.figure.hci_said)
     told = [text for tip in g.figure.hci_tips.values() for text in tip.get("t", [])]
     assert "iodepth 8: 6.000 ms [5.400 ms, 6.600 ms]" in told
 
@@ -183,7 +183,7 @@ def test_a_load_without_a_value_interrupts_its_line_and_has_a_cross():
         assert broken.get_xdata().tolist() == [1, 8, 32]
         [cross] = [line for line in ax.get_lines() if line.get_gid() == "missing"]
         assert cross.get_xdata().tolist() == [8]
-        assert "Crosses: loads without a value." in ax.figure.get_supxlabel()
+        assert "Crosses mark loads without a value." in ax.figure.get_supxlabel()
 
 
 def test_neighbours_stand_beside_each_other_only_where_there_are_intervals():
@@ -337,11 +337,11 @@ def test_ratios_have_their_line_band_and_baseline():
     assert last.get_xlabel() == "IOPS relative to lab-single"
     assert {line.get_xdata()[0] for line in last.get_lines() if line.get_gid() == "reference"} == {1}
     assert any(patch.get_gid() == "margin" for patch in last.patches)
-    assert "Grey band: within 5 % of equal." in g.figure.get_supxlabel().replace("\n", " ")
+    assert "Grey band: differences of at most 5 %." in g.figure.get_supxlabel().replace("\n", " ")
     missing = [t for t in g.axes_dict["4k-randread"].texts if t.get_gid() == "missing"]
     assert [t.get_text() for t in missing] == ["missing"]
     assert faults(g.figure.hci_said) == []
-    assert "0.700× to 1.200× in 5 tests, 1 above 1, 0 significant" in g.figure.hci_said
+    assert "0.700× to 1.200× in 5 tests (above 1 in 1, single runs, untested)" in g.figure.hci_said
 
 
 def test_a_figure_of_ratios_has_the_colours_of_the_figure_with_the_baseline():

@@ -144,7 +144,7 @@ def test_a_system_that_was_not_measured_is_named():
         same(ax, hci.winners(results))
         [text] = gid(ax, "not measured")
         assert text.get_text() == "not measured: Ceph, Linstor/DRBD TCP"
-        assert "Ceph not measured, Linstor/DRBD TCP not measured" in ax.figure.hci_said
+        assert "Not measured: Ceph, Linstor/DRBD TCP." in ax.figure.hci_said
         with narrow(ax.figure):
             assert text.get_visible()
             assert text.get_text() == "2 not measured"

@@ -197,7 +197,7 @@ Workload: TypeAlias = tuple[float, float, float, np.ndarray]
 def workload(noise: pd.DataFrame) -> Workload:
     """What a plan starts from; ValueError where the noise does not say one part of it."""
     if "rwmixread" not in noise:
-        raise ValueError("the noise has no column rwmixread: nothing says which cells write")
+        raise ValueError("the noise has no column rwmixread, so it is unknown which cells write")
     pooled = pool_noise(noise).iloc[0] if len(noise) else pd.Series(dtype=float)
     # The seconds first: without them the spread between runs is unknown too, for a reason that lies in the seconds.
     second, between = (_needed(pooled, c) / 100 for c in ("second_cv_pct", "between_cv_pct"))

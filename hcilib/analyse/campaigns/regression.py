@@ -24,7 +24,7 @@ from hcilib.analyse.compare.contrast import CONFIDENCE, FLOOR, check_options, cr
 from hcilib.model.caveats import NONE, Caveat, Caveats, caveats
 from hcilib.model.metrics import metric_of
 
-_ONE = "One earlier campaign gives no range. The declared margin of {:g} % decides, untested."
+_ONE = "only one earlier campaign, so differences above {:g} % count as changes, without a test"
 
 
 def regression(
@@ -78,7 +78,7 @@ def regression(
     out["warnings"] = annotate(
         joined,
         (out["k"] == 1, Caveat("one-campaign", _ONE.format(100 * margin))),
-        (out["floored"], Caveat("zero-variance", "campaigns do not vary: floored at 0.1 %")),
+        (out["floored"], Caveat("zero-variance", "campaigns do not vary, so a spread of 0.1 % is assumed")),
         (out["n"] == 0, Caveat("no-run", f"no valid run in {new}")),
         (out["k"] == 0, Caveat("no-run", "no valid run in an earlier campaign")),
     )
@@ -253,7 +253,7 @@ def block_drift(
 def _campaigns_of(system: str, cells: pd.DataFrame) -> dict:
     weight = cells["k"] - 1
     variance, own = np.average(cells["variance"], weights=weight), cells["own"].mean()
-    no_more = Caveat("from-runs", "campaigns lie no further apart than their runs explain")
+    no_more = Caveat("from-runs", "campaigns differ no more than their runs explain")
     row = {"system": system, "campaigns": int(cells["k"].max()), "cells": len(cells), "n": int(cells["n"].sum())}
     row |= {"cv_pct": 100 * np.sqrt(variance), **spread_interval(variance, weight.min())}
     row |= {"from_runs_pct": 100 * np.sqrt(own), "confidence": CONFIDENCE}

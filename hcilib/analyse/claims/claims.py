@@ -340,7 +340,7 @@ def _validated(claims: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
     _refuse(claims[several], "reduce {0.reduce} compares with one system, not with {0.comparator}")
     needed = {"source", "system", "pattern", "iodepth", "vms", "iops", "bs_bytes", *claims.loc[~formula, "metric"]}
     if lacking := needed - {*results.columns}:
-        raise ValueError(f"results: column {', '.join(sorted(lacking))} is missing; the claims are about it")
+        raise ValueError(f"results: column {', '.join(sorted(lacking))} is missing, and the claims need it")
     return claims
 
 

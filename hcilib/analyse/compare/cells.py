@@ -61,8 +61,8 @@ class Runs:
         return np.log(np.array(self.values))
 
 
-SINGLE_RUN = Caveat("single-run", "n = 1: no interval")
-TWO_RUNS = Caveat("two-runs", "n = 2: the interval rests on two runs")
+SINGLE_RUN = Caveat("single-run", "n = 1, so there is no interval")
+TWO_RUNS = Caveat("two-runs", "n = 2, so the interval rests on two runs")
 
 MOMENTS = (
     "n", "log_mean", "log_var", "rel_var", "center", "unstable", "flat", "runs", "blocks", "partners", "notes",
@@ -90,7 +90,7 @@ def describe(results: pd.DataFrame, metric: str, keys: Sequence[str]) -> pd.Data
     require_columns(results, [metric, *keys])
     if {"hostname", "ddir"} <= set(results.columns):
         raise ValueError(
-            "these are rows of one file, a host and direction each, no runs: read_results makes runs of the same file"
+            "these are rows of hosts and directions, not runs. Read the same file by read_results, which returns runs"
         )
     refuse_currencies(results, [metric])
     values = _numbers(results, metric)
@@ -334,7 +334,7 @@ def _refuse_duplicates(results: pd.DataFrame, code: np.ndarray, valid: np.ndarra
     remedy = "drop the copies, they are no replicates"
     if unlike:
         remedy = f"they differ in {', '.join(unlike)}: add it to by= or filter"
-    raise ValueError(f"{twice.sum()} run(s) given twice, the first: {first}; {remedy}")
+    raise ValueError(f"{twice.sum()} run(s) appear twice, the first: {first}; {remedy}")
 
 
 def moments(values: np.ndarray, code: np.ndarray, usable: np.ndarray, cells: int) -> dict[str, np.ndarray]:
@@ -405,15 +405,15 @@ def _notes(
     all_or_some = np.where(zeros == cell["n"], "every run", [counted(zero, "run") for zero in zeros])
     return annotate(
         _own_warnings(said, tail, code, usable, count),
-        runs_that("invalid", invalid, "invalid, not used"),
-        runs_that("unusable", unread, "without a usable value (NaN, infinite or negative) dropped"),
-        runs_that(THIN_TAIL, short, "with too few I/Os for it dropped (10 must lie beyond)"),
+        runs_that("invalid", invalid, "invalid and not used"),
+        runs_that("unusable", unread, "without a usable value (NaN, infinite or negative) left out"),
+        runs_that(THIN_TAIL, short, "with too few I/Os for this percentile left out (10 slower I/Os are needed)"),
         (sources.reindex(range(count)) > 1, Caveat("pooled", "runs of more than one source")),
         (campaigns > 1, lambda i: Caveat("pooled", f"runs of {campaigns[i]} campaigns pooled")),
         (cell["n"] == 1, SINGLE_RUN),
         (cell["n"] == 2, TWO_RUNS),
-        (zeros, lambda i: Caveat("zero", f"{all_or_some[i]} is 0: no ratio")),
-        (cell["flat"], Caveat("zero-variance", "zero variance: floored at 0.1 %")),
+        (zeros, lambda i: Caveat("zero", f"{all_or_some[i]} is 0, so there is no ratio")),
+        (cell["flat"], Caveat("zero-variance", "zero variance, so a spread of 0.1 % is assumed")),
         (cell["unstable"], lambda i: _unstable(cell["runs"][i], cell["log_var"][i], metric)),
     )
 
@@ -437,10 +437,10 @@ def _unstable(runs: np.ndarray, log_var: float, metric: str) -> Caveat:
     """The runs in the unit in which the table below which this stands shows them."""
     known = METRICS.get(metric)
     shown = [known.show(value) if known else f"{value:.6g}" for value in runs]
-    unit = f" {known.unit}" if known and known.unit else ""
-    spread = f", by {100 * log_var**0.5:.0f} %" if log_var == log_var else ""
-    text = f"unstable, runs spread by more than {100 * UNSTABLE:g} %"
-    return Caveat("unstable", text, f"{spread}: {' / '.join(shown)}{unit}")
+    unit = f" {known.unit or known.label}" if known else ""
+    spread = f"by {100 * log_var**0.5:.0f} %: " if log_var == log_var else ""
+    text = f"unstable, as its runs vary by more than {100 * UNSTABLE:g} %"
+    return Caveat("unstable", text, f" ({spread}{' / '.join(shown)}{unit})")
 
 
 def campaign_counts(results: pd.DataFrame, code: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -499,4 +499,4 @@ def unlike_tools(one: object, other: object) -> Caveat | None:
         return None
     first, second = sorted((str(one), str(other)))
     said = _UNLIKE.get((first, second), "they measure differently")
-    return Caveat("tools", f"measured with {one} v {other}", detail=f": {said}")
+    return Caveat("tools", f"measured with {one} and {other}", detail=f": {said}")

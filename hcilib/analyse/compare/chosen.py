@@ -21,7 +21,7 @@ from hcilib.analyse.compare.cells import (
 from hcilib.model.caveats import NONE, Caveat, Caveats, column, warnings_of
 from hcilib.model.metrics import SETTINGS, own_columns, pattern_order
 
-FLUSHED = Caveat("flush-included", "until its flush is done, which fio times by itself")
+FLUSHED = Caveat("flush-included", "includes the flush, which fio times separately")
 
 
 def chosen(
@@ -237,13 +237,11 @@ def _of_article(results: pd.DataFrame, article: str) -> pd.DataFrame:
 
 def _with_one(results: pd.DataFrame, column: str, value: Any) -> pd.DataFrame:
     if column not in results:
-        raise ValueError(f"where: {column!r} is no column of results: those that are known stand in docs/RESULTS.md")
+        raise ValueError(f"where: {column!r} is no column of results. docs/RESULTS.md lists them")
     there = results[column].dropna().unique()
     kept = results[results[column].eq(value) | results[column].astype(str).eq(str(value))]
     if kept.empty:
-        raise ValueError(
-            f"where: {column}: {value!r} is nobody's; there are: {listed(there) if len(there) else 'none'}"
-        )
+        raise ValueError(f"where: {column}: no row has {value!r}; there are: {listed(there) if len(there) else 'none'}")
     return kept
 
 

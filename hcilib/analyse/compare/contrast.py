@@ -89,7 +89,7 @@ def unlike(cells: pd.DataFrame, rows: np.ndarray, base: np.ndarray, by: Collecti
             systems = listed(pd.unique(cells["system"].to_numpy(object)[np.r_[rows[differs], base[differs]]]))
             raise ValueError(f"results vary in {name}: {listed(found)}; add it to by= or filter (systems {systems})")
         shown = np.array([listed([v]) for v in values], dtype=object)
-        said = f"systems differ in {name}: " + shown[level[rows]] + " v " + shown[level[base]]
+        said = f"the systems differ in {name} (" + shown[level[rows]] + " and " + shown[level[base]] + ")"
         notes = annotate(notes, (differs, [Caveat("unlike", text) for text in said].__getitem__))
     tools = np.array([*engines(cells), None], dtype=object)
     found = [unlike_tools(one, other) for one, other in zip(tools[rows], tools[base], strict=True)]

@@ -53,13 +53,15 @@ def geometric_mean(comparison: pd.DataFrame, by: str | Sequence[str] = ("system"
     spread = comparison["ratio"].where(used).groupby(code)
     conditions, of_mean = [cells == 0, single, mixed], judged["verdict"].to_numpy(str)
     verdict = np.select(conditions, ["missing", "point", "no verdict"], of_mean)
-    gone = [f"{of - cell} of {of} cells without a ratio left out" for of, cell in zip(size, cells, strict=True)]
-    sides = [f": {up} of {of} cells higher, {down} lower" for up, of, down in zip(above, cells, below, strict=True)]
+    gone = [f"{of - cell} of {of} tests left out, as they have no ratio" for of, cell in zip(size, cells, strict=True)]
+    sides = [
+        f", as {up} of {of} tests are higher and {down} lower" for up, of, down in zip(above, cells, below, strict=True)
+    ]
     warnings = annotate(
         [NONE] * groups,
         (size > cells, lambda i: Caveat("no-ratio", gone[i])),
         (mixed & ~single, lambda i: Caveat("mixed", "no verdict on the mean", sides[i])),
-        (single, Caveat("single-runs", "cells of a single run: no interval")),
+        (single, Caveat("single-runs", "single runs, so there is no interval")),
         (cells >= 0, left_out(comparison)),
     )
     found = judged.assign(n=cells, lowest=spread.min(), highest=spread.max(), verdict=verdict, warnings=warnings)
@@ -164,7 +166,7 @@ def everywhere(comparison: pd.DataFrame, over: str = "iodepth") -> pd.DataFrame:
     conditions = [any_of["missing"], any_of["point"], any_of["no_p"] | ~holds, out["lowest"] > 1]
     out["verdict"] = np.select(conditions, ["missing", "point", "inconclusive", "higher"], "lower")
     unstable = groups["unstable"].sum().to_numpy()
-    shaky = [counted(n, "unstable cell") for n in unstable]
+    shaky = [f"the runs of {counted(n, 'test')} vary by more than 10 %" for n in unstable]
     out["warnings"] = annotate(
         [NONE] * len(out),
         (unstable > 0, lambda i: Caveat("unstable", shaky[i])),

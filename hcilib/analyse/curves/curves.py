@@ -75,11 +75,11 @@ def peak(
     ends = depth[cells["n"] > 0].groupby(code[cells["n"] > 0]).agg(["min", "max"]).reindex(range(len(out)))
     out["warnings"] = annotate(
         top["notes"].to_numpy(),
-        (ends["min"] == ends["max"], Caveat("one-point", f"one {over} only: no curve")),
+        (ends["min"] == ends["max"], Caveat("one-point", f"only one {over}, so there is no curve")),
         # Not so at the lowest: more load was tried, and below one outstanding I/O there is none.
         (
             (out["best"] == ends["max"]) & (ends["min"] < ends["max"]),
-            Caveat("at-the-end", f"best at the end of the measured {over}: the peak may lie beyond"),
+            Caveat("at-the-end", f"best at the last measured {over}, so the peak may lie beyond"),
         ),
     )
     return out
@@ -237,7 +237,7 @@ def _no_crossing(met: dict[str, np.ndarray], over: str, cells: int) -> dict[str,
         "verdict": "none" if found else "missing",
         "n": min(met["n"].min(), met["n_baseline"].min()) if found else 0,
         "apart": bool(np.isin(met["verdict"], ["higher", "lower", "point"]).all()),
-        "warnings": caveats(Caveat("no-ratio", f"{unmet} of {cells} cells without a ratio") if unmet else None),
+        "warnings": caveats(Caveat("no-ratio", f"{unmet} of {cells} tests have no ratio") if unmet else None),
     }
 
 

@@ -32,7 +32,7 @@ ABOVE = 1.001
 """Of the closed-loop maximum: a demand is a whole number of I/Os a second."""
 SHORT_RUN = 12.0
 """How far the log of a latency may lie too low, times the run's length in relaxation times (METHODS section 6)."""
-CLOSED = Caveat("closed-loop", "no demand was offered: a closed loop's latency says nothing that its IOPS do not")
+CLOSED = Caveat("closed-loop", "no request rate was offered, and the latency of a closed loop follows from its IOPS")
 
 
 def load_curve(results: pd.DataFrame, metric: str | Sequence[str] = "p99_ns", by: Sequence[str] = BY) -> pd.DataFrame:
@@ -270,13 +270,18 @@ def _level(runs: pd.DataFrame, metric: str) -> dict:
     rates = {name: np.exp(np.log(runs[name]).mean()) for name in ("offered_iops", "iops")}
     said = []
     if saturated:
-        said.append(Caveat("saturated", f"{saturated} {of} did not keep up: latencies are lower bounds"))
+        said.append(Caveat("saturated", f"{saturated} {of} did not keep up, so their latencies are lower bounds"))
     if above:
-        said.append(Caveat("above-maximum", f"{above} {of} were offered more than the closed loop got: no open loop"))
+        said.append(
+            Caveat(
+                "above-maximum",
+                f"{above} {of} were offered more than the closed-loop maximum, so they were no open loop",
+            )
+        )
     if unsure and not above:
         said.append(Caveat("too-few", f"{unsure} {of} have too few I/Os to show a shortfall of 1 %"))
     if missing:
-        said.append(Caveat("no-value", f"{missing} {of} without a value: too few I/Os for it"))
+        said.append(Caveat("no-value", f"{missing} {of} have no value, as they have too few I/Os"))
     if found["n"] == 1:
         said.append(SINGLE_RUN)
     level = {"demand": runs["demand"].iloc[0], "metric": metric, "open_loop": not (saturated or above)}
@@ -393,16 +398,16 @@ def _over_blocks(blocks: pd.DataFrame) -> dict:
     under, over = (int(blocks["bound"].eq(bound).sum()) for bound in ("below", "at least"))
     bound = ""
     if under and over:
-        why = f"in {under} of {n} blocks even the least demand exceeded the limit, in {over} no demand reached it"
+        why = f"in {under} of {n} blocks the lowest request rate exceeded the limit, in {over} none reached it"
         said.append(Caveat("disagree", why))
         found |= dict.fromkeys(("iops", "iops_lo", "iops_hi"), np.nan)
     elif over:
-        bound, why = "at least", "the limit was not reached at the highest demand that was kept up with"
+        bound, why = "at least", "the limit was not reached at the highest request rate that was sustained"
         said.append(Caveat("at-least", f"in {over} of {n} blocks {why}"))
         lowest = blocks["least"].min() if np.isnan(found["iops_lo"]) else found["iops_lo"]
         found |= {"iops": lowest, "iops_lo": lowest, "iops_hi": np.inf}
     elif under:
-        bound, why = "below", "even the least demand exceeded the limit"
+        bound, why = "below", "even the lowest request rate exceeded the limit"
         said.append(Caveat("below", f"in {under} of {n} blocks {why}"))
         highest = blocks["most"].max() if np.isnan(found["iops_hi"]) else found["iops_hi"]
         found |= {"iops": highest, "iops_lo": 0.0, "iops_hi": highest}
@@ -422,7 +427,7 @@ def _at(runs: pd.DataFrame, asked: float, metric: str) -> dict:
             most.append(np.interp(asked, x, np.exp(y)) * np.exp(_hidden(asked, found[-1], metric, block)))
     said = SINGLE_RUN if len(found) == 1 else None
     if not found:
-        measured = f"measured from {low:,.0f} to {high:,.0f}" if high >= low else "nothing was kept up with"
+        measured = f"measured from {low:,.0f} to {high:,.0f}" if high >= low else "no request rate was sustained"
         said = Caveat("not-measured", f"no latency at {asked:,.0f} IOPS: {measured}")
     lo, hi = (_interval(ends, "latency_ns") for ends in (least, most))
     interval = {"latency_ns_lo": lo["latency_ns_lo"], "latency_ns_hi": hi["latency_ns_hi"]}

@@ -201,8 +201,12 @@ def _shown(level: object) -> str:
 
 def _warnings(used: int, possible: int, half: float) -> Caveats:
     if not used:
-        return caveats(Caveat("not-estimable", "not estimable: no context has all its cells"))
-    said = [Caveat("contexts", f"from {used} of {possible} contexts, others may differ")] if used < possible else []
+        return caveats(Caveat("not-estimable", "not estimable, as no combination of the other factors has both levels"))
+    said = (
+        [Caveat("contexts", f"from {used} of {possible} combinations of the other factors, others may differ")]
+        if used < possible
+        else []
+    )
     if np.isnan(half):
-        said.append(Caveat("single-runs", "no repeats, no interval"))
+        said.append(Caveat("single-runs", "no repeats, so there is no interval"))
     return Caveats(said)

@@ -197,7 +197,7 @@ def _runs(results: pd.DataFrame) -> pd.DataFrame:
     runs["of"], runs["system"] = runs["system"], runs["beside"].where(runs["beside"].notna(), ALONE).astype(object)
     alone = pd.MultiIndex.from_frame(runs.loc[runs["system"] == ALONE, BY])
     if never := sorted(set(runs["tenant"]) - set(runs.loc[runs["system"] == ALONE, "tenant"])):
-        raise ValueError(f"tenant {', '.join(never)} was never measured alone, so nothing says what it lost")
+        raise ValueError(f"tenant {', '.join(never)} was never measured alone, so its loss is unknown")
     runs = runs[pd.MultiIndex.from_frame(runs[BY]).isin(alone)]
     keys = [name for name in ("source", "run_id", "of", "block") if name in runs]
     return runs.assign(pair=runs.groupby(keys, dropna=False).ngroup()).drop(columns="beside")

@@ -78,7 +78,9 @@ def _saturate(vms: np.ndarray, x: np.ndarray, warnings: list[Caveat]) -> dict:
         curve = _curve(vms, x)
         row |= _plateau(curve, warnings)
         if len(curve) < 5:
-            warnings.append(Caveat("few-points", f"no knee: it takes 5 VM counts, here are {len(curve)}"))
+            warnings.append(
+                Caveat("few-points", f"no knee, as finding one takes 5 VM counts and only {len(curve)} were measured")
+            )
         else:
             row |= _model(curve, warnings)
     return row | {"warnings": Caveats(warnings)}
@@ -107,7 +109,9 @@ def _plateau(curve: pd.DataFrame, warnings: list[Caveat]) -> dict:
         warnings.append(Caveat("single-runs", why))
     near = curve["center" if single else "low"] >= NEAR_PEAK * top["center"]
     if not near.any():
-        warnings.append(Caveat("no-bound", "no lower bound reaches 95 % of the peak: too few or too noisy runs"))
+        warnings.append(
+            Caveat("no-bound", "no lower bound reaches 95 % of the peak, as the runs are too few or too noisy")
+        )
     return {
         "n": int(curve["n"].min()), "points": len(curve), "peak": top["center"], "peak_vms": top["vms"],
         "smallest_vms": curve["vms"][near].min(),
@@ -131,10 +135,10 @@ def _model(curve: pd.DataFrame, warnings: list[Caveat]) -> dict:
     smooth, usl = _aicc(hyperbola, curve, 3), _aicc(usl_fit(n, y, weight)["rss"], curve, 4)
     row, rivals = {"slope_before": before, "slope_after": before + change}, [straight]
     if not _bend_is_real(line_rss, rss, curve):
-        warnings.append(Caveat("no-knee", "no knee in the measured range: a straight line fits as well"))
+        warnings.append(Caveat("no-knee", "no knee in the measured range, as a straight line fits as well"))
         row = {"slope_before": line[1], "slope_after": line[1], "model": "line"}
     elif min(smooth, usl) <= bend:
-        warnings.append(Caveat("no-knee", "no knee: the curve bends smoothly, one without a corner fits as well"))
+        warnings.append(Caveat("no-knee", "no knee, as a smooth curve fits as well"))
         row["model"] = "smooth"
     else:
         row |= _knee(curve, knots, best, bends[best][0], warnings)
@@ -151,7 +155,7 @@ def _knee(curve: pd.DataFrame, knots: np.ndarray, best: int, fit: np.ndarray, wa
         edge = "the knot lies at the edge of what was measured: measure more VM counts beyond it"
         warnings.append(Caveat("at-the-end", edge))
     if fit[2] > 0:
-        warnings.append(Caveat("steepens", "the curve steepens at the knot: no saturation"))
+        warnings.append(Caveat("steepens", "the curve steepens at its bend, so there is no saturation"))
     lo, hi = np.nan, np.nan
     if curve["n"].min() > 1:
         lo, hi = _knee_interval(curve, _hinge(curve["vms"].to_numpy(), knots[best]) @ fit, knots)
@@ -249,7 +253,7 @@ def _refuse_mixing(runs: pd.DataFrame, by: list[str]) -> list[Caveat]:
     refuse_mixing(runs, by, besides=("vms", *MAY_FOLLOW), among=FACTORS)
     own = [c for c in MAY_FOLLOW if c in runs and c not in by]
     follow = [c for c in own if runs[c].nunique(dropna=c in MAY_BE_UNTOLD) > 1]
-    return [Caveat("follows", f"{column} changes with vms") for column in follow]
+    return [Caveat("follows", f"{column} differs between VM counts") for column in follow]
 
 
 # ---- The universal scalability law: contention and coherency as two numbers

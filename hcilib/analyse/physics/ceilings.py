@@ -53,7 +53,7 @@ def against_datasheet(
         If `raw` holds several systems, or a figure of the datasheet is not positive.
     """
     if raw["system"].nunique() > 1:
-        raise ValueError(f"one drive at a time: the results hold {', '.join(sorted(raw['system'].unique()))}")
+        raise ValueError(f"one drive at a time, but the results have {', '.join(sorted(raw['system'].unique()))}")
     word = raw.get("statistic", pd.Series("", raw.index)).eq("datasheet")
     stated = raw[word].groupby("pattern")["iops"].max().to_dict() | dict(datasheet or {})
     if wrong := [f"{pattern}: {iops!r}" for pattern, iops in stated.items() if not iops > 0]:

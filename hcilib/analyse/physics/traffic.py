@@ -164,7 +164,7 @@ def traffic(
         raise ValueError(f"no counters of card {nic!r}; there are {', '.join(sorted(counters['nic'].unique()))}")
     if (mixed := ~results["rwmixread"].isin((0, 100))).any():
         raise ValueError(
-            f"{results.loc[mixed, 'pattern'].iloc[0]} mixes directions: its bytes cannot be told apart on a card"
+            f"{results.loc[mixed, 'pattern'].iloc[0]} mixes reads and writes, which a network card counts together"
         )
     keys = [c for c in (*KEYS, *FACTORS) if c in results and c in counters]
     spans = own.assign(moved=own["rx_bytes_per_s"] * own["interval_s"]).groupby([*keys, "node"], dropna=False)

@@ -85,7 +85,7 @@ def failures(
         row = _cost(rates[key], own.sort_values("t_s"), quiet.get(key), tolerance, window_s)
         row |= {"whole_s": _whole(events, keys, key, row["heal_s"]), "max_lat_ns": _longest(hosts, keys, key)}
         if row["whole_s"] > row["runtime_s"] - row["heal_s"]:
-            text = f"the run ended before its copies were whole, {row['whole_s']:.0f} s after {row['heal']}"
+            text = f"the run ended before the copies were resynchronised, {row['whole_s']:.0f} s after {row['heal']}"
             row["warnings"] = Caveats([*caveats(row["warnings"]), Caveat("not-whole", text)])
         rows.append(dict(zip(keys, key, strict=True)) | row | {"confidence": CONFIDENCE})
     return pd.DataFrame(rows, columns=[*keys, *COLUMNS])
@@ -247,14 +247,14 @@ def _stays(y: np.ndarray, least: float, window_s: int) -> np.ndarray:
 def _complaints(row: dict, before: pd.Series, plateau: pd.Series, tolerance: float, window_s: int) -> list[Caveat]:
     said = []
     if len(before) < window_s:
-        said.append(Caveat("too-short", f"only {len(before)} s before the failure: the healthy level is a guess"))
+        said.append(Caveat("too-short", f"only {len(before)} s before the failure, so the healthy level is a guess"))
     elif not row["healthy_iops"] > 0:
-        said.append(Caveat("zero", "no I/O before the failure: nothing to compare with"))
+        said.append(Caveat("zero", "no I/O before the failure, so there is nothing to compare with"))
     if not len(plateau):
-        said.append(Caveat("no-level", f"no degraded level: I/O did not go on for {window_s} s"))
+        said.append(Caveat("no-level", f"no degraded level, as I/O did not go on for {window_s} s"))
     if row["heal"] and row["back_s"] != row["back_s"]:
         left = row["runtime_s"] - row["heal_s"]
-        late = f"not back within {100 * tolerance:g} % when the run ended, {left:.0f} s after {row['heal']}"
+        late = f"not recovered to within {100 * tolerance:g} % when the run ended, {left:.0f} s after {row['heal']}"
         said.append(Caveat("not-back", late))
     return said
 

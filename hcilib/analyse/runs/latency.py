@@ -102,7 +102,7 @@ def vm_spread(table: pd.DataFrame, metric: str | None = None, by: Sequence[str] 
     by = run_columns(table) if by is None else list(by)
     vm = [c for c in VM if c in table]
     if not vm:
-        raise ValueError(f"vm_spread: no column {' or '.join(VM)} tells the VMs apart")
+        raise ValueError(f"vm_spread: the table needs a column {' or '.join(VM)}, which names the VM")
     per_vm, metric = _vm_values(table, metric, by, vm)
     name = per_vm[vm].astype(str).agg(":".join, axis=1)
     per_vm = per_vm.assign(_vm=name, _all=0)
@@ -139,7 +139,7 @@ def _spread(values: pd.Series) -> dict:
     if len(known) < len(values):
         said.append(Caveat("unusable", f"{len(values) - len(known)} VMs without a value left out"))
     if len(known) == 1:
-        said.append(Caveat("one-point", "one VM: no spread"))
+        said.append(Caveat("one-point", "one VM, so there is no spread"))
     return {
         "vms": len(known), "smallest": low, "median": known.median(), "largest": high,
         "spread": high / low if low > 0 else np.nan, "lowest": known.idxmin(), "highest": known.idxmax(),
@@ -217,7 +217,7 @@ def _check(bins: pd.DataFrame, by: list[str]) -> None:
         raise ValueError("bins: bucket holds no whole numbers, expected those of fio's buckets, or lat_ns beside it")
     if "averaged" in bins and bins["averaged"].any() and (bins["averaged"] & (bins["count"] > 0)).any():
         raise ValueError(
-            "these rows come of log_avg_msec: percentiles of averages are not percentiles; log single I/Os or "
+            "these rows are averages (log_avg_msec), which have no percentiles; log single I/Os or "
             "histograms (log_hist_msec), or take the bins of json+"
         )
     known = bins[latency].notna() if latency == "lat_ns" else bins[latency].between(0, BUCKETS - 1)

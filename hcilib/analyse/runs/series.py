@@ -331,7 +331,9 @@ def _interval(y: np.ndarray) -> dict:
     if short:
         warnings.append(Caveat("too-short", f"run too short: {y.size} samples{worth}, needs {MIN_EFFECTIVE}"))
     if se == 0:
-        warnings.append(Caveat("no-variation", "no variation between batches: a rate cap or a copied value"))
+        warnings.append(
+            Caveat("no-variation", "no variation between batches, as under a rate cap or with a copied value")
+        )
     return {
         "n": 1, "seconds": y.size, "mean": mean, "mean_lo": mean - half, "mean_hi": mean + half, "se": se, "tau": tau,
         "n_eff": n_eff, "confidence": CONFIDENCE, "verdict": "run too short" if short else "ok", "warnings": warnings,
@@ -394,11 +396,13 @@ def _steady_state(t: np.ndarray, y: np.ndarray, round_s: float | None) -> dict:
 def _complaints(drift_pct: float, cut: int, n: int, levels: tuple[float, float] | None) -> list[Caveat]:
     said = []
     if abs(drift_pct) > DRIFT_PCT:
-        said.append(Caveat("drift", f"drift: the second half is {drift_pct:+.1f} % from the first"))
+        said.append(
+            Caveat("drift", f"drift, as the mean of the second half differs by {drift_pct:+.1f} % from the first")
+        )
     if n >= 10 and cut >= n // 10 * 5:
-        said.append(Caveat("no-level", "no level found: MSER-5 would cut half of the run"))
+        said.append(Caveat("no-level", "no steady level, as half of the run would count as warm-up (MSER-5)"))
     if levels:
-        said.append(Caveat("regimes", f"two regimes: {levels[0]:,.0f} and {levels[1]:,.0f}"))
+        said.append(Caveat("regimes", f"two regimes, at {levels[0]:,.0f} and {levels[1]:,.0f}"))
     return said
 
 
@@ -455,7 +459,7 @@ def _summed(run: pd.DataFrame, metric: str) -> tuple[pd.Series, list[Caveat]]:
     wide = table[metric].unstack("writer").sort_index()
     ends = [(c.first_valid_index(), c.last_valid_index()) for _, c in wide.items()]
     if not ends or any(first is None for first, _ in ends):
-        none = Caveat("no-run", "some host has no second at all: nothing can be summed")
+        none = Caveat("no-run", "a host has no samples, so nothing can be summed")
         return wide.sum(axis=1, skipna=False).iloc[:0], [none]
     common = wide.loc[max(first for first, _ in ends) : min(last for _, last in ends)]
     if metric.endswith("lat_ns"):

@@ -138,7 +138,7 @@ def rows_of_drives(folder: Path, plan: Mapping[str, Any]) -> Iterator[dict[str, 
         yield from (blank | row for row in rows)
 
 
-_NOT_ASKED = {"warnings": caveats(Caveat("no-smart", "what its drives say of themselves was not taken down"))}
+_NOT_ASKED = {"warnings": caveats(Caveat("no-smart", "the health data (SMART) of its drives was not recorded"))}
 
 
 def _of_readings(readings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -160,7 +160,7 @@ def _drives(reading: Mapping[str, Any]) -> dict[str, Told]:
     found: dict[str, Told] = {}
     for device, said in reading["drives"].items():
         if re.match(r"x?vd[a-z]", device):
-            told = Told(why="a virtual disk: it has no counters of its own")
+            told = Told(why="a virtual disk, which has no health data (SMART)")
         else:
             told = parse_smart(said["tool"], said["said"])
         model, serial, carries = told.model or said["model"], told.serial or said["serial"], said["carries"]
@@ -177,15 +177,17 @@ def _of_course(readings: Sequence[Mapping[str, Any]]) -> list[Caveat]:
     starts = sum(reading["when"] == "start" for reading in readings)
     found = []
     if readings[0].get("done"):
-        text = f"{readings[0]['done']} steps had been measured before the first reading, which are not counted"
+        text = (
+            f"{readings[0]['done']} steps had been measured before the first reading, and their writes are not counted"
+        )
         found.append(Caveat("smart-late", text))
     if readings[-1]["when"] != "end":
         found.append(
-            Caveat("smart-open", "the campaign did not end in order: what followed its last reading is not counted")
+            Caveat("smart-open", "the campaign did not end in order, so writes after its last reading are not counted")
         )
     if starts > 1:
         pauses = f"the campaign was interrupted {starts - 1} time{'s' * (starts > 2)}"
-        found.append(Caveat("smart-paused", f"{pauses}: what anybody wrote meanwhile is counted too"))
+        found.append(Caveat("smart-paused", f"{pauses}, and writes in between are counted too"))
     return found
 
 

@@ -58,11 +58,12 @@ BUSY_PCT = 90.0
 BUSY = Caveats([Caveat("busy", f"a node's CPU was above {BUSY_PCT:g} %")])
 """Of the embedded lab alone: a rack's processors at their limit are a finding, the lab's are the end of its method."""
 
-UNSYNCED = Caveats([Caveat("unsynced", "fio's engine nbd does not pass O_SYNC on: these were plain writes")])
+UNSYNCED = Caveats([Caveat("unsynced", "fio's nbd engine ignores O_SYNC, so these were plain writes")])
 DELIVERED, FULL_PCT = 0.99, 0.1
-TOO_FEW = Caveat("too-few", "too few I/Os to show that 1 % of the demand is missing (90,000)")
+TOO_FEW = Caveat("too-few", "too few I/Os (90,000 are needed) to show that 1 % of the request rate is missing")
 SATURATED = Caveat(
-    "saturated", "saturated: the demand was not met, or only with a full queue, so its latencies are lower bounds"
+    "saturated",
+    "saturated, as the request rate was not reached or the queue was full, so its latencies are lower bounds",
 )
 """An open loop delivers this share of what was asked, and at most this percentage of its I/Os found the queue full."""
 NOT_STEADY = "not steady"
@@ -99,7 +100,7 @@ class _Record(msgspec.Struct, gc=False):
     beside: str | float = float("nan")
 
 
-NO_LEASE = Caveat("no-lease", "hosts were not leased (lease: none): another campaign may have run there too")
+NO_LEASE = Caveat("no-lease", "hosts were not leased (lease: none), so another campaign may have run there too")
 _DECODE = msgspec.json.Decoder(_Record).decode
 
 
@@ -277,7 +278,9 @@ def _missed_caps(own: dict[str, np.ndarray], factors: dict[str, pd.Series]) -> l
             cap = factors[name].to_numpy(float) * factors["vms"].to_numpy(float)
             for n in np.flatnonzero((cap > 0) & (own[measured] < CAP_REACHED * cap)):
                 came = f"{own[measured][n] / scale:,.4g} of {cap[n] / scale:,.4g} {unit}"
-                said[n] += [Caveat("cap-missed", f"the cap was not reached: {came} came, as much as the storage gave")]
+                said[n] += [
+                    Caveat("cap-missed", f"the cap was not reached: {came} were delivered, as much as the storage gave")
+                ]
     return said
 
 
@@ -299,7 +302,7 @@ def _unsteady_before(steps: list[_Record]) -> list[Caveats]:
         if step.kind == "warmup":
             said[json.loads(bytes(step.cell))["pattern"]] = step.warnings
             ends = [sentence.removeprefix(NOT_STEADY) for sentences in said.values() for sentence in sentences]
-            now = Caveats(Caveat("not-steady", NOT_STEADY, detail=end) for end in ends)
+            now = Caveats(Caveat("not-steady", "its warm-up was not steady", detail=end) for end in ends)
     return before
 
 
@@ -317,7 +320,7 @@ def _unsampled(step: _Record, sampled: list[str] | None, plan: dict) -> Caveats:
         return NONE
     names = [node["name"] for node in plan["testbed"].get("nodes", []) if node["name"] not in sampled]
     who = ", ".join(names) or f"{step.nodes - len(sampled)} of {step.nodes} nodes"
-    return caveats(Caveat("counters", f"no counters of {who} in this run: CPU and network of the nodes are not known"))
+    return caveats(Caveat("counters", f"no counters of {who} in this run, so CPU and network of the nodes are unknown"))
 
 
 def _from_one_start(runs: list[_Record], factors: dict[str, pd.Series], plan: dict) -> list[Caveats]:
@@ -358,8 +361,8 @@ def held_back(
     in_flight = iops * lat_ns / 1e9 / (vms * numjobs)
     for n in np.flatnonzero(~np.isnan(offered) & (in_flight > IN_FLIGHT)):
         needed = int(np.ceil(numjobs[n] * in_flight[n] / IN_FLIGHT))
-        begun = "fio begins no I/O of a job that waits for others of its own: latencies lack that wait"
-        said[n] += [Caveat("held-back", begun, f"; numjobs {needed} would show it")]
+        begun = "fio starts no I/O while its job waits for others, so latencies lack that wait"
+        said[n] += [Caveat("held-back", begun, f" (numjobs {needed} would show it)")]
     return said
 
 

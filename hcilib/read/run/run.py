@@ -150,7 +150,7 @@ def read_wear(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
     0  nvme0n1  QEMU NVMe Ctrl    231424000.0    512000.0             0.0
     1      vda                            NaN         NaN             NaN
     >>> print(worn["warnings"][1])
-    no-smart: a virtual disk: it has no counters of its own
+    no-smart: a virtual disk, which has no health data (SMART)
     """
     return _facts(path, facts.rows_of_drives, facts.WEAR_COLUMNS)
 

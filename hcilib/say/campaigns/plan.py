@@ -34,14 +34,14 @@ def plan_answer(
     --------
     >>> plan = hci.sweep(["4k-randread"], vms=2, read_runtime_s=600)
     >>> print(hci.plan_answer(plan.cost(write_bytes_per_s=1e9), 1, 2))
-    1 test takes 3.4 hours on 2 VMs and writes 200 GiB, prefill and warm-up included. Fill time and bytes are estimates at the given write rate.
+    1 test takes 3.4 hours on 2 VMs and writes 200 GiB, prefill and warm-up included. The fill time and the bytes are estimates from the given write rate.
     """  # noqa: E501
     one = cells == 1
     does = f"{counted(cells, 'test')} {'takes' if one else 'take'} {_time(3600 * cost['hours'].sum(skipna=False))}"
     text = (
         f"{does} on {counted(vms, 'VM')} and {'writes' if one else 'write'} "
         f"{_amount(cost['bytes_written'].sum(skipna=False))}, prefill and warm-up included. "
-        "Fill time and bytes are estimates at the given write rate."
+        "The fill time and the bytes are estimates from the given write rate."
     )
     if checks is not None:
         text = f"{_readiness(checks)} {text}"
@@ -56,7 +56,7 @@ def plan_warning_sentences(warnings: pd.DataFrame) -> list[str]:
     >>> plan = hci.sweep(["4k-randread"], vms=2, span_bytes="200 GiB")
     >>> narrow = hci.System(name="a", label="a", scheme="Raid6(9)", nodes=2, drives_per_node=8)
     >>> hci.plan_warning_sentences(hci.plan_warnings(plan, narrow))[0]
-    'Raid6(9) takes 9 drives of a node. The file of a has 8 drives_per_node.'
+    'Raid6(9) needs 9 drives in each node, but the file of system a declares 8.'
     """
     return [_warning(row) for row in warnings.to_dict("records")]
 
@@ -65,17 +65,19 @@ def _warning(row: Mapping[str, Any]) -> str:
     have, need, about, names = row["have"], row["need"], row["about"], row["names"]
     match row["warning"]:
         case "scheme-nodes":
-            return f"{names[0]} spans {need} nodes. The file of {about} has {have} nodes."
+            return f"{names[0]} needs {need} nodes, but the file of system {about} declares {have}."
         case "scheme-drives":
-            return f"{names[0]} takes {need} drives of a node. The file of {about} has {have} drives_per_node."
+            return f"{names[0]} needs {need} drives in each node, but the file of system {about} declares {have}."
         case "idle-vms":
-            return f"{len(names)} of {counted(need, 'VM')} have no job ({_few(names)}). Set vms to {need} to use all."
+            idle = f"{len(names)} of {counted(need, 'VM')} have no job ({_few(names)})"
+            return f"{idle}. Set vms to {need} to use all of them."
         case "idle-disks":
             idle = f"{counted(len(names), 'disk')} of {about} have no job ({_few(names)})"
-            return f"{idle}. Set numjobs to {need} to use all."
+            return f"{idle}. Set numjobs to {need} to use all of them."
         case "small-disks":
             small = f"span_bytes of {need / GIB:.4g} GiB is above {counted(len(names), 'disk')} of {about}"
-            return f"{small}. The smallest has {have / GIB:.4g} GiB. Lower span_bytes to use as much of each."
+            lower = "Lower span_bytes to test as much of each disk"
+            return f"{small}. The smallest has {have / GIB:.4g} GiB. {lower}."
         case "cached":
             return (
                 f"The caches of {about} hold the whole working set, so memory would be measured. "

@@ -40,8 +40,8 @@ def regression_headline(found: pd.DataFrame, noise: pd.DataFrame, new: str, marg
     """
     k, text = int(found["k"].max()), _verdicts(found, new)
     if k < 2:
-        judged = f"One earlier campaign gives no range, so the margin of {100 * margin:g} % decides"
-        return f"{text} {judged}. That is no test: a bad day looks the same."
+        judged = f"With one earlier campaign, any difference above {100 * margin:g} % counts as a change"
+        return f"{text} {judged}. This is no significance test."
     widest = noise.loc[noise["cv_pct"].idxmax()]
     spread, low, high = (number(widest[name]) for name in ("cv_pct", "cv_pct_lo", "cv_pct_hi"))
     chances = chance_to_see(widest["cv_pct"], campaigns=[k])
@@ -50,7 +50,7 @@ def regression_headline(found: pd.DataFrame, noise: pd.DataFrame, new: str, marg
     share = "over 99" if row["chance_pct"] >= 99.5 else f"{row['chance_pct']:.0f}"
     return (
         f"{text} The earlier campaigns vary by {spread} % (95 % interval {low} to {high} %). "
-        f"With that spread, a loss of {row['loss_pct']:g} % would be found in {share} % of cases."
+        f"With that variation, a loss of {row['loss_pct']:g} % would be found in {share} % of cases."
     )
 
 
@@ -61,8 +61,8 @@ def regression_sentences(found: pd.DataFrame) -> list[str]:
     --------
     >>> results = hci.read_results([f"data/samples/lab-single{end}" for end in ("", "-2", "-3")])
     >>> hci.regression_sentences(hci.regression(results, "lab-single-3"))[1]
-    '12.1 % fewer IOPS than 2 earlier campaigns on lab-single in 4k random read at iodepth 8 (11.8 to 12.4 %).'
-    """
+    'The new campaign has 12.1 % fewer IOPS than 2 earlier campaigns on lab-single in 4k random read at iodepth 8 (11.8 to 12.4 %).'
+    """  # noqa: E501
     by = list(found.columns[: found.columns.get_loc("metric")])
     return [_cell(row, by) for row in found.to_dict("records")]
 
@@ -111,12 +111,13 @@ def _cell(row: Mapping[str, Any], by: list[str]) -> str:
     if row["verdict"] == "missing":
         return f"The new or every earlier campaign has no valid run {place}."
     sizes = sorted(100 * abs(end - 1) for end in (lo, hi))
-    change = f"{number(100 * abs(ratio - 1), *sizes)} % {_side(what, ratio > 1)} {what} than {earlier} {place}"
+    size = f"{number(100 * abs(ratio - 1), *sizes)} % {_side(what, ratio > 1)} {what}"
+    change = f"The new campaign has {size} than {earlier} {place}"
     if row["k"] == 1:
-        return f"{change}. One campaign each gives no interval."
+        return f"{change}. With one campaign each there is no interval."
     if lo <= 1 <= hi:
         ends = [f"{number(100 * abs(end - 1), *sizes)} % {_side(what, end > 1)}" for end in (lo, hi)]
-        return f"No change seen in {what} {place} ({ends[0]} to {ends[1]})."
+        return f"No change was seen in {what} {place} ({ends[0]} to {ends[1]})."
     if row["verdict"] == "no change seen":
-        return f"{change}. That is not significant among all tests (adjusted p {row['p_adjusted']:.2g})."
+        return f"{change}. After the correction for multiple tests this is not significant (p {row['p_adjusted']:.2g})."
     return f"{change} ({number(sizes[0], *sizes)} to {number(sizes[1], *sizes)} %)."

@@ -86,7 +86,7 @@ def _row_sentence(row: Mapping[str, Any], by: Sequence[str], labels: Mapping[str
 
 
 def _interval(lo: float, hi: float, name: str) -> str:
-    return f"The interval is {end(lo, name)} to {end(hi, name)}"
+    return f"The true difference is between {end(lo, name)} and {end(hi, name)}"
 
 
 # ---- claims over all loads

@@ -17,6 +17,7 @@ from hcilib.analyse.compare.overall import geometric_mean
 from hcilib.model.caveats import warnings_of
 from hcilib.model.metrics import SETTINGS, metric_of
 from hcilib.say.compare.comparisons import end, much
+from hcilib.say.compare.leaders import winners_facts
 from hcilib.say.words import Labels, counted, listed, more_or_less, noun, pattern_words, sentence, share, size, span
 
 Truth: TypeAlias = Mapping[str, float] | pd.DataFrame
@@ -93,28 +94,8 @@ def headline(
     tables = (comparison[comparison["system"] == name] for name in ([challenger] if challenger else systems))
     lines = [_against_baseline(_with_truth(rows.reset_index(drop=True), truth), labels or {}) for rows in tables]
     if winners is not None and winners["system"].nunique() > 2:
-        lines = [*_firsts(winners, comparison["metric"].iloc[0], labels or {}), *lines]
+        lines = [*winners_facts(winners, labels, comparison["metric"].iloc[0])[:1], *lines]
     return "\n".join(lines)
-
-
-def _firsts(winners: pd.DataFrame, metric: str, labels: Mapping[str, str]) -> Iterator[str]:
-    """Yield in how many patterns each system is first, and how many of these leads a test shows."""
-    best = winners[winners["pct_of_best"].eq(100)]
-    if best.empty:
-        return
-    counts = best.groupby("system", sort=False, observed=True).size().sort_values(ascending=False, kind="stable")
-    most, patterns = int(counts.iloc[0]), winners["pattern"].nunique()
-    first = [labels.get(name, name) for name in counts.index[counts == most]]
-    others = "".join(f", {labels.get(name, name)} in {n}" for name, n in counts[counts < most].items())
-    proven = int(best["state"].eq("leads").sum())
-    leads = f"{counted(proven, 'lead') if proven else 'no lead'} proven"
-    sure = "untested" if best["state"].eq("untested").all() else leads
-    what = metric_of(metric)
-    extreme = f"the {'lowest' if what.better == 'lower' else 'highest'} {noun(what)}"
-    alone = len(first) == 1
-    verb = f"{'has' if alone else 'have'} {extreme}" if metric != "iops" else "leads" if alone else "lead"
-    each = "" if alone else " each"
-    yield f"{listed(first)} {verb} in {most} of {counted(patterns, 'pattern')}{each}{others} ({sure})."
 
 
 def _against_baseline(rows: pd.DataFrame, labels: Mapping[str, str]) -> str:
@@ -309,9 +290,9 @@ def _undecided(rows: pd.DataFrame, system: str, base: str, alone: bool) -> Itera
     else:
         for part in _parts(rows, "inconclusive"):
             every = f" in {share(part.total, part.total, 'test')}" if part.total > 1 else ""
-            yield sentence(f"{part} undecided{part.place or every}")
+            yield f"The difference in {part.subject} is undecided{part.place or every}."
     if lost := int(((open_["ratio_lo"] > 1) | (open_["ratio_hi"] < 1)).sum()):  # no more among all that was tested
-        yield f"If tested alone, {lost} of them would be significant."
+        yield f"Before the correction for multiple tests, {lost} of them {'was' if lost == 1 else 'were'} significant."
     yield from _runs_needed(open_["runs_to_decide"].dropna())
 
 
@@ -320,13 +301,13 @@ def _runs_needed(runs: pd.Series) -> Iterator[str]:
         return
     some = runs[np.isfinite(runs)]
     if some.empty:
-        yield f"More than {MOST_RUNS} runs each would be needed."
+        yield f"More than {MOST_RUNS} runs of each test would be needed."
     elif len(some) == len(runs):
-        yield f"{some.max():.0f} runs each would settle {'this' if len(runs) == 1 else 'them'}."
+        yield f"{some.max():.0f} runs of each test would settle {'this' if len(runs) == 1 else 'them'}."
     else:
         rest = len(runs) - len(some)
-        others = "the other" if rest == 1 else f"the other {rest}"
-        yield f"{some.max():.0f} runs each would settle {len(some)}, over {MOST_RUNS} {others}."
+        others = "The other needs" if rest == 1 else f"The other {rest} need"
+        yield f"{some.max():.0f} runs of each test would settle {len(some)}. {others} over {MOST_RUNS}."
 
 
 def _single_runs(rows: pd.DataFrame, system: str, base: str, alone: bool) -> Iterator[str]:
@@ -373,14 +354,14 @@ def _beyond_runs(rows: pd.DataFrame) -> Iterator[str]:
     """Yield what more runs would not change."""
     stalled = int((rows["ratio"].isna() & rows["verdict"].ne("missing")).sum())
     if stalled:
-        yield f"A run without I/O leaves {counted(stalled, 'test')} without a ratio."
+        yield f"{counted(stalled, 'test')} had a run without I/O, so there is no ratio."
     if missing := int((rows["verdict"] == "missing").sum()):
         yield f"In {share(missing, len(rows), 'test')} a system was not measured."
     names = dict.fromkeys(name for names in rows["differs_in"].dropna() for name in names.split())
     names = {name: None for name in names if name not in SETTINGS}
     if names:
-        also = sentence(listed(DIFFERENCES.get(name, name) for name in names)).rstrip(".")
-        yield f"{also} {'differs' if len(names) == 1 else 'differ'} too, which may matter."
+        also = listed(DIFFERENCES.get(name, name) for name in names)
+        yield f"The systems also differ in {also}, which may matter."
     if busy := sum("busy" in caveats.codes for caveats in warnings_of(rows)):
         yield f"A node's CPU was above 90 % in {share(busy, len(rows), 'test')}."
         yield "Repeat this on a quieter machine or with slower drives."
@@ -414,10 +395,10 @@ def _prediction(rows: pd.DataFrame) -> Iterator[str]:
     if len(wrong):
         row = wrong.iloc[0]
         yield (
-            f"The drives' set speeds predict a ratio of {row['truth']:.3g} for {row['kind']}, outside the interval of "
-            f"{row['ratio_lo']:.3g} to {row['ratio_hi']:.3g}, in {share(len(wrong), len(known), 'test')}."
+            f"The drives' known speeds predict a ratio of {row['truth']:.3g} for {row['kind']}, outside the interval "
+            f"of {row['ratio_lo']:.3g} to {row['ratio_hi']:.3g}, in {share(len(wrong), len(known), 'test')}."
         )
         return
     in_order = known.sort_values("verdict", key=lambda verdicts: verdicts.map(DECIDED.index), kind="stable")
     sizes = dict.fromkeys("no difference" if round(truth, 6) == 1 else size(truth) for truth in in_order["truth"])
-    yield f"The drives' set speeds predict {listed(sizes)} as well."
+    yield f"From the drives' known speeds, {listed(sizes)} {'was' if len(sizes) == 1 else 'were'} expected."

@@ -11,10 +11,32 @@ from hcilib.analyse.compare.compare import rank
 from hcilib.model.metrics import better_sign, metric, metric_of, pattern_order
 from hcilib.say.words import Labels, counted, listed, more_or_less, noun, number, pattern_words, sentence, share, where
 
-STATES = {"leads": "proven", "tied": "tied", "untested": "untested"}
-"""State of a first place -> how a sentence calls it."""
 MOST = 4
 """Of more systems than these a sentence has the first and the last."""
+
+
+def first_places(winners: pd.DataFrame, does: str, do: str, labels: Labels = None) -> str:
+    """Return who is first in how many patterns and how sure that is, empty where no system has a value.
+
+    Parameters
+    ----------
+    winners : of ``winners``
+    does, do : what the first one does and several do, such as ``has the most IOPS``
+    labels : system -> its name in the sentence
+    """
+    best = winners[(winners["pct_of_best"] - 100).abs() < 1e-9]
+    if best.empty:
+        return ""
+    counts = best.groupby("system", sort=False, observed=True).size().sort_values(ascending=False, kind="stable")
+    named = [((labels or {}).get(name, name), count) for name, count in counts.items()]
+    first = [name for name, count in named if count == counts.iloc[0]]
+    others = "".join(f", {name} in {count}" for name, count in named[len(first) :])
+    verb, each = (do, " each") if len(first) > 1 else (does, "")
+    proven = int(best["state"].eq("leads").sum())
+    sure = f"{proven or 'none'} of these leads {'are' if proven > 1 else 'is'} significant"
+    sure = "single runs, untested" if best["state"].eq("untested").all() else sure
+    patterns = counted(winners["pattern"].nunique(), "pattern")
+    return f"{listed(first)} {verb} in {counts.iloc[0]} of {patterns}{each}{others} ({sure})."
 
 
 def winners_facts(winners: pd.DataFrame, labels: Labels = None, metric: str = "iops") -> list[str]:
@@ -28,36 +50,22 @@ def winners_facts(winners: pd.DataFrame, labels: Labels = None, metric: str = "i
 
     Returns
     -------
-    list[str] : who is first, how sure that is, and CPU where it is known
+    list[str] : who is first, and CPU where it is known
 
     Examples
     --------
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
     >>> print(hci.winners_facts(hci.winners(results))[0])
-    drbd-tcp-pve has the highest measured IOPS in 1M read.
+    drbd-tcp-pve has the most IOPS in 1 of 1 pattern (single runs, untested).
     """
-    labels = labels or {}
-    best = winners[(winners["pct_of_best"] - 100).abs() < 1e-9]
-    if best.empty:
-        return []
-    counts = best.groupby("system", sort=False, observed=True).size().sort_values(ascending=False, kind="stable")
-    one, *more = winners["pattern"].unique()
-    patterns = share(counts.iloc[0], 1 + len(more), "pattern") if more else pattern_words(one)
-    end = "lowest" if metric_of(metric).better == "lower" else "highest"
-    first, *others = [labels.get(name, name) for name in counts.index]
-    rest = [f"{name} in {count}" for name, count in zip(others, counts.iloc[1:], strict=True)]
-    lead = f"{first} has the {end} measured {noun(metric_of(metric))} in {patterns}"
-    states = best["state"].value_counts()
-    known = [(int(states[state]), word) for state, word in STATES.items() if state in states]
-    if len(known) > 1:
-        sure = f"Of these leads, {listed(f'{n} {_be(n)} {word}' for n, word in known)}."
-    else:
-        sure = f"{'This lead is' if len(best) == 1 else f'All {len(best)} leads are'} {known[0][1]}."
-    return [f"{listed([lead, *rest])}.", sure, *_per_cpu(winners, labels)]
+    first = first_places(winners, f"has {extreme(metric)}", f"have {extreme(metric)}", labels)
+    return [first, *_per_cpu(winners, labels or {})] if first else []
 
 
-def _be(count: int) -> str:
-    return "is" if count == 1 else "are"
+def extreme(metric: str) -> str:
+    """Return ``the most IOPS`` or ``the lowest mean latency``."""
+    what = metric_of(metric)
+    return f"the {'most' if metric == 'iops' else 'lowest' if what.better == 'lower' else 'highest'} {noun(what)}"
 
 
 def _per_cpu(winners: pd.DataFrame, labels: Mapping[str, str]) -> Iterator[str]:
@@ -67,8 +75,8 @@ def _per_cpu(winners: pd.DataFrame, labels: Mapping[str, str]) -> Iterator[str]:
         here = cpu[cpu["pattern"] == pattern].sort_values("iops_per_cpu_pct", ascending=False)
         values = [(f"{row.iops_per_cpu_pct:,.0f}", labels.get(row.system, row.system)) for row in here.itertuples()]
         (most, first), *rest = values[:: len(values) - 1] if len(values) > MOST else values
-        each = [f"{most} IOPS on {first}", *(f"{iops} on {name}" for iops, name in rest)]
-        yield f"In {pattern_words(pattern)}, 1 % of a node's CPU carries {listed(each)}."
+        each = [f"{first} delivers {most} IOPS", *(f"{name} {iops}" for iops, name in rest)]
+        yield f"For each 1 % of node CPU in {pattern_words(pattern)}, {listed(each)}."
 
 
 # ---- one outstanding I/O
@@ -94,8 +102,8 @@ def latency_answer(one: pd.DataFrame, cost: pd.DataFrame, labels: Labels = None,
     --------
     >>> one = hci.one_in_flight(hci.published().query("source == 'proxmox-2node-hci'"), ["4k-randread", "4k-randwrite"])
     >>> print(hci.latency_answer(one, hci.pattern_cost(one, "4k-randwrite-sync", "4k-randwrite")).replace(". ", ".\\n"))
-    drbd-tcp-pve has the lowest unloaded latency in 1 of 2 patterns, in single runs.
-    4k random read takes 0.094 ms there.
+    With one I/O in flight, drbd-tcp-pve has the lowest latency in 1 of 2 patterns (single runs).
+    4k random read takes 0.094 ms.
     In 4k random write (0.189 ms at best), drbd-tcp-pve and starwind-rdma-pve are within 5 % of the best.
     """
     labels = labels or {}
@@ -115,7 +123,7 @@ def latency_answer(one: pd.DataFrame, cost: pd.DataFrame, labels: Labels = None,
 def _each_alone(patterns: Mapping[str, pd.DataFrame]) -> str:
     """Return the latencies of systems that have no pattern in common, or of one system."""
     (first, rows), *others = patterns.items()
-    single = ", in a single run" if (rows["n"] == 1).all() else ""
+    single = " (single run)" if (rows["n"] == 1).all() else ""
     begin = f"One {first} takes {rows['ms'].iloc[0]} on {rows['called'].iloc[0]}{single}."
     named = "" if len({own["called"].iloc[0] for own in patterns.values()}) == 1 else " on {}"
     more = [f"one {name} takes {own['ms'].iloc[0]}{named.format(own['called'].iloc[0])}" for name, own in others]
@@ -130,17 +138,18 @@ def _fastest(patterns: Mapping[str, pd.DataFrame], margin: float) -> Iterator[st
         groups.setdefault((len(ahead) == 1, tested, tuple(ahead["called"])), []).append((name, ahead["ms"].iloc[0]))
     ordered = sorted(groups.items(), key=lambda group: (not group[0][0], not group[0][1], -len(group[1])))
     (alone, tested, who), led = ordered[0]
-    single, near = ("", "tied") if tested else (", in single runs", f"within {100 * margin:g} %")
+    single, near = ("", "tied") if tested else (" (single runs)", f"within {100 * margin:g} % of each other")
     if not alone:
         total = sum(len(found) for (_, same, _), found in ordered if same == tested)
-        yield f"The fastest systems for one I/O are {near} in {share(total, len(patterns), 'pattern')}{single}."
+        which = share(total, len(patterns), "pattern")
+        yield f"With one I/O in flight, the fastest systems are {near} in {which}{single}."
     elif len(patterns) == 1:
-        yield f"One {led[0][0]} is fastest on {who[0]}, with {led[0][1]}{single}."
+        yield f"With one I/O in flight, {led[0][0]} is fastest on {who[0]}, with {led[0][1]}{single}."
     else:
         (name, ms), *others = led
-        values = listed([f"{name} takes {ms} there", *(f"{name} {ms}" for name, ms in others)])
+        values = listed([f"{name} takes {ms}", *(f"{name} {ms}" for name, ms in others)])
         place = share(len(led), len(patterns), "pattern")
-        yield f"{who[0]} has the lowest unloaded latency in {place}{single}. {sentence(values)}"
+        yield f"With one I/O in flight, {who[0]} has the lowest latency in {place}{single}. {sentence(values)}"
     for (first, sure, names), found in ordered[alone:]:
         runs = "single runs of " if tested and not sure else ""
         places = listed(f"{name} ({ms}{'' if first else ' at best'})" for name, ms in found[:2])
@@ -156,8 +165,8 @@ def _stable_writes(cost: pd.DataFrame, labels: Mapping[str, str]) -> Iterator[st
         if own.empty:
             continue
         slowest = own.loc[own["ratio"].idxmax(), "system"]
-        single = ", in single runs" if (own["n"] <= 1).all() else ""
-        most = f", most on {labels.get(slowest, slowest)}" if len(own) > 1 else ""
+        single = " (single runs)" if (own["n"] <= 1).all() else ""
+        most = f", the longest on {labels.get(slowest, slowest)}" if len(own) > 1 else ""
         ends = dict.fromkeys(_times(ratio) for ratio in (own["ratio"].min(), own["ratio"].max()))
         yield f"A {words} takes {' to '.join(ends)} times as long as a plain one{most}{single}."
 
@@ -186,7 +195,7 @@ def crossover_sentences(crossings: pd.DataFrame, labels: Labels = None) -> list[
     --------
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
     >>> print(*hci.crossover_sentences(hci.crossover(results, "starwind-rdma-pve", "drbd-tcp-pve")))
-    drbd-tcp-pve overtakes starwind-rdma-pve in IOPS in 1M read between iodepth 4 and 8, in single runs.
+    drbd-tcp-pve overtakes starwind-rdma-pve in IOPS in 1M read between iodepth 4 and 8 (single runs).
     """
     return [_crossing(row, labels or {}) for row in crossings.to_dict("records")]
 
@@ -196,9 +205,9 @@ def _crossing(row: Mapping[str, Any], labels: Mapping[str, str]) -> str:
     name, over, at = row["metric"], row["over"], where({k: row[k] for k in str(row["by"]).split()})
     what = noun(metric_of(name))
     if row["verdict"] == "missing":
-        return f"{a} and {b} were not both measured {at}, so a crossover is not known."
+        return f"{a} and {b} were not both measured {at}, so a crossover is unknown."
     before, after = row["ratio_below"], row["ratio_above"]
-    single = ", in single runs" if row["n"] == 1 else ""
+    single = " (single runs)" if row["n"] == 1 else ""
     if row["verdict"] == "none":
         if before == after == 1:
             return f"{b} has the same {what} as {a} {at} at every measured {over}{single}."
@@ -211,7 +220,7 @@ def _crossing(row: Mapping[str, Any], labels: Mapping[str, str]) -> str:
         return f"{a} and {b} may change places in {what} {at} {between}. One of the differences is not significant."
     overtakes = f"{first} overtakes {second} in {what} {at}"
     if row["verdict"] == "point":
-        return f"{overtakes} {between}, in single runs."
+        return f"{overtakes} {between} (single runs)."
     place, *limits = (row[f"{over}{end}"] for end in ("", "_lo", "_hi"))
     lo, hi = (number(end, *limits) for end in limits)
     return f"{overtakes} at {over} {number(place, *limits)} ({lo} to {hi})."
@@ -240,7 +249,7 @@ def unknown_facts(
     --------
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
     >>> print(*hci.unknown_facts(hci.winners(results), results))
-    No source reports p99 latency. Each test has one number, so a repeat may differ.
+    No source reports p99 latency. Each test has one run or value, so a repeat may differ.
     """
     facts, nowhere = [], []
     for name, words in ((tail, noun(metric(tail))), ("node_cpu_pct", "node CPU")):
@@ -253,5 +262,5 @@ def unknown_facts(
     if nowhere:
         facts.insert(0, f"No source reports {listed(nowhere, 'or')}.")
     if (winners["n"] <= 1).all():
-        facts.append("Each test has one number, so a repeat may differ.")
+        facts.append("Each test has one run or value, so a repeat may differ.")
     return facts

@@ -44,7 +44,7 @@ def demand_answer(
     >>> results = results.assign(pattern="4k-randrw70", offered_iops=results["iops"], open_loop=True)
     >>> print(hci.demand_answer(results, "A", p99_ns=5e6).replace(". ", ".\\n"))
     With p99 latency below 5 ms, A sustains 751 IOPS in 4k random read/write 70/30 (700 to 904, 3 runs).
-    For B it is 526 (490 to 633), which is 30 % fewer (29.8 to 30.2 %).
+    B sustains 526 IOPS (490 to 633), which is 30 % fewer (29.8 to 30.2 %).
     """
     held = load_within(results, BY, **limit)
     name, limit_ns = held["metric"].iloc[0], held["limit_ns"].iloc[0]
@@ -97,8 +97,8 @@ def _interval(row: pd.Series) -> list[str]:
 def _other(name: str, row: pd.Series, base: pd.Series, verdict: Mapping) -> str:
     """Return the value of another system, and how it differs from the first one."""
     if pd.isna(row["iops"]):
-        return f"For {name} there is no single value, because its runs disagree."
-    value = f"For {name} it is {_iops(row)}{''.join(f' ({text})' for text in _interval(row))}"
+        return f"{name} has no single value, because its runs disagree."
+    value = f"{name} sustains {_iops(row)} IOPS{''.join(f' ({text})' for text in _interval(row))}"
     if row["bound"] or base["bound"]:
         return _of_bounds(value, row, base)
     ratio, lo, hi = (verdict.get(c, float("nan")) for c in ("ratio", "ratio_lo", "ratio_hi"))
@@ -106,9 +106,9 @@ def _other(name: str, row: pd.Series, base: pd.Series, verdict: Mapping) -> str:
         case "higher" | "lower":
             return f"{value}, which is {change(ratio, lo, hi)}{interval(ratio, lo, hi)}."
         case "equivalent":
-            return f"{value}, the same within {100 * verdict['margin']:g} %."
+            return f"{value}, which is the same within {100 * verdict['margin']:g} %."
         case "inconclusive":
-            return f"{value}. The difference is undecided, and more runs would decide."
+            return f"{value}. The difference is undecided, and more runs would settle it."
     return f"{value}. The two cannot be compared, because a value is missing or a single run."
 
 
@@ -120,4 +120,4 @@ def _of_bounds(value: str, row: pd.Series, base: pd.Series) -> str:
         return f"{value}, at least {100 * (row['iops_lo'] / base['iops_hi'] - 1):.0f} % more."
     demands = "Lower" if "below" in (base["bound"], row["bound"]) else "Higher"
     both = "both are bounds" if row["bound"] and base["bound"] else "one is a bound"
-    return f"{value}. They cannot be compared, because {both}. {demands} demands would decide."
+    return f"{value}. The two cannot be compared, because {both}. {demands} request rates would settle this."

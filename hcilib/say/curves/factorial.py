@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from hcilib.say.words import change, interval, is_factor, listed, sentence
+from hcilib.say.words import change, interval, is_factor, listed, sentence, share
 
 EFFECTS = {
     "dedup": "deduplication",
@@ -30,8 +30,8 @@ def factorial_answer(effects: pd.DataFrame, cells: pd.DataFrame) -> str:
     >>> rows = pd.DataFrame({"dedup": ["no", "yes"], "iops": [100, 84], "node_cpu_pct": [50, 99]})
     >>> effects, cells = hci.effects(rows, "iops", ["dedup"]), hci.grid(rows, "iops", ["dedup"])
     >>> print(hci.factorial_answer(effects, cells))
-    In single runs, deduplication has 16 % fewer IOPS than none.
-    All 2 combinations were measured. In 1, the CPU is the limit.
+    In single runs, deduplication gives 16 % fewer IOPS than no deduplication.
+    Both combinations were measured. In 1 of them, the CPU is the bottleneck.
     """
     main = effects[~effects["effect"].str.contains(" x ", regex=False)]
     known = main.dropna(subset=["ratio"])
@@ -44,21 +44,22 @@ def factorial_answer(effects: pd.DataFrame, cells: pd.DataFrame) -> str:
 def _grid(cells: pd.DataFrame) -> str:
     """Return how many combinations were measured, and how many show the CPU."""
     missing, bound = int(cells["missing"].sum()), int(cells["cpu_bound"].sum())
-    measured = f"All {len(cells)} combinations were measured."
+    measured = sentence(f"{share(len(cells), len(cells), 'combination')} were measured")
     if missing:
         measured = f"{missing} of {len(cells)} combinations {'has' if missing == 1 else 'have'} no IOPS value."
-    return f"{measured} In {bound}, the CPU is the limit." if bound else measured
+    return f"{measured} In {bound} of them, the CPU is the bottleneck." if bound else measured
 
 
 def _effect(row: Mapping) -> str:
     """Return how many more or fewer IOPS a level gives than the baseline's."""
-    level, base = _level(row["effect"], row["level"]), _baseline(row["effect"], row["baseline"])
+    level, base = (_level(row["effect"], row[name]) for name in ("level", "baseline"))
     ratio, lo, hi = (row[name] for name in ("ratio", "ratio_lo", "ratio_hi"))
     if lo <= 1 <= hi:
-        return f"The effect of {level} against {base} is undecided, from {change(lo)} to {change(hi)} IOPS."
+        return f"The effect of {level} against {base} is undecided, between {change(lo)} and {change(hi)} IOPS."
     than = "as" if is_factor(ratio, hi) else "than"
-    found = f"{level} has {change(ratio, lo, hi)} IOPS {than} {base}{interval(ratio, lo, hi)}"
-    part = f" This rests on {row['contexts']} of {row['possible']} pairs of combinations."
+    gives = "give" if row["effect"] == "write_pct" else "gives"
+    found = f"{level} {gives} {change(ratio, lo, hi)} IOPS {than} {base}{interval(ratio, lo, hi)}"
+    part = f" Only {row['contexts']} of {row['possible']} pairs of combinations could be compared."
     finding = sentence(f"in single runs, {found}" if pd.isna(lo) else found)
     return finding + part * bool(row["contexts"] < row["possible"])
 
@@ -66,11 +67,4 @@ def _effect(row: Mapping) -> str:
 def _level(effect: str, level: object) -> str:
     if effect == "dedup":
         return "deduplication" if level in ("yes", True) else "no deduplication"
-    return f"a mix of {level} % writes" if effect == "write_pct" else str(level)
-
-
-def _baseline(effect: str, level: object) -> str:
-    """Return a level in words where another one of its factor was named before."""
-    if effect == "dedup":
-        return "deduplication" if level in ("yes", True) else "none"
-    return f"one of {level} %" if effect == "write_pct" else str(level)
+    return f"{level} % writes" if effect == "write_pct" else str(level)

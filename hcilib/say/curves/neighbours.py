@@ -23,8 +23,8 @@ def neighbours_answer(table: pd.DataFrame, labels: Mapping[str, str] | None = No
     --------
     >>> lost = hci.neighbours(hci.read_results("data/samples/lab-neighbours"), ["iops"])
     >>> print(hci.neighbours_answer(lost.query("tenant == 'database'")).replace(". ", ".\\n"))
-    Next to backup and desktops, the IOPS of database on lab-single fall by 16 % (7 to 24 %).
-    Next to backup limited to 1 MiB/s a VM and desktops, its IOPS fall by 12 %.
+    With backup and desktops running, the IOPS of database on lab-single fall by 16 % (7 to 24 %).
+    With backup (limited to 1 MiB/s a VM) and desktops running, its IOPS fall by 12 %.
     """
     lines = []
     for (system, tenant), rows in table.groupby(["system", "tenant"], sort=False):
@@ -34,7 +34,7 @@ def neighbours_answer(table: pd.DataFrame, labels: Mapping[str, str] | None = No
             owner = f"{tenant} on {(labels or {}).get(system, system)}{place}"
             lines.append(" ".join(_sentences(rows[rows["pattern"] == pattern], owner)))
     if table["verdict"].eq("inconclusive").any():
-        lines.append("More repeats would settle what is undecided.")
+        lines.append("More repeats would settle the undecided changes.")
     return "\n".join(lines)
 
 
@@ -47,38 +47,39 @@ def _sentences(rows: pd.DataFrame, owner: str) -> Iterator[str]:
     """Return the sentences of one tenant in one pattern, in the order of the table."""
     whose = f"the {{}} of {owner}"
     for beside, own in rows.groupby("beside", sort=False):
-        is_one_run = own["verdict"].eq("point").any() and own["ratio_lo"].isna().all()
-        next_to = f"{'in one run ' if is_one_run else ''}next to {_others(str(beside))}, "
+        is_one_run = bool(own["verdict"].eq("point").any() and own["ratio_lo"].isna().all())
+        running = f"with {_others(str(beside))} running{' (one run)' * is_one_run}, "
         effects: dict[tuple[str, str], list[str]] = {}
         for row in own.to_dict("records"):
             name = noun(metric_of(row["metric"])).removesuffix(" latency")
             effects.setdefault(_effect(row, is_one_run), []).append(name)
         for (one, many), names in effects.items():
             verb = many if len(names) > 1 or names == ["IOPS"] else one
-            yield sentence(f"{next_to}{whose.format(listed(names))} {verb}")
-            next_to, whose = "", "its {}"
+            yield sentence(f"{running}{verb.format(whose.format(listed(names)))}")
+            running, whose = "", "its {}"
 
 
 def _others(beside: str) -> str:
-    """Return ``backup limited to 64 MiB/s a VM and desktops``."""
+    """Return ``backup (limited to 64 MiB/s a VM) and desktops``."""
     named = (name.partition("-rate") for name in beside.split(", "))
-    return listed(f"{who} limited to {cap_words(cap)} a VM" if cap else who for who, _, cap in named)
+    return listed(f"{who} (limited to {cap_words(cap)} a VM)" if cap else who for who, _, cap in named)
 
 
 def _effect(row: Mapping, is_one_run: bool) -> tuple[str, str]:
-    """Return the change of one metric, for one and for several subjects.
+    """Return the change of one metric, for one and for several subjects, whose place is ``{}``.
 
     `is_one_run`: the sentence has that already.
     """
     ratio, lo, hi = row["ratio"], row["ratio_lo"], row["ratio_hi"]
     if pd.isna(ratio):
-        return "is unknown", "are unknown"
+        return "{} is unknown", "{} are unknown"
     if row["equivalent"]:
         same = f"the same within {100 * row['margin']:g} %"
-        return f"stays {same}", f"stay {same}"
+        return f"{{}} stays {same}", f"{{}} stay {same}"
     if row["verdict"] == "inconclusive":
-        return "is undecided", "are undecided"
+        return "whether {} changes is undecided", "whether {} change is undecided"
     sure = "" if "-rate" in row["beside"] else interval(ratio, lo, hi)  # with a limit only the table has it
     sure = " in one run" if lo != lo and not is_one_run else sure
     change = f"{'to' if is_factor(ratio, hi) else 'by'} {size(ratio, lo, hi)}{sure}"
-    return (f"rises {change}", f"rise {change}") if ratio > 1 else (f"falls {change}", f"fall {change}")
+    way = "rise" if ratio > 1 else "fall"
+    return f"{{}} {way}s {change}", f"{{}} {way} {change}"

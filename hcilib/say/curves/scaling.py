@@ -32,7 +32,7 @@ def saturation_sentences(saturated: pd.DataFrame, labels: Mapping[str, str] | No
     >>> curve = curve.assign(vms=range(1, 21), system="A", pattern="4k-randread")
     >>> print(hci.saturation_sentences(hci.saturation(curve)).iloc[0].replace(". ", ".\\n"))
     A reaches 1,586 IOPS with 20 VMs in 4k random read (single runs).
-    Each VM adds 120 IOPS up to 9 VMs, then 46.
+    Each VM adds 120 IOPS up to 9 VMs, and 46 beyond.
     """
     rows = saturated.to_dict("records")
     return pd.Series([_saturation(row, labels or {}) for row in rows], saturated.index, dtype=str)
@@ -60,14 +60,15 @@ def _shape(row: Mapping) -> str:
             known = pd.notna(row["knee_lo"])
             sure = f" ({row['knee_lo']:g} to {row['knee_hi']:g})" if known else ""
             after = f"{row['slope_after']:,.0f}".replace("-", "minus ")
-            return f"Each VM adds {row['slope_before']:,.0f} IOPS up to {row['knee']:g} VMs{sure}, then {after}."
+            return f"Each VM adds {row['slope_before']:,.0f} IOPS up to {row['knee']:g} VMs{sure}, and {after} beyond."
         case "line":
             return f"Each VM adds {row['slope_before']:,.0f} IOPS, without a knee."
         case "smooth":
-            return "The gain of a VM falls smoothly, without a knee."
+            return "Each further VM adds fewer IOPS, without a clear knee."
         case "usl":
             return f"The universal scalability law fits best and peaks at {row['usl_peak_n']:.1f} VMs."
-    return f"A knee takes 5 VM counts, and only {row['points']} {'was' if row['points'] == 1 else 'were'} measured."
+    was = "was" if row["points"] == 1 else "were"
+    return f"Finding a knee takes 5 VM counts, and only {row['points']} {was} measured."
 
 
 def binding_notes(bound: pd.DataFrame) -> pd.Series:

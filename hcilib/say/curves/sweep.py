@@ -25,7 +25,7 @@ def peak_sentence(peaks: pd.DataFrame, labels: Mapping[str, str] | None = None, 
     >>> results = hci.published().query("system == 's2d-nmap-mirror' and vms > 1")
     >>> print(hci.peak_sentence(hci.peak(results)).replace(". ", ".\\n"))
     s2d-nmap-mirror delivers up to 2,615,000 IOPS (single runs) in 4k random read at iodepth 128.
-    Each point is a single run or value, so the best iodepth is untested.
+    Each iodepth has a single run or value, so the best one is untested.
     """
     if peaks["iops"].isna().all():
         return "No system has a valid run with IOPS."
@@ -42,12 +42,12 @@ def _certainty(row: pd.Series, over: str) -> str:
     if "one-point" in caveats(row["warnings"]).codes:
         return ""
     if row["verdict"] == "point":
-        return f"Each point is a single run or value, so the best {over} is untested."
+        return f"Each {over} has a single run or value, so the best one is untested."
     others = [at for at in str(row["tied"]).split(", ") if at != f"{row['best']:g}"]
     runs = f"(at least {counted(row['n'], 'run')} each)"
     if others:
-        return f"No test separates this load from {over} {listed(others)} {runs}."
-    return f"A test shows fewer IOPS at every other {over} {runs}."
+        return f"The difference to {over} {listed(others)} is not significant {runs}."
+    return f"Every other {over} has significantly fewer IOPS {runs}."
 
 
 def regimes_sentence(regimes: pd.DataFrame, results: pd.DataFrame, over: str = "iodepth", drop: float = 0.1) -> str:
@@ -65,10 +65,10 @@ def regimes_sentence(regimes: pd.DataFrame, results: pd.DataFrame, over: str = "
     """
     if regimes.empty:
         if any(len(curve) > 1 for curve in curves_of(results, over)[2]):
-            return f"No loss of over {100 * drop:g} % of IOPS is shown at a higher {over}."
+            return f"No loss of over {100 * drop:g} % of IOPS was seen at a higher {over}."
         return f"Each pattern was measured at one {over}, so the effect of more load is unknown."
     sentences = []
-    for verdict, basis in (("lower", "By a test"), ("point", "In single runs")):
+    for verdict, basis in (("lower", "In repeated runs"), ("point", "In single runs")):
         if n := int(regimes["verdict"].eq(verdict).sum()):
             loads = f"{counted(n, 'load')} {'gives' if n == 1 else 'give'}"
             sentences.append(f"{basis}, {loads} over {100 * drop:g} % fewer IOPS than a lower {over}.")
@@ -93,7 +93,7 @@ def sweep_answer(
     >>> results = hci.published().query("system == 's2d-nmap-mirror' and vms > 1")
     >>> print(hci.sweep_answer(hci.peak(results), hci.regimes(results), results).replace(". ", ".\\n"))
     s2d-nmap-mirror delivers up to 2,615,000 IOPS (single runs) in 4k random read at iodepth 128.
-    Each point is a single run or value, so the best iodepth is untested.
+    Each iodepth has a single run or value, so the best one is untested.
     In single runs, 9 loads give over 10 % fewer IOPS than a lower iodepth.
     """
     return f"{peak_sentence(peaks, labels)} {regimes_sentence(regimes, results)}"

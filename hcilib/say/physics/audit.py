@@ -74,7 +74,7 @@ def audit_facts(audit: pd.DataFrame, judged: pd.DataFrame) -> list[str]:
     >>> import pandas as pd
     >>> rows = pd.DataFrame({"check": ["little", "little"], "ok": [True, False], "code": ["", "outside"]})
     >>> hci.audit_facts(rows, pd.DataFrame({"verdict": []}))
-    ["Failed checks by law: Little's law 1."]
+    ["1 check of Little's law fails."]
     """
     facts, asked = [], audit[audit["ok"].notna()]
     if len(judged):
@@ -82,10 +82,8 @@ def audit_facts(audit: pd.DataFrame, judged: pd.DataFrame) -> list[str]:
         verdicts = [f"{counts[name]} {words[counts[name] > 1]}" for name, words in VERDICTS.items() if name in counts]
         facts.append(f"Of {counted(len(judged), 'claim')} in the article, {listed(verdicts)}.")
     failed = asked.loc[~asked["ok"].astype(bool), "check"].value_counts()
-    if len(failed):
-        by_law = ", ".join(f"{LAWS.get(check, check)} {count}" for check, count in failed.items())
-        facts.append(f"Failed checks by law: {by_law}.")
-    elif len(asked):
+    facts += [f"{counted(n, 'check')} of {LAWS.get(law, law)} fail{'s' * (n == 1)}." for law, n in failed.items()]
+    if len(asked) and failed.empty:
         facts.append(f"Every check holds: {listed(LAWS.get(check, check) for check in asked['check'].unique())}.")
     if cut := int(audit["code"].eq(TRUNCATED).sum()):
         facts.append(f"{counted(cut, 'printed number')} {'was' if cut == 1 else 'were'} truncated, not rounded.")
@@ -113,8 +111,8 @@ def _checks(audit: pd.DataFrame, rows: int) -> str:
     """Return how many checks of the rows fail."""
     asked, failed = int(audit["ok"].notna().sum()), int(audit["ok"].eq(False).sum())
     if not asked:
-        return f"None of {counted(rows, 'row')} has the numbers that a check against physics needs."
-    among = f"{counted(asked, 'check')} of {counted(rows, 'row')} against physics"
+        return f"None of {counted(rows, 'row')} has the numbers that a physics check needs."
+    among = f"{counted(asked, 'physics check')} on {counted(rows, 'row')}"
     if failed:
         return f"{failed} of {among} fail{'s' * (failed == 1)}."
-    return f"All {among} hold." if asked > 1 else "The one check against physics holds."
+    return f"All {among} hold." if asked > 1 else "The only physics check holds."

@@ -89,7 +89,7 @@ def capacity_facts(
         facts.append(f"{_leave(names)} {share} {USABLE} ({scheme_words(scheme)}).")
         if kept := reserve_share(scheme):
             whole = _percent(alike["efficiency"].iloc[0] / (1 - kept))
-            facts.append(f"Without the reserve for repairs, {_names(names)} would leave {whole}.")
+            facts.append(f"Without the reserve for repairs, {_names(names)} would leave {whole} usable.")
     if unknown := ranked.loc[ranked["efficiency"].isna(), "name"].tolist():
         facts.append(f"No file gives the scheme of {_names(unknown)}, so the usable share is unknown.")
     return facts + list(_schemes(_ranked(capacity[~is_measured], labels))) + list(_stated(capacity))
@@ -134,11 +134,11 @@ def _trade(front: pd.DataFrame, labels: Mapping[str, str] | None) -> Iterator[st
     counts, patterns = smaller.groupby("system", observed=True, sort=False)["front"].sum(), judged["pattern"].nunique()
     if most := int(counts.max()):
         names = _names([(labels or {}).get(system, system) for system in counts.index[counts == most]])
-        verbs = ("leaves", "delivers") if (counts == most).sum() == 1 else ("each leave", "deliver")
-        more = f"{verbs[1]} more IOPS in {most} of {counted(patterns, 'pattern')}"
-        yield f"{names} {verbs[0]} less space but {more}."
+        verb = "delivers" if (counts == most).sum() == 1 else "each deliver"
+        where = f"In {most} of {counted(patterns, 'pattern')}"
+        yield f"{where}, {names} {verb} more IOPS than any system that leaves more space."
     else:
-        yield "No system with less space delivers more IOPS."
+        yield "No system that leaves less space delivers more IOPS."
     yield UNTESTED
 
 
@@ -148,11 +148,12 @@ def _schemes(ranked: pd.DataFrame) -> Iterator[str]:
         return
     most, least = ranked.iloc[0], ranked.iloc[-1]
     if most["share"] == least["share"]:
-        yield f"{_names(ranked['name'].tolist(), 'other schemes')} would leave {most['share']}{_reserve(ranked)}."
+        names = _names(ranked["name"].tolist(), "other schemes")
+        yield f"{names} would leave {most['share']} usable{_reserve(ranked)}."
         return
     ends = f"{least['share']} ({least['name']}) to {most['share']} ({most['name']})"
     reserve = _reserve(ranked).strip(" ()")
-    yield f"Other layouts leave {ends}{', ' * bool(reserve)}{reserve}."
+    yield f"Other layouts leave {ends} usable{', ' * bool(reserve)}{reserve}."
 
 
 def _stated(capacity: pd.DataFrame) -> Iterator[str]:
@@ -161,5 +162,5 @@ def _stated(capacity: pd.DataFrame) -> Iterator[str]:
         return
     reserves = capacity["scheme"].map(reserve_share) > 0
     kept = int(reserves.reindex(stated.index).sum())
-    of = f", {kept or 'none'} with a reserve" if reserves.any() else ""
-    yield f"Published usable shares that match their layout: {stated.sum()} of {len(stated)}{of}."
+    of = f", {kept or 'none'} of them with a reserve" if reserves.any() else ""
+    yield f"{stated.sum()} of {counted(len(stated), 'published usable share')} match their layout{of}."

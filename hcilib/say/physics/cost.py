@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
+from hcilib.say.compare.leaders import first_places
 from hcilib.say.words import listed
 
 
@@ -40,7 +41,7 @@ def cost_sentences(
     systems = costs.drop_duplicates("system").set_index("system")["price"]
     said = _declared(costs, called)
     if len(cheap):
-        said += _first(fast, called, "delivers the most IOPS")
+        said += filter(None, [first_places(fast, "has the most IOPS", "have the most IOPS", called)])
         for currency, own in cheap.groupby("currency"):
             said += _cheapest(str(currency), own, called)
     if unpriced := [called[name] for name in systems.index[systems.isna()]]:
@@ -69,20 +70,5 @@ def _cheapest(currency: str, own: pd.DataFrame, called: Mapping[str, str]) -> li
     if own["system"].nunique() < 2:
         only = called[own["system"].iloc[0]]
         return [f"Only {only} has a price in {currency}, so its price per IOPS is not compared."]
-    return [f"In {currency}, {said}" for said in _first(own, called, "costs least per IOPS")]
-
-
-def _first(table: pd.DataFrame, called: Mapping[str, str], does: str) -> list[str]:
-    """Return who is first in how many patterns, and how many of these leads a test shows."""
-    best = table[(table["pct_of_best"] - 100).abs() < 1e-9]
-    if best.empty:
-        return []
-    patterns, counts = table["pattern"].nunique(), best["system"].value_counts()
-    (leader, wins), *others = counts.items()
-    of = f"of {patterns} pattern{'s' * (patterns != 1)}"
-    who = [f"{called.get(leader, leader)} {does} in {wins} {of}"]
-    who += [f"{called.get(name, name)} in {n}" for name, n in others]
-    sure = f"{best['state'].eq('leads').sum()} shown by a test"
-    if best["state"].eq("untested").all():
-        sure = "one number each, so untested"
-    return [f"{listed(who)} ({sure})."]
+    first = first_places(own, "costs least per IOPS", "cost least per IOPS", called)
+    return [f"In {currency}, {first}"] if first else []

@@ -6,29 +6,29 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from hcilib.say.words import counted, scheme_words
+from hcilib.say.words import counted, scheme_words, sentence
 
 TRAFFIC = {
-    "inferred": "No test: the scheme was inferred from this counter.",
-    "no-observed": "Not checkable: no traffic was counted.",
-    "no-expected": "Not checkable: the scheme has no value for this placement.",
+    "inferred": "Not a test, because the scheme was inferred from this counter.",
+    "no-observed": "Not checked, because no traffic was counted.",
+    "no-expected": "Not checked, because the scheme has no value for this placement.",
 }
 """Code of ``check_traffic`` -> its sentence."""
 DRIVES = {
-    "not-sampled": "Not checkable: no drives were sampled in these runs.",
-    "any-count": "Not checkable: splitting and merging decide how many I/Os this takes.",
-    "merged": "Merging: fewer and larger {kind}s of the same bytes.",
-    "cached": "Cache: {missing:.2f} of {expected:.2f} were not read from the drives.",
-    "read-ahead": "Read-ahead, or larger reads than the client's.",
-    "partial-blocks": "Metadata, or a block read before a part of it is written.",
-    "other-readers": "Metadata, or other readers.",
-    "fewer-copies": "Fewer copies than the scheme has: degraded, or drives that were not counted.",
-    "not-written": "Not written yet (a write-back cache), or deduplicated or compressed.",
-    "journal": "Journal: every byte is written twice.",
-    "metadata": "Metadata or journal: {more:.2f} more for each of the client, in writes of {kib:.1f} KiB.",
-    "split": "Splitting: more and smaller writes of the same bytes, or small metadata.",
-    "more-bytes": "Metadata or journal: more bytes than the scheme writes.",
-    "other-writers": "Metadata, or other writers.",
+    "not-sampled": "Not checked, because these runs have no counters of the drives.",
+    "any-count": "Not checked, because drives may split or merge these I/Os.",
+    "merged": "Possible cause: merging, with fewer and larger {kind}s of the same bytes.",
+    "cached": "Possible cause: a cache, as {missing:.2f} of {expected:.2f} were not read from the drives.",
+    "read-ahead": "Possible cause: read-ahead, or larger reads than the client's.",
+    "partial-blocks": "Possible cause: metadata, or blocks read before parts of them are written.",
+    "other-readers": "Possible cause: metadata, or other readers.",
+    "fewer-copies": "Possible cause: missing copies, or drives that were not counted.",
+    "not-written": "Possible cause: a write-back cache, deduplication or compression.",
+    "journal": "Possible cause: a journal, which writes every byte twice.",
+    "metadata": "Possible cause: metadata or a journal, {more:.2f} more writes of {kib:.1f} KiB for each client write.",
+    "split": "Possible cause: writes were split into smaller ones, or small metadata.",
+    "more-bytes": "Possible cause: metadata or a journal, with more bytes than the scheme writes.",
+    "other-writers": "Possible cause: metadata, or other writers.",
 }
 """Code of ``amplification`` -> the sentence of what would fit the deviation."""
 
@@ -41,7 +41,7 @@ def traffic_notes(checked: pd.DataFrame) -> pd.Series:
     >>> expected = hci.expected_traffic(hci.Mirror(2))
     >>> observed = expected.assign(observed=[0.0, 1.0, 1.0, None])
     >>> hci.traffic_notes(hci.check_traffic(observed, expected)).iloc[-1]
-    'Not checkable: no traffic was counted.'
+    'Not checked, because no traffic was counted.'
     """
     return checked["code"].map(TRAFFIC).fillna("")
 
@@ -55,7 +55,7 @@ def amplification_notes(table: pd.DataFrame) -> pd.Series:
     >>> results, drives = hci.read_results(mirror), hci.read_drives(mirror)
     >>> table = hci.amplification(results, drives, hci.Mirror(2), ["pattern", "iodepth"])
     >>> hci.amplification_notes(table).unique().tolist()
-    ['Not checkable: no drives were sampled in these runs.']
+    ['Not checked, because these runs have no counters of the drives.']
     """
     return pd.Series([_deviation(row) for row in table.to_dict("records")], table.index, dtype=str)
 
@@ -90,24 +90,23 @@ def traffic_answer(
     >>> checked = hci.check_traffic(expected.assign(observed=expected["expected"]), expected)
     >>> cost = hci.placement_cost(expected)
     >>> print(hci.traffic_answer(checked, cost, "Mirror(2)", 0.1).replace(". ", ".\\n"))
-    Network traffic fits the scheme in 4 of 4 counters (within 10 %).
-    The scheme is a two-way mirror.
-    For each byte written it sends 1 network byte from the owner node and 2 from others.
+    Measured network traffic fits a two-way mirror in 4 of 4 counters (within 10 %).
+    The layout sends 1 network byte for each byte written on the owner node and 2 on others.
     For each byte read it sends 0 and 1.
     """
     layout, judged = scheme_words(scheme), checked["ok"].dropna()
     if judged.empty:
-        sentences = [_sends(cost, layout), "No network counter tests this."]
+        sentences = [_sends(cost, layout), "No network counter was measured, so this is untested."]
     else:
         fits = f"{judged.sum()} of {counted(len(judged), 'counter')} (within {100 * tolerance:g} %)"
-        sentences = [f"Network traffic fits the scheme in {fits}."]
+        sentences = [f"Measured network traffic fits {layout} in {fits}."]
         if inferred := int(checked["code"].eq("inferred").sum()):
-            more, it = counted(inferred, "more counter"), "it" if inferred == 1 else "them"
-            sentences.append(f"{more} cannot test the scheme inferred from {it}.")
-        sentences += [f"The scheme is {layout}.", _sends(cost, "it")]
+            more = counted(inferred, "more counter")
+            sentences.append(f"The layout was inferred from {more}, which cannot test it.")
+        sentences.append(_sends(cost, "the layout"))
     counts = judged[:0] if on_drives is None else on_drives["ok"].dropna()
     if len(counts):
-        sentences.append(f"On the drives, {counts.sum()} of {counted(len(counts), 'counter')} fit.")
+        sentences.append(f"Of the drives' counters, {counts.sum()} of {len(counts)} fit the layout.")
     return " ".join(sentences)
 
 
@@ -116,5 +115,6 @@ def _sends(cost: pd.DataFrame, scheme: str) -> str:
     sends = cost.set_index("ddir")
     own, other = sends.loc["write", ["owner", "non_owner"]]
     read = "{:g} and {:g}".format(*sends.loc["read", ["owner", "non_owner"]])
-    sent = f"{own:g} network byte{'s' * (own != 1)} from the owner node and {other:g} from others"
-    return f"For each byte written {scheme} sends {sent}. For each byte read it sends {read}."
+    sent = f"{own:g} network byte{'s' * (own != 1)} for each byte written on the owner node"
+    written = sentence(f"{scheme} sends {sent} and {other:g} on others")
+    return f"{written} For each byte read it sends {read}."

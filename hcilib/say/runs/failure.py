@@ -54,10 +54,10 @@ def failure_answer(
         lines.append(_with_loss(text, row, labels))
     if lines and len(outages := _rows(summary, "gap_s").query("worst > 0")):
         longer = 2 * outages["resolution_s"].max()
-        lines.append(f"Each outage may have lasted up to {longer:g} s longer, as the logs are sampled.")
+        lines.append(f"Each outage may have lasted up to {longer:g} s longer, because the logs are sampled.")
     for run in [] if unseen is None else unseen.to_dict("records"):
         place = f"{run['events']} on {_name(run, labels)}"
-        lines.append(f"Block {run['block']} of {place} cannot be used: {' '.join(run['why'].split())}.")
+        lines.append(f"The run in block {run['block']} of {place} cannot be used: {' '.join(run['why'].split())}.")
     return "\n".join(lines)
 
 
@@ -154,7 +154,7 @@ def _lowest(found: Quantities) -> str:
     dip = found["dip_pct"]
     worst, median = (f"{number(100 - dip[side])} %" for side in ("worst", "median"))
     middle = f" (median {median})" if dip["n"] > 1 else ""
-    return f"After the repair, the worst second had {worst} of normal IOPS{middle}."
+    return f"After the repair, IOPS in the worst second were {worst} of normal{middle}."
 
 
 def _recovery(found: Quantities, level: str = "") -> str:
@@ -166,7 +166,8 @@ def _recovery(found: Quantities, level: str = "") -> str:
         among = f"in all {missing} runs" if missing == back["n"] else f"in {missing} of {back['n']} runs"
         return f"Recovery{level} was unfinished {'when the run ended' if back['n'] == 1 else among}."
     if missing:
-        return f"Recovery{level} took {number(back['median'])} s (median), unfinished in {counted(missing, 'run')}."
+        unfinished = f"was unfinished in {counted(missing, 'run')}"
+        return f"Recovery{level} took {number(back['median'])} s (median) and {unfinished}."
     if not back["worst"]:
         return f"Recovery{level} was immediate{' in each run' * (back['n'] > 1)}."
     return _each(found, "back_s", f"Recovery{level} took {{}}.")

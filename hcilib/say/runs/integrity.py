@@ -31,8 +31,8 @@ def integrity_sentence(verdicts: pd.DataFrame) -> str:
     >>> import pandas as pd
     >>> row = {"run_id": "r", "vm": "vm1", "serial": "A", "acknowledged": 9, "checked": 4, "verdict": "lost"}
     >>> hci.integrity_sentence(pd.DataFrame([row]))
-    'Acknowledged writes were lost in 1 of 1 run. 4 of 9 acknowledged writes were checked, the last of each block.'
-    """
+    'Acknowledged writes were lost in 1 of 1 run. Only the last write to each block can be checked: 4 of 9 acknowledged writes.'
+    """  # noqa: E501
     worst = verdicts.groupby("run_id", observed=True)["verdict"].agg(_worst)
     lost, kept, unchecked = (int(worst.eq(verdict).sum()) for verdict in ("lost", "kept", "unchecked"))
     text = loss_words(lost, kept, unchecked, bound=True)
@@ -42,7 +42,7 @@ def integrity_sentence(verdicts: pd.DataFrame) -> str:
     written, checked = judged.groupby(disks, observed=True)[["acknowledged", "checked"]].max().sum()
     if not checked:
         return text
-    return f"{text} {checked:,} of {written:,} acknowledged writes were checked, the last of each block."
+    return f"{text} Only the last write to each block can be checked: {checked:,} of {written:,} acknowledged writes."
 
 
 def loss_words(lost: int, kept: int, unchecked: int, bound: bool = False) -> str:

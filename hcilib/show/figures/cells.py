@@ -149,7 +149,7 @@ def finish(
             label_lines(ax, names, 7.5 if len(axes) > 1 else 9.5)
     elif legend and not _in_titles(g, legend):
         style.legend(axes[0], _handles(legend))
-    percent = f"Grey band: within {100 * band:g} % of equal." if band else None
+    percent = f"Grey band: differences of at most {100 * band:g} %." if band else None
     notes = fig.__dict__.get("hci_notes", [])
     style.caption(axes[0], *notes, note, percent, style.source_words(source))
     style.say(axes[0], says or fig.__dict__.get("hci_said", ""))

@@ -7,6 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
+from hcilib.say.words import counted
 from hcilib.show.figures import style
 from hcilib.show.figures.style import INK, drawn, looks
 
@@ -38,7 +39,10 @@ def plot_coverage(coverage: pd.DataFrame) -> Axes:
     style.row_axis(ax, [f"{situation}, {n} runs" for situation, n in rows])
     ax.set_xlim(min(0.3, coverage["coverage_lo"].min()), 1.01)
     ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{100 * x:.0f} %"))
-    ax.set_xlabel("Intervals that contain the truth")
+    ax.set_xlabel("Intervals that contain the true value")
     style.legend(ax, [style.mark(*look, name) for name, look in systems.items()])
+    worst = coverage.loc[coverage["coverage"].idxmin()]
+    share = f"{100 * worst['coverage']:.0f} % of {100 * worst['nominal']:g} % intervals contain the true value"
+    style.say(ax, f"Worst case: {share} ({worst['situation']}, {counted(worst['runs'], 'run')}, {worst['method']}).")
     style.caption(ax, f"{coverage['n'].iloc[0]} simulated campaigns per row. Dashed: the nominal share.")
     return ax

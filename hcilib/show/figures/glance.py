@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from hcilib.model.metrics import METRICS, Metric, pattern_order
-from hcilib.say.words import noun
+from hcilib.say.words import amount, noun
 from hcilib.say.words import value as value_of
 from hcilib.show.figures import style
 from hcilib.show.figures.style import GRID, QUIET, count, drawn, pattern_label, system_label
@@ -19,6 +19,8 @@ WIDEST = 150.0
 """Percent of the best at which bars are cut, with an arrow."""
 NEAR = 0.04
 """Of the axis: marks that are nearer to each other than this are drawn above each other."""
+STATES = {"leads": "significantly ahead", "tied": "not significantly ahead", "alone": "no other was measured"}
+"""State of the best system -> how sure its place is; one that was not tested is ``untested``."""
 Ends: TypeAlias = tuple[float, float]
 SHARE = ["pct_of_best", "pct_of_best_lo", "pct_of_best_hi"]
 
@@ -87,9 +89,9 @@ def glance(table: pd.DataFrame, metric: str = "iops", source: str | pd.DataFrame
         ax,
         "Each system is at its best load.",
         style.runs_note(table),
-        "Bars: ratio to the best." if bars else None,
-        "Arrows: the bar goes on." if cut else None,
-        "Bold: a test shows the lead." if table["state"].eq("leads").any() else None,
+        "Bars: intervals of the ratio to the best." if bars else None,
+        "Arrows: the interval goes on." if cut else None,
+        "Bold: significantly better than all others." if table["state"].eq("leads").any() else None,
         style.source_words(source),
     )
     return ax
@@ -199,15 +201,17 @@ def _band(ax: Axes, margin: float, what: Metric) -> None:
 
 def _finding(table: pd.DataFrame, what: Metric) -> str:
     """What the strip shows, for those who do not see it."""
-    lower, said = what.better == "lower", []
+    lower, findings = what.better == "lower", []
+    extreme = f"{'lowest' if lower else 'highest'} {noun(what)}"
     for pattern, rows in table.groupby("pattern", sort=False, observed=True):
         known = rows.dropna(subset=["pct_of_best"]).sort_values("pct_of_best", ascending=lower)
         names, shares = known["system"].map(system_label), known["pct_of_best"].map(number)
-        words = [f"{name} {share} %" for name, share in zip(names, shares, strict=True)]
+        others = [f"{name} {share} %" for name, share in zip(names, shares, strict=True)][1:]
+        text = f"{pattern_label(pattern)}: "
         for first in known.head(1).to_dict("records"):
-            value = value_of(what, first[what.name])
-            words[0] = f"{system_label(first['system'])} {value} ({first['state']})"
-        words += [f"{name} not measured" for name in _absent(rows)]
-        said.append(f"{pattern_label(pattern)}: {', '.join(words)}")
-    side = "Lowest" if lower else "Best"
-    return f"{side} {noun(what)}, and the others as a share of it. {'. '.join(said)}."
+            value, state = amount(what, first[what.name]), STATES.get(first["state"], first["state"])
+            text += f"{system_label(first['system'])} has the {extreme} ({value}, {state})."
+        text += f" As a share of that: {', '.join(others)}." if others else ""
+        absent = ", ".join(_absent(rows))
+        findings.append(text + (f" Not measured: {absent}." if absent else ""))
+    return "\n".join(findings)

@@ -60,7 +60,7 @@ def plot_lanes(phases: pd.DataFrame) -> np.ndarray:
     grid[-1, 0].set_xlim(-BEFORE_S, phases["to_s"].max())
     grid[-1, 0].set_xlabel("Seconds since the failure")
     style.legend(grid[0, 0], [Patch(color=colour, label=phase) for phase, colour in COLOURS.items()])
-    style.say(grid[0, 0], "; ".join(said) + ".")
+    style.say(grid[0, 0], "\n".join(f"{finding}." for finding in said))
     style.caption(
         grid[-1, 0],
         "One lane is one run. Numbers in a lane are seconds, the number at the right is its longest outage.",
@@ -92,7 +92,7 @@ def _panel(ax: Axes, runs: list[pd.DataFrame]) -> str:
     ax.set_title(f"{style.system_label(first['system'])}{where}: {first['failure']}", loc="left")
     ax.grid(False, axis="y")
     return (
-        f"{ax.get_title(loc='left')}, worst run: {_words(runs[marks.index('worst')] if 'worst' in marks else runs[0])}"
+        f"{ax.get_title(loc='left')}. Worst run: {_words(runs[marks.index('worst')] if 'worst' in marks else runs[0])}"
     )
 
 

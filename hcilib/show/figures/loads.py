@@ -32,7 +32,7 @@ def plot_loads(table: pd.DataFrame) -> np.ndarray:
     ValueError : the table has no row
     """
     if table.empty:
-        raise ValueError("plot_loads: the table has no row: no load was measured, so there is nothing to draw")
+        raise ValueError("plot_loads: the table has no row, because no load was measured")
     metric = next(name for name in table if name.endswith("_ns"))
     groups = list(table.groupby(["system", "pattern", "vms"], dropna=False, sort=False, observed=True))
     deep, wide = (max(own[name].nunique() for _, own in groups) for name in ("numjobs", "iodepth"))

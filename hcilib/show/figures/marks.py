@@ -20,7 +20,7 @@ from seaborn import FacetGrid
 
 from hcilib.model.metrics import FACTORS, KEYS, METRICS, Metric, metric_of
 from hcilib.model.system import known_labels
-from hcilib.say.words import CHECKS, PLACES, noun
+from hcilib.say.words import CHECKS, PLACES, amount, counted, noun
 from hcilib.say.words import value as value_of
 from hcilib.show.figures import style
 from hcilib.show.figures.style import QUIET, looks, pattern_label, tip
@@ -98,7 +98,7 @@ def panels(g: Grid) -> Iterator[tuple[Axes, dict[str, Any]]]:
     """Every panel, with the value of each column that it was made by."""
     if not isinstance(g, FacetGrid | Axes):
         raise TypeError(
-            f"a figure of the house is a FacetGrid (relplot, catplot, displot) or Axes, not {type(g).__name__}"
+            f"expected what relplot, catplot or displot returned (a FacetGrid) or Axes, not {type(g).__name__}"
         )
     if isinstance(g, Axes) or not g.axes_dict:
         yield (g if isinstance(g, Axes) else g.ax), {}
@@ -134,7 +134,7 @@ def word(column: str, value: Any) -> str:
     if text in WORDS:
         return WORDS[text]
     if column in FACTORS and text.replace(".", "", 1).isdigit():
-        return f"{column} {text}"
+        return f"{text} VM{'s' * (text != '1')}" if column == "vms" else f"{column} {text}"
     parts = text.split(", ") if column not in ("system", "pattern") else [text]
     return ", ".join(WORDS.get(part) or known_labels().get(part, pattern_label(part)) for part in parts)
 
@@ -377,7 +377,7 @@ def _draw(panel: Panel, marks: Marks, part: pd.DataFrame, dodge: float, values: 
         _write(panel, at, ends, marks.colour, what)
     shown = pd.DataFrame({"name": name, "at": told, "value": ends[:, 0]})
     tested = part["verdict"].isin(DIFFERS).to_numpy() & ~single if "verdict" in part else False
-    return shown.assign(shown=tested)
+    return shown.assign(shown=tested, single=single)
 
 
 def _cases(panel: Panel, part: pd.DataFrame) -> list[str]:
@@ -420,11 +420,11 @@ def _gaps(panel: Panel, marks: Marks, dodge: float) -> str | None:
         return None
     if 2 * absent.sum() > len(loads):
         name = word(marks.entry.column, marks.entry.text) if marks.entry else "The line"
-        return f"{name} has values at {(~absent).sum()} of {len(loads)} loads."
+        return f"{name} was measured at {(~absent).sum()} of {len(loads)} loads."
     across = panel.ax.get_xaxis_transform() if panel.along == "y" else panel.ax.get_yaxis_transform()
     xy = (loads[absent], [0.02] * absent.sum())
     panel.ax.plot(*(xy if panel.along == "y" else xy[::-1]), "x", color=marks.colour, transform=across, gid="missing")
-    return "Crosses: loads without a value."
+    return "Crosses mark loads without a value."
 
 
 def _write(panel: Panel, at: np.ndarray, ends: np.ndarray, colour: str, what: Metric) -> None:
@@ -471,21 +471,26 @@ def _finding(what: Metric, drawn: pd.DataFrame) -> str:
     if drawn.empty:
         return f"{what.label}: no values."
     if not what.better:
-        ranges = [_range(what, str(name), part) for name, part in drawn.groupby("name", sort=False)]
-        return "\n".join([f"{what.axis}.", *ranges])
+        return "\n".join(_range(what, str(name), part) for name, part in drawn.groupby("name", sort=False))
     groups = drawn.groupby("panel", sort=False)["value"]
     best = drawn.loc[groups.idxmin() if what.better == "lower" else groups.idxmax()]
     first = f"{'Lowest' if what.better == 'lower' else 'Highest'} {noun(what)}"
     findings = []
     for panel, name, at, value in best[["panel", "name", "at", "value"]].itertuples(index=False):
-        parts = [name, "with" * bool(name), value_of(what, value), f"at {at}" if at and at != name else ""]
-        findings.append(f"{first}{f' in {panel}' if panel else ''}: {' '.join(filter(None, parts))}.")
+        which = ", ".join(part for part in dict.fromkeys((name, at)) if part and part != panel)
+        best_of = f"{first}{f' in {panel}' if panel else ''}: {amount(what, value)}"
+        findings.append(f"{best_of}{f' ({which})' if which else ''}.")
     return "\n".join(findings)
 
 
 def _range(what: Metric, name: str, part: pd.DataFrame) -> str:
-    ends = " to ".join(dict.fromkeys(what.show(part["value"].agg(end)) for end in ("min", "max")))
+    """The least and the most of one name; of ratios also how many are above 1, and how many of them a test shows."""
+    ends = list(dict.fromkeys(what.show(part["value"].agg(end)) for end in ("min", "max")))
+    between = " to ".join(ends)
+    subject = ", ".join(filter(None, (name, what.label)))
     if what.name != "ratio":
-        return f"{name}: {ends}."
-    tests = f"{len(part)} test{'s' * (len(part) != 1)}"
-    return f"{name}: {ends} in {tests}, {(part['value'] > 1).sum()} above 1, {part['shown'].sum()} significant."
+        return f"{subject}: {'from ' * (len(ends) > 1)}{between} {what.unit}".strip() + "."
+    sure = f"significant in {part['shown'].sum() or 'none'}"
+    sure = "single runs, untested" if part["single"].all() else sure
+    above = (part["value"] > 1).sum() or "none"
+    return f"{subject}: {between} in {counted(len(part), 'test')} (above 1 in {above}, {sure})."

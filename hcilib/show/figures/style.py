@@ -182,7 +182,8 @@ def caption(ax: Axes, *sentences: str | None) -> None:
     """Write sentences in small quiet type under the figure. Empty ones are left out."""
     text = " ".join(s for s in sentences if s)
     if text:
-        sheet(ax).supxlabel(folded(text, sheet(ax).get_figwidth()), x=0.01, ha="left", fontsize=8, color=QUIET)
+        sheet(ax).supxlabel(folded(text, sheet(ax).get_figwidth()), x=0.01, ha="left", fontsize=8, color=QUIET,
+                           gid="caption")  # fmt: skip
 
 
 def folded(text: str, inches: float) -> str:

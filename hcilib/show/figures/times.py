@@ -60,10 +60,10 @@ def plot_plan(frame: pd.DataFrame) -> Axes:
     plt.setp(ax.spines.values(), visible=False)
     there = {kind: colour for kind, colour in KINDS.items() if (frame["kind"] == kind).any()}
     style.legend(ax, [Patch(color=colour, label=kind) for kind, colour in there.items()])
-    runtime = f"{len(frame)} step{'s' * (len(frame) != 1)} take {whole / span:,.1f} {name} of runtime"
+    runtime = f"{len(frame)} step{'s' * (len(frame) != 1)} take {whole / span:,.1f} {name} of fio's runtime"
     measured = frame.loc[frame["kind"] == "measure", "pattern"].nunique()
-    style.say(ax, f"{runtime} for {measured} pattern{'s' * (measured != 1)}.")
-    inside = "Numbers in blocks: iodepth." if labelled else None
+    style.say(ax, f"{runtime} and measure {measured} pattern{'s' * (measured != 1)}.")
+    inside = "Numbers in bars: iodepth." if labelled else None
     writes = "bytes_written" in frame and frame["bytes_written"].sum()
     wrote = "Numbers at the right: data written per row." if writes else None
     tick = "A tick is a step of unknown duration." if (seconds == 0).any() else None
@@ -121,7 +121,7 @@ def plot_failure(
     findings = []
     for n, (ax, (_, runs)) in enumerate(zip(panels, groups, strict=True)):
         worst = _panel(style.dress(ax), _of(series, runs), runs)
-        findings.append(f"{ax.get_title(loc='left')}, {worst}.")
+        findings.append(f"{ax.get_title(loc='left')}. {worst[:1].upper()}{worst[1:]}.")
         if strips:
             _strip(style.dress(grid[2 * n + 1, 0]), _of(whole, runs), ax)
     grid[-1, 0].set_xlabel("Seconds since the failure")
@@ -296,7 +296,7 @@ def plot_latency_over_time(
         grid[-1, 0],
         f"Darker blue: more I/Os of that second took that long (at most {count(most)}). Line: their median.",
         "Red: seconds without I/O. Latency is fio's clat, without submission.",
-        "The last interval of a run is not logged.",
+        "fio does not log the last interval of a run.",
         style.source_words(table),
     )
     return grid[:, 0]
@@ -347,7 +347,7 @@ def _columns(ax: Axes, run: pd.DataFrame, cost: pd.Series | None, most: float) -
     name = style.system_label(first.get("system", ""))
     style.tip(line, ax, name, [f"{t:.3g} s: median {_ms(ms)}" for t, ms in zip(along, medians, strict=False)])
     ax.set_xlim(along[0], along[-1])
-    slowest = f"median latency {_ms(medians.max())} in the slowest second, {_ms(medians.median())} in the middle one."
+    slowest = f"median latency {_ms(medians.max())} in the slowest second and {_ms(medians.median())} in a usual one."
     load = f"{style.pattern_label(first['pattern'])} at iodepth {first['iodepth']}"
     if cost is None:
         ax.set_title(f"{name}, {load}", loc="left")

@@ -47,7 +47,7 @@ FOLDED = re.compile(
     r"(.*?\n</tbody>\n</table>)</details>",
     re.S,
 )
-LEAD = "* Significantly better than every other system. A row with a missing system has no leader."
+LEAD = "* Significantly better than every other system. Rows that lack a system have no mark."
 SINGLE = "One run or published value each (n = 1), so there are no intervals."
 
 
