@@ -133,6 +133,19 @@ def test_both_trees_of_cbt_give_each_run_once(tmp_path):
     assert raw["numjobs"].tolist() == [4]
 
 
+def test_every_tool_that_is_read_gets_an_answer():
+    """Also a folder of one system, whose peak is the answer."""
+    for folder, names, system in (
+        ("bench-fio", "{system}-{rep}/**", None), ("cbt", None, "ceph"), ("hcibench", None, "vsan"),
+        ("vmfleet", "{system}/result-*-r{rep}-{vm}.xml", None), ("elbencho", None, None),
+    ):  # fmt: skip
+        rows = hci.read_results(FILES / folder, names=names, system=system)
+        comparison = hci.compare(rows, rows["system"].iat[0], by=hci.load_factors(rows))
+        answer = hci.files_answer(comparison, hci.audit(rows), rows)
+        assert "no test in common" not in answer
+        assert rows["system"].iat[0] in answer
+
+
 def test_direct_io_of_elbencho_counts(tmp_path):
     text = next((FILES / "elbencho").rglob("*.csv")).read_text()
     head, *lines = text.splitlines()

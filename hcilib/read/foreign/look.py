@@ -177,7 +177,8 @@ def _runs(files: list[File], read: dict[str, list[tuple[Part, str]]], place: Pla
                 file.skipped = f"{job}: {error}" if job else str(error)
             return []
         row["tool"] = files[0].tool
-        label = place.label or (job.partition(", number ")[0] if len(read) > 1 else "")
+        named_jobs = files[0].tool == "fio" and len(read) > 1  # by the user; phases of other tools are numbered
+        label = place.label or (job.partition(", number ")[0] if named_jobs else "")
         run = Run(row, names, label, rep, of_run[0][0].identity)
         if place.tool == "cbt":
             run.measured = [repr([row.numbers for row in part.rows]) for part, _ in of_run]

@@ -45,7 +45,8 @@ def files_answer(comparison: pd.DataFrame, audit: pd.DataFrame, results: pd.Data
     >>> print(hci.files_answer(hci.compare(rows, "birch"), hci.audit(rows), rows))
     cedar is 33.4 % faster than birch in both tests. Reads are 33.4 % faster (33.3 to 33.4 %), writes 33.4 % (33 to 33.7 %). All 12 runs lasted less than 10 s. All 12 runs tested files that memory may hold.
     """  # noqa: E501
-    load = [name for name in asked_by(comparison) if name != "iodepth"]
+    by = asked_by(comparison) if len(comparison) else load_factors(results)
+    load = [name for name in by if name != "iodepth"]
     answer = headline(comparison)
     if not len(comparison):
         answer = f"{peak_sentence(peak(results, by=['system', *load]))} {ALONE}"

@@ -115,7 +115,7 @@ def unlike_words(unlike_settings: pd.Series, system: str, base: str) -> str:
     """Return how the runs of two systems were set differently, a clause without its end; empty if they were not."""
     pairs: dict[str, tuple[dict, dict]] = {}
     for name, values in ((n, v) for text in unlike_settings.dropna() if text for n, v in json.loads(text).items()):
-        for seen, value in zip(pairs.setdefault(name, ({}, {})), values, strict=True):
+        for seen, value in zip(pairs.setdefault(name, ({}, {})), _unlike_parts(name, values), strict=True):
             seen[setting_value(name, value)] = None
     clauses = []
     if pairs.get("direct") in (({"0": None}, {"1": None}), ({"1": None}, {"0": None})):
@@ -128,6 +128,14 @@ def unlike_words(unlike_settings: pd.Series, system: str, base: str) -> str:
         )
         clauses.append(f"{system} ran with {here}, {base} with {there}")
     return ", and ".join(clauses)
+
+
+def _unlike_parts(name: str, values: Sequence) -> list:
+    """Return two values of a setting; of lists of options those that are not in both."""
+    if not name.endswith("_options"):
+        return list(values)
+    here, there = (value.split() for value in values)
+    return [" ".join(word for word in own if word not in other) for own, other in ((here, there), (there, here))]
 
 
 def setting_value(name: str, value: object) -> str:
