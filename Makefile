@@ -55,12 +55,12 @@ cluster: setup
 quick:
 	@$(PY) .ci/quick $(or $(BASE),HEAD)
 
-# Three files at once, on two cores too: what reaches hosts waits a third of its time. Of those that look at a clock, one
-# at a time (tests/conftest.py).
+# Four files at once, on two cores too: what reaches hosts waits a third of its time, and one worker has those that look
+# at a clock, one at a time (tests/conftest.py).
 # The last line is the reviewer's: every committed notebook again, strictly, against the outputs it was committed with.
 test: lint
 	@./setup.sh test
-	@$(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	@$(PY) -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 	@$(PY) -m pytest --nbval --nbval-current-env -n 2 --dist loadfile notebooks
 
 # The marked tests one after another, as most look at a clock; then other examples of what is drawn.
