@@ -398,16 +398,16 @@ def _over_blocks(blocks: pd.DataFrame) -> dict:
     under, over = (int(blocks["bound"].eq(bound).sum()) for bound in ("below", "at least"))
     bound = ""
     if under and over:
-        why = f"in {under} of {n} blocks the lowest request rate exceeded the limit, in {over} none reached it"
+        why = f"in {under} of {n} blocks the lowest request rate exceeded the latency limit, in {over} none reached it"
         said.append(Caveat("disagree", why))
         found |= dict.fromkeys(("iops", "iops_lo", "iops_hi"), np.nan)
     elif over:
-        bound, why = "at least", "the limit was not reached at the highest request rate that was sustained"
+        bound, why = "at least", "the latency limit was not reached at the highest request rate that was sustained"
         said.append(Caveat("at-least", f"in {over} of {n} blocks {why}"))
         lowest = blocks["least"].min() if np.isnan(found["iops_lo"]) else found["iops_lo"]
         found |= {"iops": lowest, "iops_lo": lowest, "iops_hi": np.inf}
     elif under:
-        bound, why = "below", "even the lowest request rate exceeded the limit"
+        bound, why = "below", "even the lowest request rate exceeded the latency limit"
         said.append(Caveat("below", f"in {under} of {n} blocks {why}"))
         highest = blocks["most"].max() if np.isnan(found["iops_hi"]) else found["iops_hi"]
         found |= {"iops": highest, "iops_lo": 0.0, "iops_hi": highest}
