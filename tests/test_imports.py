@@ -48,6 +48,7 @@ ROOMS = {
     },
     "read": {
         "read",
+        "archives",
         "places",
         "plan",
         "workload",

@@ -12,6 +12,7 @@ import zstandard
 
 import hcilib as hci
 from hcilib.analyse.runs.latency import percentiles
+from hcilib.model.archives import pack
 from hcilib.model.caveats import caveats
 from hcilib.model.metrics import COLUMNS, QUANTILES
 from hcilib.model.sweeps import sweep
@@ -505,10 +506,14 @@ def test_of_a_search_the_histograms_of_every_round_are_read(tmp_path):
     assert hci.read_histograms(tmp_path).empty
 
 
-def test_samples_are_named_before_they_are_unpacked(tmp_path, monkeypatch):
+def test_samples_are_there_in_a_fresh_clone(tmp_path, monkeypatch):
     folder = tmp_path / "data" / "samples"
-    (folder / "unpacked").mkdir(parents=True)
-    (folder / "unpacked" / "plan.json").touch()
-    (folder / "packed.tar.zst").touch()
+    for file in ("campaign/plan.json", "search/round-1/plan.json"):
+        (folder / file).parent.mkdir(parents=True)
+        (folder / file).write_text("{}")
+    for name in ("campaign", "search"):
+        pack(folder / name)
+        shutil.rmtree(folder / name)
     monkeypatch.setattr("hcilib.read.run.run.ROOT", tmp_path)
-    assert hci.samples() == {"packed": folder / "packed", "unpacked": folder / "unpacked"}
+    assert hci.samples() == {"campaign": folder / "campaign"}
+    assert (folder / "campaign" / "plan.json").is_file()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pyarrow as pa
 
-from hcilib.model.archives import ARCHIVE
+from hcilib.model.archives import ARCHIVE, unpacked
 from hcilib.model.compressed import read_bytes
 from hcilib.model.engine import located
 from hcilib.model.places import (
@@ -291,7 +291,7 @@ def _sampled(step: dict, name: str, read: Callable[[bytes | None, str], pd.DataF
 def samples() -> dict[str, Path]:
     """Name -> run directory of the small real runs that come with the repository, to start from.
 
-    Each is unpacked from its archive when it is first read.
+    The first call unpacks them from their archives.
 
     Examples
     --------
@@ -299,9 +299,8 @@ def samples() -> dict[str, Path]:
     ['lab-dedup', 'lab-demand']
     """
     root = ROOT / "data" / "samples"
-    names = {file.name.removesuffix(ARCHIVE) for file in root.glob(f"*{ARCHIVE}")}
-    names |= {file.parent.name for file in root.glob("*/plan.json")}
-    return {name: root / name for name in sorted(names)}
+    folders = [unpacked(root / file.name.removesuffix(ARCHIVE)) for file in sorted(root.glob(f"*{ARCHIVE}"))]
+    return {folder.name: folder for folder in folders if (folder / PLAN).is_file()}  # a search has one a round
 
 
 TYPES = {"seen": bool, "what": object, "t_s": float, "at_s": float, "took_s": float, "planned_s": float}
