@@ -40,6 +40,7 @@ _ROOMS = {
     "read.foreign.results": "read_results recognise kinds_of_files",
     "read.run.run": "read_hosts read_bins read_series read_silences read_counters read_drives read_wear "
     "read_pool_fill read_events read_rollup read_histograms read_integrity samples",
+    "read.foreign.history": "history",
     "read.nodes.facts": "read_network",
     "read.logs.rollup": "add_rollups",
     "read.run.acceptance": "verify RunDirWarning",
@@ -55,6 +56,7 @@ _ROOMS = {
     "analyse.curves.winners": "winners",
     "analyse.campaigns.regression": "regression block_drift campaign_noise campaign_ratios "
     "visible_change chance_to_see",
+    "analyse.campaigns.changes": "changes levels check campaigns",
     "analyse.campaigns.design": "noise pool_noise precision",
     "analyse.campaigns.simulation": "calibrated characteristics simulate_coverage simulate_protocols",
     "analyse.runs.latency": "mixed_latency percentiles vm_spread latency_over_time latency_shares",
@@ -91,6 +93,7 @@ _ROOMS = {
     "say.curves.neighbours": "neighbours_answer",
     "say.campaigns.plan": "plan_answer plan_warning_sentences",
     "say.campaigns.method": "method_answer method_facts",
+    "say.campaigns.history": "history_answer change_sentences candidate_notes check_sentences check_lines",
     "say.campaigns.regression": "regression_headline regression_sentences",
     "say.compare.headlines": "headline",
     "say.campaigns.files": "comparability files_answer",

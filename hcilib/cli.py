@@ -4,6 +4,7 @@ hci init [DIR]                                                  copy the noteboo
 hci lab                                                         measure two systems on this machine, in three minutes
 hci recognise DIR [--names PATTERN] [--system NAME] [--all]     list files of results and missing metadata
 hci report [PARAMS ...] [--out DIR]                             build a site of scenarios
+hci check FOLDER [--against last|best|RUN] [--size 5%]          has it become slower? exit 0 no, 1 yes, 2 undecided
 hci watch RUN_DIR                                               show a campaign's progress
 hci stop RUN_DIR                                                end a campaign from any terminal, as Ctrl-C does
 hci discover VM ... --nodes NODE ... [-o FILE]                  write a testbed file of existing hosts
@@ -17,14 +18,19 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
+from json import dumps, loads
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from xml.etree.ElementTree import Element, SubElement, tostring
 
 import yaml
 
 import hcilib as hci
 from hcilib.model.extras import naming_extra
 from hcilib.model.places import shipped
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SHOWN = 40
 """Longer lists of files are grouped by kind."""
@@ -47,17 +53,16 @@ def _run(given: list[str]) -> int:
 
         return report([*_lab(), *given[1:]] if given[0] == "lab" else given[1:])
     chosen = vars(_parser().parse_args(given))
-    do: Callable[..., None] = chosen.pop("do")
+    do: Callable[..., int | None] = chosen.pop("do")
     del chosen["verb"]
     try:
-        do(**chosen)
+        return do(**chosen) or 0
     except (ValueError, OSError, RuntimeError) as error:
         said = str(error)
         if isinstance(error, OSError) and error.filename and error.strerror:
             said = f"{error.filename}: {error.strerror.lower()}"
         print(f"hci {' '.join(given[: 1 + (given[0] == 'fleet')])}: {said}", file=sys.stderr)
-        return getattr(error, "code", 1)
-    return 0
+        return getattr(error, "code", 2 if given[0] == "check" else 1)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -76,6 +81,18 @@ def _parser() -> argparse.ArgumentParser:
     recognise.add_argument("--all", dest="every", action="store_true", help=f"list every file, even more than {SHOWN}")
     recognise.add_argument("--params", type=Path, help="write these arguments as a scenario of notebooks/00_files")
     recognise.set_defaults(do=_recognise)
+    check = verbs.add_parser(
+        "check",
+        help="judge months of campaigns; exit 0: no loss, 1: a loss is proven, 2: undecided, or not to be read",
+    )
+    check.add_argument("folder", help="the folder that holds the campaigns, or a saved history")
+    check.add_argument("--against", default="last", help="last, best, or the name of a campaign (default: %(default)s)")
+    check.add_argument("--size", type=_share, default=0.05, help="the loss that must not be missed (default: 5%%)")
+    check.add_argument("--metric", default="iops", help="iops, lat_ns, ... (default: %(default)s)")
+    check.add_argument("--index", type=Path, help="file of what was read already (default: in the user's cache folder)")
+    check.add_argument("--json", type=Path, metavar="FILE", help="write the findings; - for standard output")
+    check.add_argument("--junit", type=Path, metavar="FILE", help="write the findings as JUnit XML")
+    check.set_defaults(do=_check)
     watch = verbs.add_parser("watch", help="show the progress of a campaign, live")
     watch.add_argument("run_dir")
     watch.set_defaults(do=lambda run_dir: hci.watch(run_dir))
@@ -168,6 +185,66 @@ def _system(given: str) -> tuple[str, list[str]]:
     if not name or not serials:
         raise argparse.ArgumentTypeError(f"{given!r}: write NAME=SERIALS, patterns with commas between them")
     return name, serials.split(",")
+
+
+def _share(given: str) -> float:
+    """A share as a number of per cent, ``5%``, or as it is, ``0.05``."""
+    try:
+        share = float(given.removesuffix("%")) / (100 if given.endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+    if not 0 < share < 1:
+        raise argparse.ArgumentTypeError(f"{given!r}: expected a loss such as 5% or 0.05")
+    return share
+
+
+def _check(
+    folder: str, against: str, size: float, metric: str, index: Path | None, json: Path | None, junit: Path | None
+) -> int:
+    """Print a sentence a finding; return 1 for a proven loss, 2 for what is undecided, else 0."""
+    months = hci.history(folder, index)
+    found, campaigns = hci.check(months, against, size, metric), hci.campaigns(months)
+    unplaced = campaigns["newest"] & ~campaigns["valid"] & ~campaigns["warnings"].str.contains("copy: ", regex=False)
+    codes = {*found["code"], 2 * int(unplaced.any())}
+    code = 1 if 1 in codes else max(codes)
+    notes = [f"{row.campaign}: {hci.caveats(row.warnings).words}" for row in campaigns.itertuples() if row.warnings]
+    for line in [*hci.check_lines(found, size), *(f"Note on {note}" for note in notes)]:
+        print(line, file=sys.stderr if json == Path("-") else sys.stdout)
+    found = found.assign(sentence=hci.check_sentences(found, size))
+    asked = {"folder": folder, "against": against, "size": size, "metric": metric, "exit": code}
+    if json:
+        text = dumps({**asked, "findings": _plain(found), "notes": notes}, indent=1)
+        print(text) if json == Path("-") else json.write_text(text + "\n", encoding="utf-8")
+    if junit:
+        junit.write_bytes(_junit(found, notes))
+    return code
+
+
+def _plain(found: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as JSON holds them: no NaN, times as text."""
+    return loads(found.to_json(orient="records", date_format="iso"))
+
+
+def _junit(found: pd.DataFrame, notes: Sequence[str]) -> bytes:
+    """A test case a cell: a proven loss is a failure, what is undecided an error."""
+    counts = found["code"].value_counts()
+    suite = Element("testsuite", name="hci check", tests=str(len(found)))
+    suite.set("failures", str(counts.get(1, 0)))
+    suite.set("errors", str(counts.get(2, 0)))
+    keys = list(found.columns[: found.columns.get_loc("metric") + 1])
+    for row in found.to_dict("records"):
+        name = " ".join(str(row[key]) for key in keys[1:])
+        case = SubElement(suite, "testcase", classname=str(row[keys[0]]), name=_printable(name))
+        if row["code"]:
+            element = SubElement(case, "failure" if row["code"] == 1 else "error", type=row["verdict"])
+            element.set("message", _printable(row["sentence"]))
+    SubElement(suite, "system-out").text = _printable("\n".join(notes))
+    return tostring(suite, encoding="utf-8", xml_declaration=True)
+
+
+def _printable(text: str) -> str:
+    """Text without the control characters that XML refuses."""
+    return "".join(c for c in text if c.isprintable() or c == "\n")
 
 
 def _recognise(path: list[str], names: str | None, system: str | None, every: bool, params: Path | None) -> None:

@@ -688,6 +688,32 @@ def _lost(row: dict, part: tuple[int, int], margin: float) -> Iterator[Claim]:
     yield Claim("same within # %", 100 * margin, part=part)
 
 
+def _16(page: Page) -> Iterator[Claim]:
+    changed = page.table("Campaign", "First", "Last", "Ratio")
+    tests = page.table("Campaigns", "Visible (%)", "Verdict")
+    cell = ["System", "Pattern", "iodepth"]
+    same = tests[~tests[cell].agg(" ".join, axis=1).isin(changed[cell].agg(" ".join, axis=1))]
+    sizes = changed["Ratio"].map(off_pct)
+    yield Claim("# (?:to # )?% fewer IOPS since", least(sizes), most(sizes))
+    yield Claim(r"since \S+ in # of #", len(changed), len(tests))
+    yield Claim("No change was found in # of #", len(same), len(tests))
+    yield Claim("A loss of # %", most(same["Visible (%)"] if len(same) else tests["Visible (%)"]))
+    yield Claim("with # % chance", 100 * page.params["chance"])
+    for line, part in lines(page):
+        for row in changed.to_dict("records"):
+            words = f"in {pattern_words(row['Pattern'])} at iodepth {row['iodepth']} since"
+            if words in line:
+                lo, hi = ends(row["95 % interval"])
+                inner = sorted(map(off_pct, (lo, hi)), key=middle)
+                yield Claim(
+                    r"# % fewer IOPS \(# to # %\)", off_pct(row["Ratio"]), *inner, part=part
+                )
+                yield Claim(r"# % fewer IOPS on", off_pct(row["Ratio"]), part=part)
+        yield Claim(
+            "Changed there as well: [^.]*?from #", Free("a fact, and no measured number"), part=part
+        )
+
+
 RULES: dict[str, Callable[[Page], Iterator[Claim]]] = {
     "00_files": _00,
     "01_plan": _01,
@@ -705,6 +731,7 @@ RULES: dict[str, Callable[[Page], Iterator[Claim]]] = {
     "13_failure": _13,
     "14_demand": _14,
     "15_neighbours": _15,
+    "16_history": _16,
     "template": _against,
 }
 

@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.category import StrCategoryFormatter
 from matplotlib.collections import QuadMesh
 from matplotlib.colors import to_hex
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNLocator, NullLocator
@@ -271,6 +272,10 @@ def _named(axis: Any) -> bool:
 def _format(ax: Axes, way: str, column: str) -> None:
     """Units, ticks and their names on one axis, and the words of its label."""
     axis = getattr(ax, f"{way}axis")
+    if isinstance(axis.get_major_locator(), AutoDateLocator):
+        axis.set_major_formatter(ConciseDateFormatter(axis.get_major_locator()))
+        axis.set_label_text("")
+        return
     value, what = ax.__dict__.get("hci_measure", {}).get(way, ("", None))
     what = what if what and value == column else measure(column, pd.DataFrame())
     if what.unit == "TiB" and max(axis.get_view_interval()) < 0.1:
