@@ -103,8 +103,11 @@ def _facts(place: Path, plan: Mapping) -> dict[str, str]:
             told.setdefault("firmware", set()).update(f"{drive.get('model') or 'drive'} {one}" for one in firmware)
     for node in plan["testbed"].get("nodes") or []:
         for drive in node.get("drives") or []:
-            stated = [f"{key}={value}" for key, value in drive.items() if value not in (None, "")]
-            told.setdefault("drives", set()).add(" ".join(stated))
+            for key, value in drive.items():
+                if value not in (None, ""):
+                    told.setdefault(f"drives' {key}", set()).add(
+                        f"{value:.12g}" if isinstance(value, float) else str(value)
+                    )
     facts = {FACT + key: ", ".join(sorted(values)) for key, values in told.items() if values}
     identity = plan.get("identity") or {}
     return facts | {f"{FACT}{key}_file": str(identity[key]) for key in ("testbed", "system") if key in identity}
