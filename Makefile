@@ -24,7 +24,7 @@ help:
 	@echo "make lint       ruff over code and notebooks, mypy over the library"
 	@echo "make bounds     the quick tests and all notebooks with the lowest and the newest versions that pyproject.toml allows"
 	@echo "make pack       a campaign under data/samples as one archive: make pack CAMPAIGN=data/samples/lab-mirror"
-	@echo "make picture    the README's picture, drawn again from the committed data"
+	@echo "make picture    the README's picture, drawn at twice the size from the committed data"
 
 setup:
 	@./setup.sh
@@ -110,5 +110,4 @@ pack: setup
 	@$(PY) -c 'import sys; from pathlib import Path; from hcilib.model.archives import pack; print(pack(Path(sys.argv[1])))' $(CAMPAIGN)
 
 picture: setup
-	@$(PY) -m hcilib.show.report params/*.proxmox.yaml params/03_sweep.*-pve.yaml --out out/picture >/dev/null
-	@chromium --headless $(if $(filter 0,$(shell id -u)),--no-sandbox) --hide-scrollbars --window-size=1180,560 --screenshot=readme.png file://$(CURDIR)/out/picture/index.html 2>/dev/null
+	@$(PY) .ci/picture readme.png

@@ -2,13 +2,17 @@
 
 import doctest
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 
+import pandas as pd
 import pytest
+from PIL import Image
 
 import hcilib as hci
 from hcilib.read.run import cache
@@ -126,3 +130,15 @@ def test_the_comparison_it_offers_for_a_start_can_be_made():
 def test_every_folder_and_file_it_names_is_there():
     named = re.findall(r"`((?:params|notebooks|hcilib|data|scratch)/[\w./-]*)`", README.replace("<", "`<"))
     assert [path for path in named if not (ROOT / path).exists() and "runs" not in path] == []
+
+
+def test_the_picture_shows_a_proven_finding_with_the_numbers_of_its_runs():
+    """They are in the description that the picture carries; `make picture` draws it at twice the size."""
+    with Image.open(ROOT / "readme.png") as picture:
+        shown, width = pd.read_json(StringIO(picture.info["Description"])), picture.width
+    drawing = runpy.run_path(str(ROOT / ".ci" / "picture"))
+    winners, _ = drawing["leaders"]()
+    pd.testing.assert_frame_equal(shown, winners[drawing["COLUMNS"]], check_dtype=False, rtol=1e-5)
+    assert "leads" in set(shown["state"])
+    assert shown.loc[shown["state"] == "leads", "n"].min() >= 3
+    assert width >= 2 * 1100
