@@ -218,6 +218,51 @@ def test_the_articles_tuning_is_a_setting_that_is_seen(name):
         assert not re.search(expect, re.sub(r"8000|6007|512|^6$|high", "1", answer), re.MULTILINE)
 
 
+CEPH_POOL = (
+    "pool 2 'vms' replicated size 2 min_size 1 crush_rule 0 object_hash rjenkins pg_num 256 pgp_num 256 application rbd"
+)
+MD = "/dev/md0: Version : 1.2 Raid Level : raid5 Raid Devices : 5 Intent Bitmap : Internal Chunk Size : 4K "
+STATED = [
+    ("ceph-pve", "osds-per-drive", "     10 2\n", "      9 2\n      2 1\n"),
+    ("ceph-pve", "pool-size", CEPH_POOL, CEPH_POOL.replace("size 2 min_size 1", "size 3 min_size 2")),
+    ("ceph-pve", "placement-groups", CEPH_POOL, CEPH_POOL.replace("pg_num 256", "pg_num 128")),
+    ("ceph-pve", "mclock-profile", "high_client_ops\n", "balanced\n"),
+    ("drbd-tcp-pve", "place-count", "| rg1 | PlaceCount: 2 |", "| rg1 | PlaceCount: 20 |"),
+    ("drbd-tcp-pve", "sndbuf-size", "net {\n  sndbuf-size      2097152; # bytes\n}", "sndbuf-size 0; # bytes"),
+    ("drbd-tcp-pve", "disk-barrier", "disk {\n    disk-barrier     no;\n}", "disk-barrier     yes;"),
+    ("drbd-tcp-pve", "disk-flushes", "disk-flushes     no;", "disk-flushes     yes;"),
+    ("starwind-tcp-pve", "virtio-queues", "      4 8\n", "      3 8\n      1 1\n"),
+    ("starwind-tcp-pve", "md-array", MD, MD.replace("4K", "512K")),
+    ("starwind-rdma-pve", "rdma-functions", "4\n", "2\n"),
+    ("s2d-nmap-mirror", "mirror-tier", "NestedPerformance Mirror 4\n", "NestedPerformance Mirror 2\n"),
+    ("s2d-nmap-mirror-parity", "refs-threshold", "destage=\n", "destage=70\n"),
+    ("s2d-two-way-mirror", "rss", "rss=True vmmq=False", "rss=False vmmq=True"),
+    ("s2d-two-way-mirror", "vmmq", "rss=False vmmq=True", "rss=True vmmq=False"),
+    ("starwind-iscsi-4node", "mpio-policy", "RR\n", "LQD\n"),
+]
+
+
+@pytest.mark.parametrize(("name", "setting", "right", "wrong"), STATED)
+def test_what_an_article_states_of_a_system_is_asked_for(name, setting, right, wrong):
+    """Answers are written after the tools' manuals: no such system was at hand."""
+    how = load_system(ROOT / f"params/systems/{name}.yaml").stated[setting]
+    assert re.search(how.expect, right, re.MULTILINE)
+    assert not re.search(how.expect, wrong, re.MULTILINE)
+
+
+def test_without_a_testbed_stated_settings_are_listed_and_nobody_is_asked():
+    system = load_system(ROOT / "params/systems/ceph-pve.yaml")
+    listed = hci.stated_settings(None, system)
+    assert listed["setting"].tolist() == [*system.stated]
+    assert listed["ok"].isna().all()
+    assert hci.stated_settings(None, load_system(ROOT / "params/systems/lab-single.yaml")).empty
+
+
+def test_what_is_asked_for_is_no_part_of_a_systems_identity():
+    system = load_system(ROOT / "params/systems/ceph-pve.yaml")
+    assert system.model_copy(update={"stated": {}}).digest == system.digest
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [
