@@ -198,6 +198,9 @@ def _00(page: Page) -> Iterator[Claim]:
     for name, rows in checks.groupby("Check"):
         fails, asked = whole(rows["Fails"]), whole([*rows["Holds"], *rows["Fails"]])
         yield Claim(f"# of # checks? of {re.escape(name)}", fails, asked)
+    noted = Free("counted from the notes of the runs, which no table has")
+    yield Claim("(?:All #|# of #) runs (?:lasted|tested|used)", *[noted] * 3)
+    yield Claim("lasted less than # s", noted)
 
 
 def _01(page: Page) -> Iterator[Claim]:
@@ -452,13 +455,14 @@ def _10(page: Page) -> Iterator[Claim]:
     claims = page.table("Verdict", "Claims")
     verdicts = dict(zip(claims["Verdict"], map(int, claims["Claims"]), strict=True))
     made = sum(verdicts.values())
-    wrong, open_ = verdicts.get("wrong", 0), verdicts.get("not checkable", 0)
+    opposite, off, open_ = (verdicts.get(name, 0) for name in ("opposite", "off", "not checkable"))
     yield Claim("(?:Of|None of) # claims?", made)
-    yield Claim("# of # claims? in the article contradicts?", wrong, made)
+    yield Claim("# of # claims? in the article contradicts?", opposite + off, made)
     yield Claim("All # checkable claims", made - open_)
-    yield Claim("# (?:is|are) wrong", wrong)
-    yield Claim("# holds? only within rounding", verdicts.get("rounding", 0))
-    yield Claim("# match(?:es)? its own tables", verdicts.get("matches", 0))
+    yield Claim("# says? the opposite", opposite)
+    yield Claim("# (?:is|are) off(?! by)", off)
+    yield Claim("# (?:is|are) off by rounding", verdicts.get("rounding", 0))
+    yield Claim("# holds?(?= and|[,.])", verdicts.get("holds", 0))
     yield Claim("# cannot be checked", open_)
     yield from _loads(page)
 
