@@ -93,6 +93,8 @@ def listed_sentences(page: Page) -> list[str]:
     for table in (t for t in page.tables if "Sentence" in t and len(t.columns) > 2):
         for row in table.to_dict("records"):
             said = row.pop("Sentence")
+            if said.isdigit():  # the place of a sentence in an article
+                continue
             cells = [part for text in row.values() for part in (text, *ends(text))]
             known = [value for cell in cells if span(cell) for value in (cell, off_pct(cell))]
             for number in numbers_said(replace(page, said=said, cells=page.cells - {said})):
