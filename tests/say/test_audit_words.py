@@ -10,7 +10,7 @@ import hcilib as hci
 from tests.style import faults, sentences
 
 CHECKS = ("little", "bandwidth", "cpu_efficiency", "ceiling", "drives")
-VERDICTS = ("matches", "rounding", "wrong", "not checkable")
+VERDICTS = ("holds", "rounding", "off", "opposite", "not checkable")
 ROWS = pd.DataFrame({"system": "a", "pattern": "4k-randread", "iodepth": [8, 16], "iops": [1.0, 2.0], "vms": 4})
 
 
@@ -31,14 +31,15 @@ def test_claims_and_checks_are_counted_as_they_are(checks, verdicts):
     whole = " ".join(facts)
     assert [fault for text in (sentences(answer)[:-1], facts) for part in text for fault in faults(part)] == []
     assert len(sentences(answer)[0]) <= 90
-    for verdict, words in (("wrong", "(?:is|are) wrong"), ("rounding", "holds? only"), ("matches", "match"),
+    for verdict, words in (("holds", "holds?"), ("rounding", "(?:is|are) off by rounding"),
+                           ("off", "(?:is|are) off(?! by)"), ("opposite", "says? the opposite"),
                            ("not checkable", "cannot be checked")):  # fmt: skip
         assert counted(words, whole) == verdicts.count(verdict)
     failed = int(audit["ok"].eq(False).sum())
     assert counted("physics checks? on 2 rows fails?", answer) == failed
     assert sum(map(int, re.findall(r"(\d+) checks? of", whole))) == failed
     assert counted("printed numbers? (?:was|were) truncated", whole) == (audit["code"] == "truncated").sum()
-    wrong = verdicts.count("wrong")
+    wrong = verdicts.count("off") + verdicts.count("opposite")
     assert counted("claims? in the article contradicts?", answer) == wrong
     assert ("None of 2 rows has" in answer) == audit["ok"].isna().all()
 
