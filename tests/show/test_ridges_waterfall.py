@@ -60,11 +60,11 @@ def test_a_ridge_peaks_where_most_ios_are_and_marks_are_the_percentiles(one, bin
     assert len(axes) == len(patterns)
     for ax, title in zip(axes, (ax.get_title(loc="left") for ax in axes), strict=True):
         [pattern] = [p for p in patterns if title == pattern_label(p)]
-        edges = [line for line in ax.get_lines() if line.get_gid() == "edge"]
-        for row, (line, system) in enumerate(zip(edges, ("box-drbd", "box-raid5"), strict=True)):
+        ridges = [patch for patch in ax.patches if patch.get_gid() == "ridge"]
+        for row, (ridge, system) in enumerate(zip(ridges, ("box-drbd", "box-raid5"), strict=True)):
             own = shares[is_of(shares, system, pattern)]
             peak = own.loc[own["pct_of_ios"].idxmax(), "lat_lo_ns"] / 1e6
-            along, height = line.get_xdata(), row - np.asarray(line.get_ydata())
+            along, height = ridge.get_xy()[:, 0], row - ridge.get_xy()[:, 1]
             assert along[height.argmax()] == pytest.approx(peak)
             known = [value for table, name in zip(tables, NAMES, strict=True)
                      for value in table.loc[is_of(table, system, pattern), name] / 1e6]  # fmt: skip

@@ -85,10 +85,10 @@ def _ridge(ax: Axes, row: int, shares: pd.DataFrame, colour: str) -> None:
     edges = np.append(shares["lat_lo_ns"], shares["lat_hi_ns"]) / 1e6
     heights = np.append(shares["pct_of_ios"], np.zeros(len(shares)))
     steps = pd.Series(heights, edges.round(9)).groupby(level=0).max()  # an end is the next beginning
-    along = steps.index[[0]].append(steps.index)
-    tops = np.append(row, row - HEIGHT * steps.to_numpy() / steps.max())
-    ax.fill_between(along, tops, row, step="post", color=colour, alpha=0.3, linewidth=0, gid="ridge")
-    ax.step(along, tops, where="post", color=colour, linewidth=1.1, gid="edge")
+    along = np.repeat(steps.index.to_numpy(), 2)
+    tops = np.append(np.append(row, np.repeat(row - HEIGHT * steps.to_numpy() / steps.max(), 2)[:-2]), row)
+    [ridge] = ax.fill(along, tops, facecolor=(colour, 0.3), edgecolor=colour, linewidth=0.8)
+    ridge.set_gid("ridge")
 
 
 def _mark(ax: Axes, row: int, cell: pd.DataFrame, what, look: tuple[str, str], system: str) -> list[str]:
@@ -99,5 +99,5 @@ def _mark(ax: Axes, row: int, cell: pd.DataFrame, what, look: tuple[str, str], s
     label = style.system_label(system)
     show = lambda ns: value(what, ns)  # noqa: E731
     scaled = np.array([float(row)]), ends / 1e6
-    style.points(ax, *scaled, look, label, [what.label], lambda ms: show(ms * 1e6), "x", elinewidth=1.4)
+    style.points(ax, *scaled, look, label, [what.label], lambda ms: show(ms * 1e6), "x", elinewidth=2.6)
     return [f"{what.label} {show(ends[0, 0])}"]

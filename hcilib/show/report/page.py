@@ -257,7 +257,8 @@ def rendered(template: str, **content: Any) -> str:
     light = HtmlFormatter(style="xcode").get_style_defs(".highlight")
     dark = HtmlFormatter(style="monokai").get_style_defs(":root[data-theme=dark] .highlight")
     css, script = ((TEMPLATES / name).read_text("utf-8") for name in ("style.css", "script.js"))
-    return templates.get_template(f"{template}.html.j2").render(css=f"{light}\n{dark}\n{css}", script=script, **content)
+    css = f"{light}\n{dark}\n{css}" if template == "scenario" else css  # no other page shows code
+    return templates.get_template(f"{template}.html.j2").render(css=css, script=script, **content)
 
 
 def plain(markdown: str) -> str:
@@ -439,12 +440,12 @@ def inked(svg: str) -> str:
 def compact(svg: str) -> str:
     """Return a figure that looks the same in a third of its bytes, so that a page with several loads fast.
 
-    Places are written to a hundredth of a point. A style that several marks have is a class, named after its content,
+    Places are written to a tenth of a point. A style that several marks have is a class, named after its content,
     so that figures of one page share it. Names of groups go, but those of marks with tooltips.
     """
     svg = re.sub(r">\s+<", "><", svg)
     svg = re.sub(r'<g id="(?!mark-)[^"]*"', "<g", svg)
-    svg = re.sub(r' (?:d|x|y|transform)="[^"]*"', lambda place: _short(place[0]), svg)
+    svg = re.sub(r' (?:d|x|y)="[^"]*"', lambda place: _short(place[0]), svg)
     styles = Counter(re.findall(r' style="([^"]*)"', svg))
     names = {style: f"s{crc32(style.encode()):x}" for style, times in styles.items() if times > 2}
     svg = re.sub(r' style="([^"]*)"', lambda own: f' class="{names[own[1]]}"' if own[1] in names else own[0], svg)
@@ -453,8 +454,8 @@ def compact(svg: str) -> str:
 
 
 def _short(place: str) -> str:
-    """Return places in a figure with at most two decimals and single spaces."""
-    return re.sub(r"(\.\d\d)\d+", r"\1", " " + " ".join(place.split())).replace(' "', '"')
+    """Return places in a figure with one decimal at most and single spaces."""
+    return re.sub(r"(\.\d)\d+", r"\1", " " + " ".join(place.split())).replace(' "', '"')
 
 
 def dark_inks(body: str) -> str:
