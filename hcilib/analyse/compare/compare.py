@@ -57,9 +57,9 @@ def summarize(
     --------
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
     >>> hci.summarize(results, "iops")[["system", "iodepth", "iops", "n", "warnings"]].head(2)
-         system  iodepth     iops  n                        warnings
-    0  ceph-pve        1   8570.0  1  single-run: n = 1: no interval
-    1  ceph-pve        2  15100.0  1  single-run: n = 1: no interval
+         system  iodepth     iops  n                                    warnings
+    0  ceph-pve        1   8570.0  1  single-run: n = 1, so there is no interval
+    1  ceph-pve        2  15100.0  1  single-run: n = 1, so there is no interval
     """
     by = as_list(by)
     cells = describe(results, metric, by)
