@@ -308,9 +308,9 @@ def require_memory(needed: int, who: str, remedy: str = "") -> None:
         raise LabError(f"{free >> 20} MiB of memory available, {who} need {needed >> 20} MiB{remedy}")
 
 
-def wait_refused(endpoints: Sequence[Endpoint], patience_s: float = 5.0) -> None:
-    """Until nothing answers at any of them; LabError names what still does when patience ends."""
-    left, deadline = list(endpoints), time.monotonic() + patience_s
+def wait_refused(endpoints: Sequence[Endpoint]) -> None:
+    """Until nothing answers at any of them; LabError names what still does after five seconds."""
+    left, deadline = list(endpoints), time.monotonic() + 5.0
     while left and time.monotonic() < deadline:
         left = [(a, p) for a, p in left if answers(a, p)]
     if left:
