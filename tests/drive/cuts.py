@@ -122,8 +122,7 @@ def link_cut(bed: Testbed, host: str = HURT, forget: bool = False) -> Iterator[C
 @contextlib.contextmanager
 def vm_frozen(bed: Testbed) -> Iterator[Cut]:
     """Every process of the VM stands still: its sshd, its sessions, its fio."""
-    mark = f"HCILAB_HOST={HURT}"
-    with _frozen(bed, HURT, lambda: {*sshd(bed), *processes(mark)}) as cut:
+    with _frozen(bed, HURT, lambda: {*sshd(bed), *_sessions(bed, HURT)}) as cut:
         yield cut
 
 
@@ -136,10 +135,15 @@ def node_frozen(bed: Testbed) -> Iterator[Cut]:
     def own() -> set[int]:
         ours = processes(bed.lab_root)
         found = {pid for pid, command in ours.items() if any(part in f"{command} " for part in parts)}
-        return {*found, *processes(f"HCILAB_HOST={node}"), *(child for pid in found for child in descendants(pid))}
+        return {*found, *_sessions(bed, node), *(child for pid in found for child in descendants(pid))}
 
     with _frozen(bed, node, own) as cut:
         yield cut
+
+
+def _sessions(bed: Testbed, host: str) -> set[int]:
+    """What runs on a host of this lab. Another lab on this machine has a host of the same name."""
+    return processes(f"HCILAB_HOST={host}").keys() & processes(bed.lab_root).keys()
 
 
 @contextlib.contextmanager
