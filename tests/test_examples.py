@@ -87,7 +87,7 @@ def test_a_scheme_is_explained_where_it_is_shown_and_read_back_where_it_is_print
 def test_what_is_measured_is_told_in_one_line():
     bed = hci.load_testbed(hci.ROOT / "params/testbeds/proxmox.example.yaml")
     assert repr(bed) == (
-        "Testbed('proxmox-example': 2 nodes, 16 VMs, 48 disks, 4,470 GiB; fio with libaio, per-host; "
+        "Testbed('proxmox-example': 2 nodes, 16 VMs, 48 disks, 4,470 GiB; fio with libaio, client-server; "
         "overwritten with its consent token alone)"
     )
     assert bed.consent not in repr(bed)

@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.patches import Patch
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter
 
 from hcilib.model.metrics import FACTORS, KEYS, pattern_order, time_unit
@@ -18,6 +19,8 @@ from hcilib.show.figures.style import INK, QUIET, WARN, count, drawn
 
 KINDS = {"prefill": "#9aa0a6", "warmup": "#E69F00", "canary": "#CC79A7", "measure": "#0072B2"}
 GAP, RETURN = WARN, "#E69F00"
+HALO = withStroke(linewidth=2.5, foreground="white")
+"""Around levels, which stand on runs: a plate behind them would hide the run."""
 RUN = ("run", "step_id", *KEYS, *FACTORS)
 """What tells one run from another."""
 
@@ -248,7 +251,7 @@ def _bar(ax: Axes, start: float, end: float, level: float, name: str) -> None:
     if level == level and start == start:
         ax.hlines(level, start, end, color=INK, linewidth=2.2, gid=name)
         style.aside(ax, end, level, f"{name} {count(level)}", (-3, 3), narrow=count(level), ha="right", va="bottom",
-                    in_layout=False, fontsize=8.5, fontweight="bold", bbox=style.PLATE)  # fmt: skip
+                    in_layout=False, fontsize=8.5, fontweight="bold", path_effects=[HALO])  # fmt: skip
 
 
 # Latency second by second: a column a second, a row a latency, the darker the more I/Os took that long.
