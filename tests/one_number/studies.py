@@ -27,14 +27,16 @@ NOT_MEASURED = "Not measured"
 def disagreements(site: Path) -> list[str]:
     """Return every number of index and study pages that their evidence does not have."""
     results = [json.loads(file.read_text("utf-8")) for file in sorted(site.glob("*/*.json"))]
-    evidence = {
-        r["name"]: read_built(r["name"], (site / r["page"]).read_text("utf-8")) for r in results
-    }
+    htmls = {r["name"]: (site / r["page"]).read_text("utf-8") for r in results}
+    evidence = {name: read_built(name, html) for name, html in htmls.items()}
+    drawn = {words for html in htmls.values() for words in drawings(html)}
     index = parsed(site / "index.html")
     found: list[str] = []
     for file in sorted(site.glob("study.*.html")):
         key, page = file.name.split(".")[1], parsed(file)
         own = {r["name"]: evidence[r["name"]] for r in results if r["study"] == key}
+        undrawn = [words for words in drawings(file.read_text("utf-8")) if words not in drawn]
+        found += [f"{key}: no page of evidence draws {words[:80]!r}" for words in undrawn]
         block = index.find(attrs={"aria-labelledby": f"study-{key}"})
         found += [
             f"{key}: the index and the study page differ in {what!r}"
@@ -45,6 +47,12 @@ def disagreements(site: Path) -> list[str]:
             for what in (*unquoted(page, own), *unlisted(page, own), *off_strip(page, own))
         ]
     return found
+
+
+def drawings(html: str) -> list[str]:
+    """Return the words and numbers of every figure."""
+    figures = re.findall(r"<svg.*?</svg>", html, re.DOTALL)
+    return [" ".join(re.sub(r"<style>.*?</style>|<[^>]+>", " ", svg).split()) for svg in figures]
 
 
 def parsed(file: Path) -> BeautifulSoup:
