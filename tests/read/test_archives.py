@@ -2,10 +2,12 @@
 
 import os
 import shutil
+import tarfile
 from pathlib import Path
 
 import pandas as pd
 import pytest
+import zstandard
 
 import hcilib as hci
 from hcilib.model.archives import pack, unpacked
@@ -68,3 +70,12 @@ def test_where_its_folder_cannot_be_written_the_cache_has_it(campaign, monkeypat
     finally:
         campaign.parent.chmod(0o755)
     assert (tmp_path / "cache" / "hcilib").is_dir()
+
+
+def test_nothing_is_written_outside_the_campaign(tmp_path):
+    with zstandard.open(tmp_path / "c.tar.zst", "wb") as stream, tarfile.open(fileobj=stream, mode="w|") as tar:
+        tar.addfile(tarfile.TarInfo("../outside"))
+    with pytest.raises(OSError, match="outside"):
+        unpacked(tmp_path / "c")
+    assert not (tmp_path / "outside").exists()
+    assert not (tmp_path / "c").exists()
