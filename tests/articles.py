@@ -38,10 +38,10 @@ articles are numbers and at most five words a claim.
 
 **How passages are numbered.** Under each heading from 1, in reading order. A passage is a sentence. A bullet, a
 caption, the text of a picture and a line of a hardware table are one each, and so are a whole table of results
-and a whole block of commands. A sentence ends with its line, or at `.`, `!`, `?` or `…` before a blank and a
-capital letter, digit, `#`, quote or bracket, not behind "vs.", "e.g.", "i.e.", "approx." and "etc.". A line
-that begins with a small letter continues the line before. Not counted are headings, a line equal to the one
-before it, a list number alone in its line, rules of tables, and what surrounds the article: menu, date,
+and a whole block of commands. A sentence ends with its line, or at `.`, `!`, `?` or `…`, a closing bracket
+included, before a blank and a capital letter, digit, `#`, quote, bracket or emoji, not behind "vs.", "e.g.",
+"i.e.", "approx." and "etc.". A line that begins with a small letter continues the line before. Not counted are
+headings, a line equal to the one before it, list numbers, rules of tables, and what surrounds the article: menu, date,
 authors, advertisements, comments. Headings behind "Additional benchmarking: 1 VM" begin with `1 VM:` here.
 
 **How each is covered.** *applied by*: a file of params sets it. *checked by*: a system file asks for it, or it
