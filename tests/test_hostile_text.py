@@ -51,6 +51,7 @@ SYSTEM = {
     "notes": "n",
     "drive": {"model": "d"},
     "vms": {"placement": "spread"},
+    "stated": {"copies": {"on": "node", "run": "count", "expect": "2"}},
     "fingerprint": [{"on": "node", "run": "uname"}],
     "prepare": [{"on": "vms", "run": "echo {vm}"}],
     "placement": {

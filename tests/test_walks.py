@@ -19,6 +19,7 @@ HOME = Path(hci.__file__).parent
 SAMPLE = hci.ROOT / "data" / "samples" / "box" / "box-drive"
 DESIGN = (hci.ROOT / "docs" / "DESIGN.md").read_text(encoding="utf-8")
 MODEL = {
+    "model/archives.py",
     "model/caveats.py",
     "model/compressed.py",
     "model/engine.py",

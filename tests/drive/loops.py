@@ -15,7 +15,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from probes import until
+from probes import patiently, until
 
 from hcilib.drive.campaign import campaign
 from hcilib.drive.guard.guard import identify
@@ -162,7 +162,7 @@ def own_kernels(folder: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def mounted(device: str, where: Path):
     where.mkdir()
-    subprocess.run(["mount", device, where], check=True)
+    patiently(["mount", device, where])
     try:
         yield where
     finally:

@@ -78,7 +78,11 @@ def python(code: str, *args: str, **options) -> subprocess.Popen:
 
 
 def mkfs(device: Path | str) -> None:
-    """Make a file system; a look of another test at this machine's devices may have it open for a moment."""
-    argv = ["mkfs.ext4", "-qF", str(device)]
+    """Make a file system."""
+    patiently(["mkfs.ext4", "-qF", str(device)])
+
+
+def patiently(argv: list) -> None:
+    """Run what needs a device for itself; a look of another test at this machine's devices may have it for a moment."""
     if not until(lambda: subprocess.run(argv, stderr=subprocess.DEVNULL).returncode == 0, 5):
         subprocess.run(argv, check=True)

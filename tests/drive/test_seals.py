@@ -547,6 +547,7 @@ def test_what_a_kill_left_half_written_is_removed_and_attempts_are_kept(run_dir)
     read(run_dir)
     left.append(run_dir / "tables" / ".hosts-00007.parquet.41.tmp")
     for file in left:
+        file.parent.mkdir(exist_ok=True)
         file.write_text("half")
     failed = everything(run_dir / "failed")
     campaign(run_dir)

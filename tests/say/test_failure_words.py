@@ -78,7 +78,7 @@ def test_an_answer_has_the_worst_and_the_median_of_three_quantities():
 @pytest.mark.parametrize(
     ("back_s", "words"),
     [
-        ([20.0, 10.0, np.nan], "took 20 s (median) and was unfinished in 1 run"),
+        ([20.0, 10.0, np.nan], "took 20 s (median), unfinished in 1 run"),
         ([20.0, np.nan, np.nan], "unfinished in 2 of 3 runs"),
         ([np.nan] * 3, "unfinished in all 3 runs"),
         ([np.nan], "unfinished when the run ended"),

@@ -173,7 +173,8 @@ def load_factors(results: pd.DataFrame) -> list[str]:
     >>> hci.load_factors(hci.published())
     ['pattern', 'iodepth', 'numjobs', 'vms']
     """
-    by = ["pattern", "iodepth", *(name for name in ("numjobs", "vms") if results[name].nunique(dropna=False) > 1)]
+    counts = [name for name in ("numjobs", "vms") if name in results]
+    by = ["pattern", "iodepth", *(name for name in counts if results[name].nunique(dropna=False) > 1)]
     asked = [name for name in ("demand", "rate_iops", "random_distribution") if name in results]
     by += [name for name in asked if results.groupby(by, dropna=False)[name].nunique(dropna=False).gt(1).any()]
     cells = results.groupby(["system", *by], dropna=False, observed=True)

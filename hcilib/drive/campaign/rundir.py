@@ -143,13 +143,9 @@ class RunDir:
     # What an earlier controller left
 
     def _remove_temporaries(self) -> None:
-        """What a kill left half written. The cache's are its writer's own, while it is at work."""
-        for folder in (self.path, self.path / FACTS, self.path / WEAR):
+        """What a kill left half written. No reader keeps tables while a controller is at work."""
+        for folder in (self.path, self.path / FACTS, self.path / WEAR, self.path / TABLES):
             for file in folder.glob(f".*{TEMPORARY}"):
-                file.unlink(missing_ok=True)
-        with contextlib.suppress(OSError), open(self.path / TABLES / LOCK) as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            for file in (self.path / TABLES).glob(f".*{TEMPORARY}"):
                 file.unlink(missing_ok=True)
 
     def _rescue(self) -> None:

@@ -166,8 +166,8 @@ def _recovery(found: Quantities, level: str = "") -> str:
         among = f"in all {missing} runs" if missing == back["n"] else f"in {missing} of {back['n']} runs"
         return f"Recovery{level} was unfinished {'when the run ended' if back['n'] == 1 else among}."
     if missing:
-        unfinished = f"was unfinished in {counted(missing, 'run')}"
-        return f"Recovery{level} took {number(back['median'])} s (median) and {unfinished}."
+        unfinished = f"unfinished in {counted(missing, 'run')}"
+        return f"Recovery{level} took {number(back['median'])} s (median), {unfinished}."
     if not back["worst"]:
         return f"Recovery{level} was immediate{' in each run' * (back['n'] > 1)}."
     return _each(found, "back_s", f"Recovery{level} took {{}}.")
