@@ -280,7 +280,7 @@ def test_summarize_thin_cells():
     assert point[["iops_lo", "iops_hi", "cv_pct"]].isna().all()
     unstable = summarize(table({"tcp": [100, 100, 140]})).iloc[0]
     assert unstable["iops"] == pytest.approx(stats.gmean([100, 100, 140]))
-    assert caveats(unstable["warnings"]).words.endswith("(by 19 %: 100 / 100 / 140 IOPS)")
+    assert caveats(unstable["warnings"]).words.endswith("(19 %: 100 / 100 / 140 IOPS)")
     slow = summarize(table({"tcp": [1_127_690, 776_110, 1_393_866]}).rename(columns={"iops": "lat_ns"}), "lat_ns").iloc[
         0
     ]

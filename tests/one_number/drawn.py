@@ -295,10 +295,10 @@ def _fits(page: Page) -> Iterator[Claim]:
     tables = [t for t in page.tables if {"Placement", "Expected", "Observed", "Holds"} <= set(t)]
     for table in tables[:1]:
         held, failed = (count(table["Holds"], side) for side in ("yes", "no"))
-        yield Claim("# of # network counters fit", held, held + failed)
+        yield Claim("# of # network counters match", held, held + failed)
     counts = page.table("Measure", "Seen", "Expected", "Holds")["Holds"]
     yield Claim(
-        "fits the scheme in # of # counts", count(counts, "yes"), count(counts, "yes", "no")
+        "match the layout in # of # counts", count(counts, "yes"), count(counts, "yes", "no")
     )
 
 
@@ -311,7 +311,7 @@ def _sides(page: Page) -> Iterator[Claim]:
         tested = count(rows["Verdict"], "higher", "lower")
         sizes = (least(rows["Ratio"]), most(rows["Ratio"]), known, 1, above, tested)
         ends = rf"{re.escape(str(name))}, [^:]*: #×(?: to #×)?"
-        said = rf"{ends} in # tests? \(above # in (?:#|none)(?:, significant in #)?"
+        said = rf"{ends} in # tests? \((?:never above #|above # in #)(?:, significant in #)?"
         yield Claim(said, *sizes)
 
 
@@ -319,7 +319,7 @@ def _checks(page: Page) -> Iterator[Claim]:
     """Return the claims about checks against physics, and about claims of a text."""
     table = page.table("Check", "Holds", "Fails", "Not checkable")
     yield Claim(
-        "# of # (?:physics )?checks hold",
+        "# of # (?:consistency )?checks hold",
         whole(table["Holds"]),
         whole([*table["Holds"], *table["Fails"]]),
     )

@@ -232,9 +232,9 @@ def _02(page: Page) -> Iterator[Claim]:
     best = table.loc[table["Measured"].map(middle).idxmax()]
     words = re.escape(pattern_words(best["Pattern"]))
     yield Claim(rf"up to # IOPS in {words} \((?:mean of # runs)?", best["Measured"], best["n"])
-    yield Claim("(?:all|Of) # datasheet figures?", len(stated))
-    yield Claim("meets #", verdicts[0])
-    yield Claim("misses #", verdicts[1])
+    yield Claim("(?:all|Of its) # datasheet figures?", len(stated))
+    yield Claim("# (?:is|are) met", verdicts[0])
+    yield Claim("# (?:is|are) missed", verdicts[1])
     yield Claim("# (?:is|are) not measured", unmeasured)
     yield Claim("# (?:is|are) undecided", len(stated) - sum(verdicts) - unmeasured)
     yield Claim("its # patterns?", len(table))
@@ -347,7 +347,7 @@ def _06(page: Page) -> Iterator[Claim]:
                     share += [*busy[busy["VMs"] == row["VMs at the peak"]]["Node CPU (%)"]]
                 yield Claim(f"{name} # %", share, part=at.span())
                 yield Claim(f"{first} the bottleneck, at # %", share, part=at.span())
-    yield Claim("stated as close to # %", QUOTED)
+    yield Claim("calls it close to # %", QUOTED)
 
 
 BINDING = {
@@ -361,13 +361,17 @@ BINDING = {
 def _07(page: Page) -> Iterator[Claim]:
     checked = page.table("Placement", "Direction", "Expected", "Observed", "Holds")
     held, asked = count(checked["Holds"], "yes"), count(checked["Holds"], "yes", "no")
-    yield Claim(r"in # of # counters? \(within # %", held, asked, 100 * page.params["tolerance"])
+    yield Claim("# of # network counters match", held, asked)
+    yield Claim("All # network counters match", asked)
+    yield Claim(r"match(?:es)? .* \(within # %", 100 * page.params["tolerance"])
     notes = checked.get("Note", pd.Series(dtype=str))
     yield Claim("from # more counters?", int(notes.str.contains("inferred").sum()))
     cost = page.table("Direction", "VM on the owner", "VM on another node").set_index("Direction")
     sends = {ddir: cost.loc[ddir, ["VM on the owner", "VM on another node"]] for ddir in cost.index}
-    yield Claim("sends # network bytes? for each .* node and # on", *sends["write"])
-    yield Claim("For each byte read it sends # and #", *sends["read"])
+    yield Claim(
+        "should cause # network bytes? with the VM on the owner node, # otherwise", *sends["write"]
+    )
+    yield Claim("Each byte read should cause # on the owner node, # otherwise", *sends["read"])
     counts = page.table("Measure", "Seen", "Expected", "Holds")["Holds"]
     yield Claim("counters, # of # fit", count(counts, "yes"), count(counts, "yes", "no"))
 
@@ -377,7 +381,7 @@ def _08(page: Page) -> Iterator[Claim]:
     missing, bound = count(cells["IOPS"], "missing", "–"), count(cells["CPU bound"], "yes")
     yield Claim("# of # combinations have no IOPS", missing, len(cells))
     yield Claim("All # combinations", len(cells))
-    yield Claim("In # of them, the CPU is", bound)
+    yield Claim("In # of the #, the CPU is", bound, len(cells))
     effects = page.table("Effect", "Level", "Baseline", "Ratio", "Contexts", "Possible")
     for row in effects[~effects["Effect"].str.contains(" x ")].to_dict("records"):
         level, base = LEVELS.get(
@@ -427,7 +431,7 @@ def _09(page: Page) -> Iterator[Claim]:
     )
     reserves = sum(parse_scheme(formula).reserve_share > 0 for formula in stated["Scheme"])
     yield Claim(
-        "# of # published usable shares? match their layout(?:, # of them)?",
+        "# of # published percentages? of usable capacity match their layout(?:, # of them)?",
         fits,
         len(stated),
         reserves,
@@ -444,8 +448,8 @@ def _10(page: Page) -> Iterator[Claim]:
     rows = sum(whole(one[name]) for name in ("Holds", "Fails", "Not checkable"))
     broken = page.table("Check", "Measured", "Expected", "Holds", "Note")
     asked = held + failed
-    yield Claim("# of # physics checks? on # rows? fails?", failed, asked, rows)
-    yield Claim("All # physics checks on # rows?", asked, rows)
+    yield Claim("# of # consistency checks? on # rows? fails?", failed, asked, rows)
+    yield Claim("All # consistency checks on # rows?", asked, rows)
     yield Claim("None of # rows?", rows)
     for check, law in LAWS.items():
         own = tally[tally["Check"] == CHECKS[check]]
@@ -673,7 +677,7 @@ def _15(page: Page) -> Iterator[Claim]:
         places = [*re.finditer(r"[Ww]ith (.*?) running", line)]
         borders = [*(part[0] + place.start() for place in places), part[1]]
         for place, lo, hi in zip(places, borders[:-1], borders[1:], strict=True):
-            beside = re.sub(r" \(limited to (\S+) (\S+) a VM\)", r"-rate\1\2", place[1])
+            beside = re.sub(r" \(limited to (\S+) (\S+) per VM\)", r"-rate\1\2", place[1])
             beside = beside.replace(" and ", ", ").replace("MiB/s", "m").replace("IOPS", "iops")
             for row in own[own["Beside"] == beside].to_dict("records"):
                 yield from _lost(row, (lo, hi), page.params["margin"])
@@ -683,7 +687,7 @@ def _lost(row: dict, part: tuple[int, int], margin: float) -> Iterator[Claim]:
     """Return the claims about one metric of a tenant beside its neighbours."""
     lo, hi = ends(row.get("95 % interval", ""))
     if limit := re.match(NUMBER, row.get("Limit", "")):
-        yield Claim("limited to # MiB/s a VM", limit[0], part=part)
+        yield Claim("limited to # MiB/s per VM", limit[0], part=part)
     metric = row["Metric"].removesuffix(" latency")
     inner = sorted(map(off_pct, (lo, hi)), key=middle) if lo else ["", ""]
     changed = f"{metric}[^.]*? (?:rises?|falls?)"

@@ -36,7 +36,7 @@ def test_claims_and_checks_are_counted_as_they_are(checks, verdicts):
                            ("not checkable", "cannot be checked")):  # fmt: skip
         assert counted(words, whole) == verdicts.count(verdict)
     failed = int(audit["ok"].eq(False).sum())
-    assert counted("physics checks? on 2 rows fails?", answer) == failed
+    assert counted("consistency checks? on 2 rows fails?", answer) == failed
     assert sum(map(int, re.findall(r"(\d+) checks? of", whole))) == failed
     assert counted("printed numbers? (?:was|were) truncated", whole) == (audit["code"] == "truncated").sum()
     wrong = verdicts.count("off") + verdicts.count("opposite")

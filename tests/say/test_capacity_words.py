@@ -55,7 +55,7 @@ def test_a_system_whose_scheme_no_file_has_is_named():
 
 @pytest.mark.parametrize(
     ("iops", "said"),
-    [((3, 2, 1), "No system that leaves less space"), ((1, 2, 3), "c delivers more IOPS than any"),
+    [((3, 2, 1), "No system that leaves less space"), ((1, 2, 3), "c delivers more IOPS than a, which leaves"),
      ((1, 2, 2.5), "c delivers more"), ((1, None, None), ""), ((None, 1, 2), "c delivers more")],
 )  # fmt: skip
 def test_less_space_is_said_to_buy_iops_only_where_the_front_has_it(iops, said):

@@ -46,7 +46,7 @@ def test_a_change_is_said_as_its_row_has_it(free, limited, blocks, spread, p99, 
             assert f"{size(row['ratio'])}" in lines[0]
             assert "one run" in lines[0]
     assert ("unknown" in lines[0]) == db["ratio"].isna().any()
-    assert "backup (limited to 64 MiB/s a VM)" in lines[0]
+    assert "backup (limited to 64 MiB/s per VM)" in lines[0]
 
 
 def test_who_loses_nothing_is_the_same_within_the_margin():
@@ -66,10 +66,10 @@ def test_patterns_of_a_tenant_are_named_where_there_are_several():
 @pytest.mark.parametrize(
     ("limits", "words"),
     [
-        ("64m", "64 MiB/s a VM"),
-        ("0.572m", "0.572 MiB/s a VM"),
-        ("64m; 500iops", "64 MiB/s a VM; 500 IOPS a VM"),
-        ("48m; unknown", "48 MiB/s a VM; unknown"),
+        ("64m", "64 MiB/s per VM"),
+        ("0.572m", "0.572 MiB/s per VM"),
+        ("64m; 500iops", "64 MiB/s per VM; 500 IOPS per VM"),
+        ("48m; unknown", "48 MiB/s per VM; unknown"),
         ("", ""),
     ],
 )

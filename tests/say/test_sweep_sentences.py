@@ -93,7 +93,11 @@ def test_a_bare_drive_meets_and_misses_as_counted(stated, runs, spread):
     assert answer.startswith(f"Drive D delivers up to {best['measured']:,.0f} IOPS")
     assert ("one value" in answer) == (runs == 1)
     count = table.loc[table["datasheet"].notna(), "verdict"].value_counts()
-    for verdict, words in (("below", "misses {}"), ("inconclusive", "{} is undecided"), ("not measured", "{} is not")):
+    for verdict, words in (
+        ("below", "{} is missed"),
+        ("inconclusive", "{} is undecided"),
+        ("not measured", "{} is not"),
+    ):
         if count.get(verdict) == 1:
             assert words.format(1) in answer
     if count.get("meets", 0) == len(stated) > 0:

@@ -341,7 +341,7 @@ def test_ratios_have_their_line_band_and_baseline():
     missing = [t for t in g.axes_dict["4k-randread"].texts if t.get_gid() == "missing"]
     assert [t.get_text() for t in missing] == ["missing"]
     assert faults(g.figure.hci_said) == []
-    assert "0.700× to 1.200× in 5 tests (above 1 in 1, single runs, untested)" in g.figure.hci_said
+    assert "0.700× to 1.200× in 5 tests (above 1 in 1, single runs, significance not tested)" in g.figure.hci_said
 
 
 def test_a_figure_of_ratios_has_the_colours_of_the_figure_with_the_baseline():

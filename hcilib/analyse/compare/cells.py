@@ -438,9 +438,17 @@ def _unstable(runs: np.ndarray, log_var: float, metric: str) -> Caveat:
     known = METRICS.get(metric)
     shown = [known.show(value) if known else f"{value:.6g}" for value in runs]
     unit = f" {known.unit or known.label}" if known else ""
-    spread = f"by {100 * log_var**0.5:.0f} %: " if log_var == log_var else ""
-    text = f"unstable, as its runs vary by more than {100 * UNSTABLE:g} %"
-    return Caveat("unstable", text, f" ({spread}{' / '.join(shown)}{unit})")
+    text = f"unstable: the standard deviation of its runs is above {100 * UNSTABLE:g} % of their mean"
+    return Caveat("unstable", text, f" ({_above_limit(log_var)}{' / '.join(shown)}{unit})")
+
+
+def _above_limit(log_var: float) -> str:
+    """Return ``26 %: ``, with as many digits as show that it is above the limit: ``10.1 %: ``."""
+    if log_var != log_var:
+        return ""
+    spread_pct = 100 * log_var**0.5
+    texts = (f"{spread_pct:.{digits}f}" for digits in range(4))
+    return f"{next((text for text in texts if float(text) > 100 * UNSTABLE), 'just above 10')} %: "
 
 
 def campaign_counts(results: pd.DataFrame, code: np.ndarray, rows: np.ndarray) -> np.ndarray:

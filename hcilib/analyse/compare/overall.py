@@ -166,7 +166,9 @@ def everywhere(comparison: pd.DataFrame, over: str = "iodepth") -> pd.DataFrame:
     conditions = [any_of["missing"], any_of["point"], any_of["no_p"] | ~holds, out["lowest"] > 1]
     out["verdict"] = np.select(conditions, ["missing", "point", "inconclusive", "higher"], "lower")
     unstable = groups["unstable"].sum().to_numpy()
-    shaky = [f"the runs of {counted(n, 'test')} vary by more than 10 %" for n in unstable]
+    shaky = [
+        f"the standard deviation of the runs is above 10 % of their mean in {counted(n, 'test')}" for n in unstable
+    ]
     out["warnings"] = annotate(
         [NONE] * len(out),
         (unstable > 0, lambda i: Caveat("unstable", shaky[i])),

@@ -361,8 +361,8 @@ def held_back(
     in_flight = iops * lat_ns / 1e9 / (vms * numjobs)
     for n in np.flatnonzero(~np.isnan(offered) & (in_flight > IN_FLIGHT)):
         needed = int(np.ceil(numjobs[n] * in_flight[n] / IN_FLIGHT))
-        begun = "fio starts no I/O while its job waits for others, so latencies lack that wait"
-        said[n] += [Caveat("held-back", begun, f" (numjobs {needed} would show it)")]
+        begun = "a fio job with a full queue starts no I/O until one completes, and latencies exclude that wait"
+        said[n] += [Caveat("held-back", begun, f" (numjobs {needed} would include it)")]
     return said
 
 

@@ -21,7 +21,7 @@ ALONE = "No second system was found. Add a second folder, or names that separate
 CAVEATS = {
     "direct": "used the page cache (direct=0)",
     "short": "lasted less than 10 s",
-    "small-file": "tested files that memory may hold",
+    "small-file": "used files small enough to fit in memory",
 }
 """Code of a run's caveat -> what such runs did, in the answer."""
 
@@ -43,7 +43,7 @@ def files_answer(comparison: pd.DataFrame, audit: pd.DataFrame, results: pd.Data
     --------
     >>> rows = hci.read_results("data/samples/loose-files", names="{system}_{pattern}_qd{iodepth}_r{rep}.json")
     >>> print(hci.files_answer(hci.compare(rows, "birch"), hci.audit(rows), rows))
-    cedar is 33.4 % faster than birch in both tests. Reads are 33.4 % faster (33.3 to 33.4 %), writes 33.4 % (33 to 33.7 %). All 12 runs lasted less than 10 s. All 12 runs tested files that memory may hold.
+    cedar is 33.4 % faster than birch in both tests. Reads are 33.4 % faster (33.3 to 33.4 %), writes 33.4 % (33 to 33.7 %). All 12 runs lasted less than 10 s. All 12 runs used files small enough to fit in memory.
     """  # noqa: E501
     by = asked_by(comparison) if len(comparison) else load_factors(results)
     load = [name for name in by if name != "iodepth"]

@@ -43,8 +43,8 @@ def comparison_sentences(comparison: pd.DataFrame, labels: Labels = None) -> lis
     --------
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
     >>> print(hci.comparison_sentences(hci.compare(results, baseline="starwind-rdma-pve"))[0])
-    ceph-pve delivers 53 % fewer IOPS than starwind-rdma-pve in 1M read at iodepth 1 (one number each, untested).
-    """
+    ceph-pve delivers 53 % fewer IOPS than starwind-rdma-pve in 1M read at iodepth 1 (one number each, significance not tested).
+    """  # noqa: E501
     by = asked_by(comparison)
     return [_row_sentence(row, by, labels or {}) for row in comparison.to_dict("records")]
 
@@ -75,7 +75,7 @@ def _row_sentence(row: Mapping[str, Any], by: Sequence[str], labels: Mapping[str
             between = _interval(row["tost_lo"], row["tost_hi"], name)
             return f"{system} {does} the same {what} as {base} {within}. {between} ({runs})."
         case "point":
-            basis = f"{'one number each' if row['n'] == row['n_baseline'] else runs}, untested"
+            basis = f"{'one number each' if row['n'] == row['n_baseline'] else runs}, significance not tested"
             than = f"the same {what} as" if ratio == 1 else much(size(ratio), name, ratio)
             return f"{system} {does} {than} {base} {place} ({basis})."
     alone = ""

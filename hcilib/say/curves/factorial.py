@@ -31,7 +31,7 @@ def factorial_answer(effects: pd.DataFrame, cells: pd.DataFrame) -> str:
     >>> effects, cells = hci.effects(rows, "iops", ["dedup"]), hci.grid(rows, "iops", ["dedup"])
     >>> print(hci.factorial_answer(effects, cells))
     In single runs, deduplication gives 16 % fewer IOPS than no deduplication.
-    Both combinations were measured. In 1 of them, the CPU is the bottleneck.
+    Both combinations were measured. In 1 of the 2, the CPU is the bottleneck.
     """
     main = effects[~effects["effect"].str.contains(" x ", regex=False)]
     known = main.dropna(subset=["ratio"])
@@ -47,7 +47,7 @@ def _grid(cells: pd.DataFrame) -> str:
     measured = sentence(f"{share(len(cells), len(cells), 'combination')} were measured")
     if missing:
         measured = f"{missing} of {len(cells)} combinations {'has' if missing == 1 else 'have'} no IOPS value."
-    return f"{measured} In {bound} of them, the CPU is the bottleneck." if bound else measured
+    return f"{measured} In {bound} of the {len(cells)}, the CPU is the bottleneck." if bound else measured
 
 
 def _effect(row: Mapping) -> str:

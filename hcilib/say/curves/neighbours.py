@@ -24,7 +24,7 @@ def neighbours_answer(table: pd.DataFrame, labels: Mapping[str, str] | None = No
     >>> lost = hci.neighbours(hci.read_results("data/samples/lab-neighbours"), ["iops"])
     >>> print(hci.neighbours_answer(lost.query("tenant == 'database'")).replace(". ", ".\\n"))
     With backup and desktops running, the IOPS of database on lab-single fall by 16 % (7 to 24 %).
-    With backup (limited to 1 MiB/s a VM) and desktops running, its IOPS fall by 12 %.
+    With backup (limited to 1 MiB/s per VM) and desktops running, its IOPS fall by 12 %.
     """
     lines = []
     for (system, tenant), rows in table.groupby(["system", "tenant"], sort=False):
@@ -39,8 +39,8 @@ def neighbours_answer(table: pd.DataFrame, labels: Mapping[str, str] | None = No
 
 
 def limit_words(limits: str) -> str:
-    """Return ``64 MiB/s a VM; 500 IOPS a VM`` of ``64m; 500iops``; other text stays as it is."""
-    return re.sub(r"\b[\d.]+(m|iops)\b", lambda cap: f"{cap_words(cap[0])} a VM", limits)
+    """Return ``64 MiB/s per VM; 500 IOPS per VM`` of ``64m; 500iops``; other text stays as it is."""
+    return re.sub(r"\b[\d.]+(m|iops)\b", lambda cap: f"{cap_words(cap[0])} per VM", limits)
 
 
 def _sentences(rows: pd.DataFrame, owner: str) -> Iterator[str]:
@@ -60,9 +60,9 @@ def _sentences(rows: pd.DataFrame, owner: str) -> Iterator[str]:
 
 
 def _others(beside: str) -> str:
-    """Return ``backup (limited to 64 MiB/s a VM) and desktops``."""
+    """Return ``backup (limited to 64 MiB/s per VM) and desktops``."""
     named = (name.partition("-rate") for name in beside.split(", "))
-    return listed(f"{who} (limited to {cap_words(cap)} a VM)" if cap else who for who, _, cap in named)
+    return listed(f"{who} (limited to {cap_words(cap)} per VM)" if cap else who for who, _, cap in named)
 
 
 def _effect(row: Mapping, is_one_run: bool) -> tuple[str, str]:
@@ -77,7 +77,7 @@ def _effect(row: Mapping, is_one_run: bool) -> tuple[str, str]:
         same = f"the same within {100 * row['margin']:g} %"
         return f"{{}} stays {same}", f"{{}} stay {same}"
     if row["verdict"] == "inconclusive":
-        return "whether {} changes is undecided", "whether {} change is undecided"
+        return "changes of {} are undecided", "changes of {} are undecided"
     sure = "" if "-rate" in row["beside"] else interval(ratio, lo, hi)  # with a limit only the table has it
     sure = " in one run" if lo != lo and not is_one_run else sure
     change = f"{'to' if is_factor(ratio, hi) else 'by'} {size(ratio, lo, hi)}{sure}"

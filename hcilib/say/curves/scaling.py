@@ -88,7 +88,7 @@ def binding_notes(bound: pd.DataFrame) -> pd.Series:
     >>> row = {"iops": 900, "ceiling_iops": 1000, "bs_bytes": 4096, "node_cpu_pct": 40}
     >>> print(hci.binding_notes(hci.binding(pd.DataFrame([row]))).item().replace(". ", ".\\n"))
     The drives are the bottleneck, at 90 % of their limit (node CPU 40 %).
-    The use of the network is unknown.
+    The utilisation of the network was not reported.
     """
     rows = bound.to_dict("records")
     return pd.Series([_bottleneck(row) for row in rows], bound.index, dtype=str)
@@ -105,13 +105,13 @@ def _bottleneck(row: Mapping) -> str:
     rest = f" ({', '.join(f'{name} {number(used[name])} %' for name in others)})" if others else ""
     if main:
         are, whose = ("are", "their") if main == "drives" else ("is", "its")
-        share = f"stated as {stated}" if in_words else f"at {number(used[main])} % of {whose} limit"
+        share = f"and the source calls it {stated}" if in_words else f"at {number(used[main])} % of {whose} limit"
         first = sentence(f"{ARTICLES[main]} {are} the bottleneck, {share}{rest}")
     else:
         first = f"No bottleneck was found{rest}." if others else "The bottleneck is unknown."
     unknown = [ARTICLES[n] for n, limit in limits.items() if pd.isna(limit) and not (n == "node CPU" and stated)]
-    low = [f"Node CPU is stated as {stated}."] if stated and not in_words else []
-    last = [f"The use of {listed(unknown)} is unknown."] if 0 < len(unknown) < len(limits) else []
+    low = [f"The source calls node CPU {stated}."] if stated and not in_words else []
+    last = [f"The utilisation of {listed(unknown)} was not reported."] if 0 < len(unknown) < len(limits) else []
     return " ".join([first, *low, *last])
 
 

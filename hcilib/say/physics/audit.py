@@ -10,8 +10,8 @@ from hcilib.say.words import counted, listed
 
 LAWS = {
     "little": "Little's law",
-    "bandwidth": "throughput = IOPS × block size",
-    "cpu_efficiency": "IOPS per CPU",
+    "bandwidth": "throughput (IOPS × block size)",
+    "cpu_efficiency": "the stated IOPS per CPU",
     "ceiling": "the ceiling of the drives",
     "drives": "reads against the drives' counters",
 }
@@ -111,8 +111,8 @@ def _checks(audit: pd.DataFrame, rows: int) -> str:
     """Return how many checks of the rows fail."""
     asked, failed = int(audit["ok"].notna().sum()), int(audit["ok"].eq(False).sum())
     if not asked:
-        return f"None of {counted(rows, 'row')} has the numbers that a physics check needs."
-    among = f"{counted(asked, 'physics check')} on {counted(rows, 'row')}"
+        return f"None of {counted(rows, 'row')} has the numbers that a consistency check needs."
+    among = f"{counted(asked, 'consistency check')} on {counted(rows, 'row')}"
     if failed:
         return f"{failed} of {among} fail{'s' * (failed == 1)}."
-    return f"All {among} hold." if asked > 1 else "The only physics check holds."
+    return f"All {among} hold." if asked > 1 else "The only consistency check holds."

@@ -38,9 +38,8 @@ def _against_figures(baseline: pd.DataFrame) -> str:
     count = stated.value_counts().to_dict()
     if count.get("meets") == len(stated):
         return f"It meets {share(len(stated), len(stated), 'datasheet figure')}."
-    judged = {"meets": count.get("meets", 0), "misses": count.get("below", 0)}
-    verdicts = listed(f"{verb} {n}" for verb, n in judged.items() if n)
-    others = {"undecided": count.get("inconclusive", 0), "not measured": count.get("not measured", 0)}
-    unjudged = [f"{n} {'is' if n == 1 else 'are'} {words}" for words, n in others.items() if n]
-    both = [*([f"it {verdicts}"] if verdicts else []), *unjudged]
-    return f"Of {counted(len(stated), 'datasheet figure')}, {listed(both)}."
+    words = {"meets": "met", "below": "missed", "inconclusive": "undecided", "not measured": "not measured"}
+    each = listed(
+        f"{count[code]} {'is' if count[code] == 1 else 'are'} {said}" for code, said in words.items() if code in count
+    )
+    return f"Of its {counted(len(stated), 'datasheet figure')}, {each}."

@@ -10,7 +10,7 @@ from hcilib.analyse.physics.capacity import reserve_share
 from hcilib.say.words import counted, listed, number, scheme_words
 
 USABLE = "of raw capacity usable"
-UNTESTED = "The IOPS are best estimates, not tested for significance."
+UNTESTED = "The significance of these differences was not tested."
 NAMED = 3
 """A sentence names up to so many systems, and counts more of them."""
 
@@ -133,13 +133,24 @@ def _trade(front: pd.DataFrame, labels: Mapping[str, str] | None) -> Iterator[st
         return
     counts, patterns = smaller.groupby("system", observed=True, sort=False)["front"].sum(), judged["pattern"].nunique()
     if most := int(counts.max()):
-        names = _names([(labels or {}).get(system, system) for system in counts.index[counts == most]])
+        leaders = counts.index[counts == most]
+        names = _names([(labels or {}).get(system, system) for system in leaders])
         verb = "delivers" if (counts == most).sum() == 1 else "each deliver"
         where = f"In {most} of {counted(patterns, 'pattern')}"
-        yield f"{where}, {names} {verb} more IOPS than any system that leaves more space."
+        yield f"{where}, {names} {verb} more IOPS than {_larger(judged, leaders, labels)}."
     else:
         yield "No system that leaves less space delivers more IOPS."
     yield UNTESTED
+
+
+def _larger(judged: pd.DataFrame, leaders: Sequence[str], labels: Mapping[str, str] | None) -> str:
+    """Return the systems with more space than the leaders, by name where they are the same few for all of them."""
+    space = judged.groupby("system", observed=True, sort=False)["usable_tib"].max()
+    above = [tuple(space.index[space > space[leader]]) for leader in leaders]
+    if len(set(above)) > 1 or len(above[0]) > NAMED:
+        return "every system that leaves more space"
+    names = listed([(labels or {}).get(system, system) for system in above[0]])
+    return f"{names}, which leave{'s' * (len(above[0]) == 1)} more space"
 
 
 def _schemes(ranked: pd.DataFrame) -> Iterator[str]:
@@ -163,4 +174,4 @@ def _stated(capacity: pd.DataFrame) -> Iterator[str]:
     reserves = capacity["scheme"].map(reserve_share) > 0
     kept = int(reserves.reindex(stated.index).sum())
     of = f", {kept or 'none'} of them with a reserve" if reserves.any() else ""
-    yield f"{stated.sum()} of {counted(len(stated), 'published usable share')} match their layout{of}."
+    yield f"{stated.sum()} of {counted(len(stated), 'published percentage')} of usable capacity match their layout{of}."

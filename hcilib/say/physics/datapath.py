@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from hcilib.say.words import counted, scheme_words, sentence
+from hcilib.say.words import counted, scheme_words, sentence, share
 
 TRAFFIC = {
     "inferred": "Not a test, because the scheme was inferred from this counter.",
@@ -90,31 +90,32 @@ def traffic_answer(
     >>> checked = hci.check_traffic(expected.assign(observed=expected["expected"]), expected)
     >>> cost = hci.placement_cost(expected)
     >>> print(hci.traffic_answer(checked, cost, "Mirror(2)", 0.1).replace(". ", ".\\n"))
-    Measured network traffic fits a two-way mirror in 4 of 4 counters (within 10 %).
-    The layout sends 1 network byte for each byte written on the owner node and 2 on others.
-    For each byte read it sends 0 and 1.
+    All 4 network counters match a two-way mirror (within 10 %).
+    Each byte written should cause 1 network byte with the VM on the owner node, 2 otherwise.
+    Each byte read should cause 0 on the owner node, 1 otherwise.
     """
     layout, judged = scheme_words(scheme), checked["ok"].dropna()
     if judged.empty:
-        sentences = [_sends(cost, layout), "No network counter was measured, so this is untested."]
+        sentences = [f"No network counter was measured, so {layout} was not tested.", _sends(cost)]
     else:
-        fits = f"{judged.sum()} of {counted(len(judged), 'counter')} (within {100 * tolerance:g} %)"
-        sentences = [f"Measured network traffic fits {layout} in {fits}."]
+        counters = share(int(judged.sum()), len(judged), "network counter")
+        match = f"match{'es' * (len(judged) == 1 and bool(judged.all()))} {layout}"
+        sentences = [sentence(f"{counters} {match} (within {100 * tolerance:g} %)")]
         if inferred := int(checked["code"].eq("inferred").sum()):
             more = counted(inferred, "more counter")
             sentences.append(f"The layout was inferred from {more}, which cannot test it.")
-        sentences.append(_sends(cost, "the layout"))
+        sentences.append(_sends(cost))
     counts = judged[:0] if on_drives is None else on_drives["ok"].dropna()
     if len(counts):
         sentences.append(f"Of the drives' counters, {counts.sum()} of {len(counts)} fit the layout.")
     return " ".join(sentences)
 
 
-def _sends(cost: pd.DataFrame, scheme: str) -> str:
+def _sends(cost: pd.DataFrame) -> str:
     """Return the network bytes of a written and a read byte, on the owner and on another node."""
     sends = cost.set_index("ddir")
     own, other = sends.loc["write", ["owner", "non_owner"]]
-    read = "{:g} and {:g}".format(*sends.loc["read", ["owner", "non_owner"]])
-    sent = f"{own:g} network byte{'s' * (own != 1)} for each byte written on the owner node"
-    written = sentence(f"{scheme} sends {sent} and {other:g} on others")
-    return f"{written} For each byte read it sends {read}."
+    near, far = sends.loc["read", ["owner", "non_owner"]]
+    caused = f"{own:g} network byte{'s' * (own != 1)} with the VM on the owner node, {other:g} otherwise"
+    read = f"Each byte read should cause {near:g} on the owner node, {far:g} otherwise."
+    return f"Each byte written should cause {caused}. {read}"

@@ -491,6 +491,7 @@ def _range(what: Metric, name: str, part: pd.DataFrame) -> str:
     if what.name != "ratio":
         return f"{subject}: {'from ' * (len(ends) > 1)}{between} {what.unit}".strip() + "."
     sure = f"significant in {part['shown'].sum() or 'none'}"
-    sure = "single runs, untested" if part["single"].all() else sure
-    above = (part["value"] > 1).sum() or "none"
-    return f"{subject}: {between} in {counted(len(part), 'test')} (above 1 in {above}, {sure})."
+    sure = "single runs, significance not tested" if part["single"].all() else sure
+    above = (part["value"] > 1).sum()
+    side = f"above 1 in {above}" if above else "never above 1"
+    return f"{subject}: {between} in {counted(len(part), 'test')} ({side}, {sure})."
