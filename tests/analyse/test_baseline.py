@@ -142,4 +142,4 @@ def test_who_acknowledges_first_and_flushes_longest_is_not_the_faster_one():
     assert {code for said in one["warnings"] for code in caveats(said).codes} == {"flush-included"}
     assert hci.until_stable(one)["lat_ns"].equals(one["lat_ns"]), "counted once"
     said = hci.latency_answer(one, pd.DataFrame(columns=["ratio", "pattern"]))
-    assert said.startswith("With one I/O in flight, 4k random write with fdatasync is fastest on fast, with 4.00")
+    assert said.startswith("At iodepth 1, 4k random write with fdatasync is fastest on fast, with 4.00")

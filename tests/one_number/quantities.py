@@ -477,7 +477,7 @@ def _11(page: Page) -> Iterator[Claim]:
     yield Claim("for # tests?, and runs that vary by # %", planned["Cells"].iloc[0], noise)
     for row in planned.to_dict("records"):
         listed = (row["Hours"], row["Half width (%)"])
-        yield Claim(rf"# h for ±# % \({row['Protocol']} protocol\)", *listed)
+        yield Claim(rf"# h for ±# % \({row['Protocol']}\)", *listed)
     coverage = page.table("Situation", "Runs", "Method", "Coverage")
     pairs = coverage["Situation"].str.contains("pairs")
     own = pairs.map({True: "paired t on logs", False: "Welch t on logs"})
@@ -672,7 +672,7 @@ def _14(page: Page) -> Iterator[Claim]:
 def _15(page: Page) -> Iterator[Claim]:
     lost = page.table("Tenant", "Pattern", "Beside", "Metric", "Ratio")
     for line, part in lines(page):
-        owner = re.search(r"the .*? of ([\w-]+) on ", line)
+        owner = re.search(r"running(?: \(one run\))?, .*? of ([\w-]+) on ", line)
         own = lost[lost["Tenant"] == owner[1]] if owner else lost.head(0)
         places = [*re.finditer(r"[Ww]ith (.*?) running", line)]
         borders = [*(part[0] + place.start() for place in places), part[1]]

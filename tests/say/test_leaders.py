@@ -37,7 +37,7 @@ def test_who_is_first_is_said_as_it_is_known(level, ratio, runs, seed):
     table = hci.winners(results({"a": list(level * noise[0]), "b": list(level * ratio * noise[1])}))
     first = table.loc[table["pct_of_best"].idxmax()]
     facts = plain(winners_facts(table, LABELS))
-    assert facts[0].startswith(f"Array {first['system'].upper()} has the most IOPS in 1 of 1 pattern ")
+    assert facts[0].startswith(f"Array {first['system'].upper()} has the most IOPS in 1 of 1 pattern. ")
     assert ("1 of these leads is significant" in facts[0]) == (first["state"] == "leads")
     assert ("untested" in facts[0]) == (first["state"] == "untested")
     assert (first["state"] == "untested") == (runs == 1)
@@ -64,7 +64,7 @@ def test_every_leader_is_counted_over_all_patterns():
     best = table[np.isclose(table["pct_of_best"], 100, atol=1e-9)]
     counts = best["system"].value_counts()
     proven = best["state"].eq("leads").sum()
-    assert re.findall(r"(?:in |\()(\d+)", facts[0]) == [*map(str, dict.fromkeys(counts)), str(proven)]
+    assert re.findall(r"(?:in |\. )(\d+)", facts[0]) == [*map(str, dict.fromkeys(counts)), str(proven)]
 
 
 def test_of_many_systems_the_cpu_has_the_first_and_the_last():
@@ -99,7 +99,7 @@ def one_io(patterns: dict[str, tuple[float, ...]], runs: int = 3) -> pd.DataFram
 def test_every_leader_of_one_io_is_named_with_its_patterns():
     one = one_io({"4k-randread": (1, 2, 3), "4k-randwrite": (5, 2, 3), "4k-randwrite-sync": (4, 6, 6)})
     first, other = plain(latency_answer(one, NO_COST, LABELS).splitlines())
-    assert first.startswith("With one I/O in flight, Array A has the lowest latency in 2 of 3 patterns.")
+    assert first.startswith("At iodepth 1, Array A has the lowest latency in 2 of 3 patterns.")
     assert re.findall(r"([\d.]+) ms", first) == ["1.001", "4.001"]
     assert (re.findall(r"([\d.]+) ms", other), "Array B" in other) == (["2.001"], True)
 
@@ -110,15 +110,13 @@ def test_a_single_run_of_one_pattern_is_said_there():
     assert "single run" not in first
     assert "single runs" in other
     single = latency_answer(one_io({"4k-randread": (2, 1)}, runs=1), NO_COST, LABELS)
-    assert plain([single]) == [
-        "With one I/O in flight, 4k random read is fastest on Array B, with 1.000 ms (single runs)."
-    ]
+    assert plain([single]) == ["At iodepth 1, 4k random read is fastest on Array B, with 1.000 ms (single runs)."]
 
 
 @pytest.mark.parametrize(("runs", "word"), [(3, "tied"), (1, "within 5 %")])
 def test_a_tie_names_all_of_it_and_leads_nothing(runs, word):
     lines = plain(latency_answer(one_io({"4k-randread": (1, 1.0001)}, runs), NO_COST, LABELS).splitlines())
-    assert lines[0].startswith(f"With one I/O in flight, the fastest systems are {word}")
+    assert lines[0].startswith(f"At iodepth 1, the fastest systems are {word}")
     assert ("single runs" in lines[0]) == (runs == 1)
     assert {"Array A", "Array B"} == set(re.findall("Array [AB]", lines[1]))
 

@@ -26,12 +26,10 @@ def method_answer(planned: pd.DataFrame, calibration: pd.DataFrame | None = None
     >>> planned = pd.DataFrame({"protocol": ["fixed", "adaptive"], "cells": 9, "hours": [19.0, 7.5],
     ...                         "cv_pct": 9.3, "half_width_pct": [25.7, 9.0]})
     >>> print(hci.method_answer(planned))
-    Comparing two systems takes 7.5 h for ±9 % (adaptive protocol) or 19 h for ±26 % (fixed protocol). This is for 9 tests, and runs that vary by 9.3 %.
+    Comparing two systems takes 7.5 h for ±9 % (adaptive) or 19 h for ±26 % (fixed). This is for 9 tests, and runs that vary by 9.3 %.
     """  # noqa: E501
     protocols = planned.sort_values(["hours", "half_width_pct"], kind="stable").iloc[[0, -1]].drop_duplicates()
-    costs = [
-        f"{number(p.hours)} h for ±{number(p.half_width_pct)} % ({p.protocol} protocol)" for p in protocols.itertuples()
-    ]
+    costs = [f"{number(p.hours)} h for ±{number(p.half_width_pct)} % ({p.protocol})" for p in protocols.itertuples()]
     tests, noise_pct = counted(planned["cells"].iloc[0], "test"), number(planned["cv_pct"].iloc[0])
     text = f"Comparing two systems takes {listed(costs, 'or')}. "
     text += f"This is for {tests}, and runs that vary by {noise_pct} %."

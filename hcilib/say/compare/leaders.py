@@ -34,9 +34,9 @@ def first_places(winners: pd.DataFrame, does: str, do: str, labels: Labels = Non
     verb, each = (do, " each") if len(first) > 1 else (does, "")
     proven = int(best["state"].eq("leads").sum())
     sure = f"{proven or 'none'} of these leads {'are' if proven > 1 else 'is'} significant"
-    sure = "single runs, untested" if best["state"].eq("untested").all() else sure
+    sure = "These are single runs, untested" if best["state"].eq("untested").all() else sentence(sure)
     patterns = counted(winners["pattern"].nunique(), "pattern")
-    return f"{listed(first)} {verb} in {counts.iloc[0]} of {patterns}{each}{others} ({sure})."
+    return f"{listed(first)} {verb} in {counts.iloc[0]} of {patterns}{each}{others}. {sure.rstrip('.')}."
 
 
 def winners_facts(winners: pd.DataFrame, labels: Labels = None, metric: str = "iops") -> list[str]:
@@ -56,7 +56,7 @@ def winners_facts(winners: pd.DataFrame, labels: Labels = None, metric: str = "i
     --------
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
     >>> print(hci.winners_facts(hci.winners(results))[0])
-    drbd-tcp-pve has the most IOPS in 1 of 1 pattern (single runs, untested).
+    drbd-tcp-pve has the most IOPS in 1 of 1 pattern. These are single runs, untested.
     """
     first = first_places(winners, f"has {extreme(metric)}", f"have {extreme(metric)}", labels)
     return [first, *_per_cpu(winners, labels or {})] if first else []
@@ -102,7 +102,7 @@ def latency_answer(one: pd.DataFrame, cost: pd.DataFrame, labels: Labels = None,
     --------
     >>> one = hci.one_in_flight(hci.published().query("source == 'proxmox-2node-hci'"), ["4k-randread", "4k-randwrite"])
     >>> print(hci.latency_answer(one, hci.pattern_cost(one, "4k-randwrite-sync", "4k-randwrite")).replace(". ", ".\\n"))
-    With one I/O in flight, drbd-tcp-pve has the lowest latency in 1 of 2 patterns (single runs).
+    At iodepth 1, drbd-tcp-pve has the lowest latency in 1 of 2 patterns (single runs).
     4k random read takes 0.094 ms.
     In 4k random write (0.189 ms at best), drbd-tcp-pve and starwind-rdma-pve are within 5 % of the best.
     """
@@ -142,14 +142,14 @@ def _fastest(patterns: Mapping[str, pd.DataFrame], margin: float) -> Iterator[st
     if not alone:
         total = sum(len(found) for (_, same, _), found in ordered if same == tested)
         which = share(total, len(patterns), "pattern")
-        yield f"With one I/O in flight, the fastest systems are {near} in {which}{single}."
+        yield f"At iodepth 1, the fastest systems are {near} in {which}{single}."
     elif len(patterns) == 1:
-        yield f"With one I/O in flight, {led[0][0]} is fastest on {who[0]}, with {led[0][1]}{single}."
+        yield f"At iodepth 1, {led[0][0]} is fastest on {who[0]}, with {led[0][1]}{single}."
     else:
         (name, ms), *others = led
         values = listed([f"{name} takes {ms}", *(f"{name} {ms}" for name, ms in others)])
         place = share(len(led), len(patterns), "pattern")
-        yield f"With one I/O in flight, {who[0]} has the lowest latency in {place}{single}. {sentence(values)}"
+        yield f"At iodepth 1, {who[0]} has the lowest latency in {place}{single}. {sentence(values)}"
     for (first, sure, names), found in ordered[alone:]:
         runs = "single runs of " if tested and not sure else ""
         places = listed(f"{name} ({ms}{'' if first else ' at best'})" for name, ms in found[:2])

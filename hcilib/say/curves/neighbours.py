@@ -23,7 +23,7 @@ def neighbours_answer(table: pd.DataFrame, labels: Mapping[str, str] | None = No
     --------
     >>> lost = hci.neighbours(hci.read_results("data/samples/lab-neighbours"), ["iops"])
     >>> print(hci.neighbours_answer(lost.query("tenant == 'database'")).replace(". ", ".\\n"))
-    With backup and desktops running, the IOPS of database on lab-single fall by 16 % (7 to 24 %).
+    With backup and desktops running, IOPS of database on lab-single fall by 16 % (7 to 24 %).
     With backup (limited to 1 MiB/s per VM) and desktops running, its IOPS fall by 12 %.
     """
     lines = []
@@ -45,7 +45,7 @@ def limit_words(limits: str) -> str:
 
 def _sentences(rows: pd.DataFrame, owner: str) -> Iterator[str]:
     """Return the sentences of one tenant in one pattern, in the order of the table."""
-    whose = f"the {{}} of {owner}"
+    whose = f"{{}} of {owner}"
     for beside, own in rows.groupby("beside", sort=False):
         is_one_run = bool(own["verdict"].eq("point").any() and own["ratio_lo"].isna().all())
         running = f"with {_others(str(beside))} running{' (one run)' * is_one_run}, "
