@@ -98,7 +98,7 @@ _ROOMS = {
     "say.compare.headlines": "headline",
     "say.campaigns.files": "comparability files_answer",
     "say.compare.comparisons": "comparison_sentences everywhere_sentences",
-    "say.compare.leaders": "winners_facts latency_answer crossover_sentences unknown_facts",
+    "say.compare.leaders": "winners_facts leads_proof latency_answer crossover_sentences unknown_facts",
     "show.figures.cells": "theme by finish label_lines",
     "show.figures.marks": "intervals",
     "show.figures.glance": "glance",

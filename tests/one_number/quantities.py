@@ -269,9 +269,14 @@ def _04(page: Page) -> Iterator[Claim]:
         yield Claim(
             rf"{re.escape(name)} (?:and .* have|has) the .* in # of # patterns", led, patterns
         )
-        yield Claim(rf", {re.escape(name)} in #(?=,| \()", led)
+        yield Claim(rf", {re.escape(name)} in #(?=,|\. )", led)
     proven = best[best["State"] == "leads"]["Pattern"].nunique()
-    yield Claim(r"\(# of these leads", proven)
+    yield Claim("# of these leads", proven)
+    led, untested = (own["Pattern"].nunique() for own in (best, best[best["State"] == "untested"]))
+    yield Claim("A test shows # of # leads", proven, led)
+    yield Claim("# (?:is|are) tied", led - proven - untested)
+    yield Claim("# (?:is|are) untested", untested)
+    yield Claim("leads? in # patterns? rests?", led)
     cost = "IOPS per node and 1 % CPU"
     for line, part in lines(page):
         if line.startswith("For each 1 %") and cost in winners:
@@ -308,6 +313,8 @@ def _05(page: Page) -> Iterator[Claim]:
         lowest = rf"{re.escape(name)} has the lowest latency in # of # patterns"
         yield Claim(lowest, led, len(latency))
     yield Claim("in all # patterns", len(latency))
+    if "iodepth" in latency:
+        yield Claim("At iodepth #", *latency["iodepth"].unique())
     yield Claim("within # % of the best", 100 * page.params["margin"])
     for (_, row), own in zip(latency.iterrows(), values.to_numpy(), strict=True):
         words = re.escape(pattern_words(row["Pattern"]))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hcilib as hci
-from hcilib.say.compare.leaders import crossover_sentences, latency_answer, unknown_facts, winners_facts
+from hcilib.say.compare.leaders import crossover_sentences, latency_answer, leads_proof, unknown_facts, winners_facts
 from tests.style import faults
 
 NO_COST = pd.DataFrame(columns=["ratio", "pattern", "system", "n"])
@@ -40,6 +40,7 @@ def test_who_is_first_is_said_as_it_is_known(level, ratio, runs, seed):
     assert facts[0].startswith(f"Array {first['system'].upper()} has the most IOPS in 1 of 1 pattern. ")
     assert ("1 of these leads is significant" in facts[0]) == (first["state"] == "leads")
     assert ("untested" in facts[0]) == (first["state"] == "untested")
+    assert leads_proof(table).startswith("Yes" if first["state"] == "leads" else "No")
     assert (first["state"] == "untested") == (runs == 1)
     cpu = table.sort_values("iops_per_cpu_pct", ascending=False)["iops_per_cpu_pct"]
     assert re.findall(r" ([\d,]+)(?= IOPS|\.$)", facts[1]) == [f"{value:,.0f}" for value in cpu]
@@ -65,6 +66,11 @@ def test_every_leader_is_counted_over_all_patterns():
     counts = best["system"].value_counts()
     proven = best["state"].eq("leads").sum()
     assert re.findall(r"(?:in |\. )(\d+)", facts[0]) == [*map(str, dict.fromkeys(counts)), str(proven)]
+    tied = len(best) - proven
+    assert re.findall(r"\d+", plain([leads_proof(table)])[0]) == [
+        *map(str, (proven, len(best))),
+        *[str(tied)] * bool(tied),
+    ]
 
 
 def test_of_many_systems_the_cpu_has_the_first_and_the_last():

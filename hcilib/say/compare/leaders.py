@@ -62,6 +62,38 @@ def winners_facts(winners: pd.DataFrame, labels: Labels = None, metric: str = "i
     return [first, *_per_cpu(winners, labels or {})] if first else []
 
 
+def leads_proof(winners: pd.DataFrame) -> str:
+    """Return whether tests show the leads, as a decider asks: yes, no or in part.
+
+    Parameters
+    ----------
+    winners : of ``winners``
+
+    Returns
+    -------
+    str : one sentence, empty where no system has a value
+
+    Examples
+    --------
+    >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
+    >>> hci.leads_proof(hci.winners(results))
+    'No. The lead in 1 pattern rests on single runs, which no test can compare.'
+    """
+    best = winners[(winners["pct_of_best"] - 100).abs() < 1e-9]
+    if best.empty:
+        return ""
+    leads = len(best)
+    proven, untested = (int(best["state"].eq(state).sum()) for state in ("leads", "untested"))
+    patterns = counted(leads, "pattern")
+    if untested == leads:
+        begin = "The lead" if leads == 1 else "The leads"
+        return f"No. {begin} in {patterns} rest{'s' * (leads == 1)} on single runs, which no test can compare."
+    rest = [f"{n} {'is' if n == 1 else 'are'} {word}" for n, word in ((leads - proven - untested, "tied"),
+                                                                    (untested, "untested")) if n]  # fmt: skip
+    answer = "Yes" if proven == leads else "In part" if proven else "No"
+    return f"{answer}. {listed([f'A test shows {proven} of {leads} leads', *rest])}."
+
+
 def extreme(metric: str) -> str:
     """Return ``the most IOPS`` or ``the lowest mean latency``."""
     what = metric_of(metric)
