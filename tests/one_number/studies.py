@@ -88,7 +88,9 @@ def unquoted(page: Tag, evidence: Mapping[str, Page]) -> Iterator[str]:
     """Yield every sentence with a number that no page of evidence says."""
     said = " ".join(" ".join(own.said.split()) for own in evidence.values())
     known = {*ABSENT.values()}
-    for text in (" ".join(e.get_text(" ").split()) for e in page.select(".answers dd, p.answer")):
+    for text in (
+        " ".join(e.get_text(" ").split()) for e in page.select(".answers dd, p.answer, p.more")
+    ):
         for sentence in re.split(r"(?<=[.?!])\s+(?=[A-Z])", text):
             if re.search(NUMBER, sentence) and sentence not in said and sentence not in known:
                 yield f"no page of evidence says {sentence!r}"

@@ -222,6 +222,7 @@ def _parts(output: NotebookNode, alt: str, numbers: dict) -> Iterator[Part]:
     elif kind == "image/svg+xml":
         wide, _, narrow = data[kind].partition(NARROW)
         said = f"Figure {next(numbers['Figure'])}: {finding(wide) or alt}"
+        narrow = re.sub(r' data-tips="[^"]*"|<desc>.*?</desc>', "", narrow, flags=re.S)  # those of the wide one serve
         yield Part("figure", inked(wide), said, narrow=inked(narrow) if narrow else "")
     elif kind == "image/png":
         said = f"Figure {next(numbers['Figure'])}: {alt}"
@@ -444,6 +445,7 @@ def compact(svg: str) -> str:
     so that figures of one page share it. Names of groups go, but those of marks with tooltips.
     """
     svg = re.sub(r">\s+<", "><", svg)
+    svg = re.sub(r'<defs><style type="text/css">\*.*?</style></defs>', "", svg)  # templates/style.css has it
     svg = re.sub(r'<g id="(?!mark-)[^"]*"', "<g", svg)
     svg = re.sub(r' (?:d|x|y)="[^"]*"', lambda place: _short(place[0]), svg)
     styles = Counter(re.findall(r' style="([^"]*)"', svg))

@@ -66,9 +66,9 @@ def _write_study(story: Story, out: Path, revision: str) -> None:
 
 
 def _chapter(page: Result, out: Path) -> str:
-    """Return the main figure and the first short table of a page, as HTML."""
+    """Return the main figure and the first short table of a page, as HTML; of a plan none, as nobody decides by it."""
     file = out / page["name"] / CHAPTER
-    return file.read_text("utf-8") if page["ok"] and file.is_file() else ""
+    return file.read_text("utf-8") if page["ok"] and file.is_file() and not page["name"].startswith("01_") else ""
 
 
 def _write_map(told: Sequence[Story], out: Path) -> None:

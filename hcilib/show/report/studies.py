@@ -65,8 +65,9 @@ class Story:
 
     @property
     def title(self) -> str:
-        """The finding of its first page that has one, else the study's own title."""
-        return next((page["title"] for page in self.pages if page.get("title")), self.study.title)
+        """The finding of its first page; the study's own title where that is missing or cut before its proof."""
+        first = next((page["title"] for page in self.pages if page.get("title")), "")
+        return self.study.title if not first or first.endswith("…") else first
 
     @property
     def provenance(self) -> str:

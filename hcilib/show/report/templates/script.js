@@ -136,7 +136,7 @@
     };
     for (const svg of drawings) {
       let known = {};
-      try { known = JSON.parse(svg.dataset.tips || "{}"); } catch {}
+      try { known = JSON.parse(svg.dataset.tips || drawings[0].dataset.tips || "{}"); } catch {}
       for (const [id, { s, t }] of Object.entries(known)) {
         const group = svg.querySelector(`[id="${id}"]`);
         if (!group) continue;
