@@ -22,7 +22,6 @@ date.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import random
 import shutil
@@ -33,18 +32,16 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from parts.labs import served
 
 import hcilib as hci
-from hcilab.lab import LabError, lab
 from hcilib.analyse.compare.compare import compare
 from hcilib.measure import run
 from hcilib.model.sweeps import sweep
 from hcilib.model.system import System
-from hcilib.model.testbed import Testbed
 
 DIFFERENCES, MARGIN_PCT = (0, 2, 5, 10, 50), 5
 PATTERNS = ("4k-randread", "4k-randwrite")
-PATIENCE = 60  # tries, 20 s apart, to find the machine quiet enough
 RATE, DISK, PAIRS, RUN_S, DEPTH = 2**21, 2**24, 5, 1.5, 8
 """2 MiB/s: no processor is the bottleneck, on a busy machine neither. Without a ramp, at whose end fio forgets what is
 in flight, 8 I/Os: of 1.5 s at half the rate that is 1.4 % at most. A bucket that was idle
@@ -117,7 +114,7 @@ def measured(difference: int, campaign: int) -> dict:
     systems = [System(name=name, label=name, scheme="Mirror(1)") for name in SYSTEMS]
     folder, started, load = Path(tempfile.mkdtemp(prefix="hci-calibrate-")), time.time(), os.getloadavg()[0]
     try:
-        with _served(dial, folder) as bed:
+        with served(system=SYSTEMS, disk_bytes=DISK, dial=dial, root=folder) as bed:
             results = run(plan, bed, systems, folder / "run", progress=False)
         [found] = compare(results, SYSTEMS[0], margin=MARGIN_PCT / 100).to_dict("records")
     finally:
@@ -137,22 +134,6 @@ def measured(difference: int, campaign: int) -> dict:
             "date": time.strftime("%Y-%m-%d"),
         }
     )
-
-
-@contextlib.contextmanager
-def _served(dial: dict[str, dict[str, int]], folder: Path) -> Iterator[Testbed]:
-    """The lab, as soon as this machine can serve its drives: it refuses to measure its own processors."""
-    with contextlib.ExitStack() as stack:
-        for _ in range(PATIENCE):
-            try:
-                bed = stack.enter_context(lab(2, 2, system=SYSTEMS, disk_bytes=DISK, dial=dial, root=folder))
-            except LabError as error:
-                reason = error
-                time.sleep(20)
-                continue
-            yield bed
-            return
-        raise reason
 
 
 def judged(truth: float, difference: int, ratio: float, lo: float, hi: float, verdict: str) -> dict:

@@ -16,19 +16,17 @@ change). Of history_power.csv: campaigns, noise_pct (between campaigns), step_pc
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from parts.labs import served
 
 import hcilib as hci
-from hcilab.lab import LabError, lab
 from hcilib.analyse.campaigns.steps import steps_of
 from hcilib.measure import run
 from hcilib.model.sweeps import sweep
@@ -40,7 +38,7 @@ CELLS, RUNS, WITHIN = 28, 5, 0.01
 NOISES, LENGTHS = ("normal", "heavy tails", "autocorrelated", "bad days"), (10, 30, 60, 365)
 STEPS_PCT, SPREADS_PCT = (2, 5, 10), (0.5, 2.0, 5.0)
 LAB_CAMPAIGNS, SLOWER_FROM, SLOWER_BY = 30, 19, 0.12
-RATE, DELAY_S, DISK, RUN_S, PATIENCE = 2**21, 0.004, 2**24, 1.2, 60
+RATE, DELAY_S, DISK, RUN_S = 2**21, 0.004, 2**24, 1.2
 SYSTEM = "lab-single"
 
 
@@ -168,7 +166,7 @@ def measured(folder: Path) -> None:
         work = Path(tempfile.mkdtemp(prefix="hci-history-"))
         try:
             dial = {"read_bytes_per_s": rate, "write_bytes_per_s": rate, "delay_s": DELAY_S}
-            with _served(dial, work) as bed:
+            with served(system=SYSTEM, disk_bytes=DISK, dial=dial, root=work) as bed:
                 results = run(plan, bed, systems, work / "run", progress=False)
             shutil.move(work / "run", place)
         finally:
@@ -177,22 +175,6 @@ def measured(folder: Path) -> None:
     table = hci.history(folder)
     table[table["metric"].isin(["iops", "lat_ns"])].to_csv(SAMPLES / "history.csv", index=False, float_format="%.7g")
     print(hci.changes(table).to_string(index=False))
-
-
-@contextlib.contextmanager
-def _served(dial: dict[str, float], folder: Path) -> Iterator:
-    """The lab, as soon as this machine can serve its drives."""
-    with contextlib.ExitStack() as stack:
-        for _ in range(PATIENCE):
-            try:
-                bed = stack.enter_context(lab(2, 2, system=SYSTEM, disk_bytes=DISK, dial=dial, root=folder))
-            except LabError as error:
-                reason = error
-                time.sleep(20)
-                continue
-            yield bed
-            return
-        raise reason
 
 
 if __name__ == "__main__":
