@@ -33,10 +33,12 @@ def first_places(winners: pd.DataFrame, does: str, do: str, labels: Labels = Non
     others = "".join(f", {name} in {count}" for name, count in named[len(first) :])
     verb, each = (do, " each") if len(first) > 1 else (does, "")
     proven = int(best["state"].eq("leads").sum())
-    sure = f"{proven or 'none'} of these leads {'are' if proven > 1 else 'is'} significant"
-    sure = "These are single runs, untested" if best["state"].eq("untested").all() else sentence(sure)
+    sure = (
+        f"{proven} of these leads {'are' if proven > 1 else 'is'} significant" if proven else "No lead is significant"
+    )
+    sure = "These are single runs, untested" if best["state"].eq("untested").all() else sure
     patterns = counted(winners["pattern"].nunique(), "pattern")
-    return f"{listed(first)} {verb} in {counts.iloc[0]} of {patterns}{each}{others}. {sure.rstrip('.')}."
+    return f"{listed(first)} {verb} in {counts.iloc[0]} of {patterns}{each}{others}. {sure}."
 
 
 def winners_facts(winners: pd.DataFrame, labels: Labels = None, metric: str = "iops") -> list[str]:
