@@ -4,6 +4,7 @@ import doctest
 import inspect
 
 import matplotlib
+import matplotlib.pyplot as plt
 import pytest
 from IPython.core.completer import provisionalcompleter
 from IPython.core.interactiveshell import InteractiveShell
@@ -48,6 +49,7 @@ def test_every_example_gives_what_it_says(monkeypatch):
     monkeypatch.chdir(hci.ROOT)
     said: list[str] = []
     for test in EXAMPLES.values():
+        plt.close("all")  # an example draws on axes of its own, whatever another test left open
         test.globs = {"hci": hci}
         doctest.DocTestRunner(verbose=False).run(test, out=said.append)
     assert not said, "".join(said)
