@@ -5,7 +5,7 @@ SHELL := /bin/bash
 BIN := $(if $(filter hcilib,$(CONDA_DEFAULT_ENV)),,.venv/bin/)
 PY := $(BIN)python
 
-.PHONY: help setup lab greeting lab-again cluster quick test deep report answers notebooks refresh bench chaos lint bounds picture pack snapshot
+.PHONY: help setup lab greeting lab-again cluster quick test deep report answers notebooks refresh bench chaos lint bounds picture pack snapshot wheel core site
 help:
 	@echo "make setup      install what is missing"
 	@echo "make lab        set up, measure two systems on the embedded lab, report: out/lab/index.html"
@@ -24,6 +24,9 @@ help:
 	@echo "make lint       ruff over code and notebooks, mypy over the library"
 	@echo "make bounds     the quick tests and all notebooks with the lowest and the newest versions that pyproject.toml allows"
 	@echo "make pack       a campaign under data/samples as one archive: make pack CAMPAIGN=data/samples/lab-mirror"
+	@echo "make wheel      a wheel that needs no clone: out/wheel"
+	@echo "make core       the wheel without extras in an environment of its own, on this Python, and what it must do there"
+	@echo "make site       README, docs, API and (after make report) the report as a site that works offline: out/site/index.html"
 	@echo "make picture    the README's picture, drawn at twice the size from the committed data"
 
 setup:
@@ -111,3 +114,15 @@ pack: setup
 
 picture: setup
 	@$(PY) .ci/picture readme.png
+
+wheel: setup
+	@rm -rf out/wheel && $(PY) -m hatchling build -t wheel -d out/wheel
+
+# For every system with a Python: needs no setup.sh. Another Python: make core PYTHON=python3.13
+PYTHON ?= python3
+core:
+	@$(PYTHON) .ci/core
+
+site: setup
+	@NO_MKDOCS_2_WARNING=1 $(BIN)mkdocs build --quiet --strict
+	@echo "out/site/index.html (its search needs a server: python3 -m http.server -d out/site)"

@@ -12,7 +12,7 @@ from importlib import import_module
 from hcilib.model.extras import naming_extra
 from hcilib.model.places import ROOT
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _ROOMS = {
     "model.workload": "Pattern Cell PlanError",

@@ -29,7 +29,8 @@ def bounds(requirements) -> dict[str, str]:
 def test_the_two_doors_lead_to_the_same_packages():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     extras = [r for extra in project["project"]["optional-dependencies"].values() for r in extra]
-    own = [r for r in project["dependency-groups"]["dev"] if not r.startswith("hcilib")]
+    groups = project["dependency-groups"]
+    own = [r for group in ("dev", "site") for r in groups[group] if not r.startswith("hcilib")]
     wanted = bounds([*project["project"]["dependencies"], *extras, *own])
     listed = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
     by_pip = next(d["pip"] for d in listed if isinstance(d, dict))
@@ -46,3 +47,13 @@ def test_the_licence_and_the_version_are_told_the_same_everywhere():
     assert "Apache License\n                           Version 2.0" in (ROOT / "LICENSE").read_text()
     assert citation["version"] == hci.__version__ == version("hcilib")
     assert [author["name"] for author in citation["authors"]] == [author["name"] for author in project["authors"]]
+
+
+def test_the_changelog_has_the_form_of_keepachangelog_and_this_version():
+    text = (ROOT / "CHANGELOG.md").read_text()
+    versions = re.findall(r"(?m)^## (.+)$", text)
+    assert versions[0] == "[Unreleased]"
+    assert all(re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", name) for name in versions[1:])
+    assert versions[1].startswith(f"[{hci.__version__}]")
+    kinds = set(re.findall(r"(?m)^### (.+)$", text))
+    assert kinds <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}

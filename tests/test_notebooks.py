@@ -125,8 +125,8 @@ def test_every_notebook_has_a_scenario():
 
 
 def test_the_template_has_the_steps_of_a_first_change():
-    """docs/USE.md shows lines that are in its cells, and names that it has."""
-    use = (ROOT / "docs/USE.md").read_text().partition("## Your first change")[2].partition("\n## ")[0]
+    """docs/EXTEND.md shows lines that are in its cells, and names that it has."""
+    use = (ROOT / "docs/EXTEND.md").read_text().partition("## Your first change")[2].partition("\n## ")[0]
     [template] = [n for n in NOTEBOOKS if n.stem == "template"]
     assert "](../notebooks/template.ipynb)" in use
     sources = "\n".join(text(c) for c in code_cells(template))

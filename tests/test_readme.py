@@ -19,17 +19,19 @@ from hcilib.read.run import cache
 
 ROOT = Path(__file__).resolve().parents[1]
 FRONT = (ROOT / "README.md").read_text()
-README = FRONT + (ROOT / "docs/USE.md").read_text()
-"""The front page, and the page on which its details stand."""
+PAGES = ("USE", "CLUSTER", "NIGHTLY", "EXTEND")
+README = FRONT + "".join((ROOT / f"docs/{page}.md").read_text() for page in PAGES)
+"""The front page, and the pages for users."""
 TARGETS = sorted(set(re.findall(r"\bmake ([a-z][a-z-]+)\b", re.sub(r"and make\.|make again", "", README))))
 
 
 def test_it_is_short_and_begins_with_the_question():
-    assert FRONT.count("\n") < 120
+    assert FRONT.count("\n") < 130
+    assert len((FRONT + (ROOT / "docs/USE.md").read_text()).split()) <= 3500
     assert FRONT.splitlines()[0].endswith("?")
     assert FRONT.index("docs/SAFETY.md") < FRONT.index("make lab")  # before anything can be overwritten
     doors = re.findall(r"^### (I have .+)$", FRONT, re.M)
-    assert doors == ["I have files", "I have a cluster", "I have nothing"]
+    assert doors == ["I have nothing", "I have files", "I have a cluster"]
     assert (
         max(len(text) for text in FRONT.split("\n\n") if not text.startswith(("|", "!["))) < 900
     )  # paragraphs, no walls
@@ -68,7 +70,7 @@ def test_make_alone_lists_every_command():
 
 @pytest.mark.deep  # a notebook of the same scenario runs in tests/show
 def test_one_scenario_alone_is_reported_by_its_command(tmp_path):
-    [command] = re.findall(r"`\.venv/bin/python (-m hcilib\.show\.report .+) --out out/mine`", FRONT)
+    [command] = re.findall(r"`\.venv/bin/python (-m hcilib\.show\.report params.+) --out out/mine`", README)
     argv = [sys.executable, *shlex.split(command), "--out", str(tmp_path / "mine")]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
@@ -97,7 +99,7 @@ def test_its_notebooks_are_those_that_are_there():
 
 
 def test_the_packages_it_names_are_those_setup_installs():
-    packages = re.search(r"by apt-get `([^`]+)`", README)[1].split()
+    packages = re.search(r"apt-get installs `([^`]+)`", README)[1].split()
     setup = (ROOT / "setup.sh").read_text()
     assert all(f"={package}" in setup for package in packages)
 
@@ -142,3 +144,21 @@ def test_the_picture_shows_a_proven_finding_with_the_numbers_of_its_runs():
     assert "leads" in set(shown["state"])
     assert shown.loc[shown["state"] == "leads", "n"].min() >= 3
     assert width >= 2 * 1100
+
+
+def test_its_count_of_statements_is_that_of_the_audit():
+    found = hci.check_claims(hci.published(), hci.published_claims(), hci.published_facts())["verdict"].value_counts()
+    paragraph = next(text for text in FRONT.split("\n\n") if text.startswith("**Five published articles"))
+    printed = [int(number) for number in re.findall(r"\b\d+\b(?! say)|\d+(?= say)", paragraph)]
+    verdicts = ("holds", "rounding", "off", "opposite", "not checkable")
+    assert printed == [found.sum(), *(found[verdict] for verdict in verdicts)]
+    assert len(found) == len(verdicts)
+
+
+def test_its_picture_is_explained_by_the_test_that_was_made():
+    winners, results = runpy.run_path(str(ROOT / ".ci" / "picture"))["leaders"]()
+    assert set(hci.compare(results, "box-raid5")["method"]) == {"Welch t, guarded"}
+    caption = FRONT.split("](readme.png)")[1].split("\n\n")[1]
+    assert "Welch" in caption
+    assert (winners["state"] == "leads").sum() == 3
+    assert "the three leads" in caption

@@ -427,7 +427,7 @@ def test_axes_of_their_own_and_a_limit_that_was_set_before():
 
 
 def test_the_example_in_the_documents_draws_what_it_says():
-    section = (ROOT / "docs/USE.md").read_text("utf-8").partition("## A figure of your own")[2]
+    section = (ROOT / "docs/EXTEND.md").read_text("utf-8").partition("## A figure of your own")[2]
     [code] = re.findall(r"```python\n(.*?)```", section, re.S)[:1]
     told = {"hci": hci}
     exec(code, told)
