@@ -70,7 +70,7 @@ def _unpack(archive: Path, campaign: Path) -> Path:
         if not campaign.is_dir() or lock.read() != _state(archive):
             with tempfile.TemporaryDirectory(prefix=f".{campaign.name}.", dir=campaign.parent) as part:
                 content = Path(part) / campaign.name
-                _extract(archive, content)
+                extract(archive, content)
                 shutil.rmtree(campaign, ignore_errors=True)
                 content.replace(campaign)
             lock.truncate(0)
@@ -78,11 +78,25 @@ def _unpack(archive: Path, campaign: Path) -> Path:
     return campaign
 
 
-def _extract(archive: Path, folder: Path) -> None:
+def extract(archive: Path, folder: Path) -> None:
     """Write the regular files of an archive, and nothing outside the folder.
 
     (`extractall(filter="data")` came with Python 3.11.4, and Debian 12 has 3.11.2.)
+
+    Raises
+    ------
+    OSError : the archive is damaged, or holds a file outside the folder
     """
+    import zstandard
+
+    folder.mkdir()
+    try:
+        _write_files(archive, folder)
+    except (tarfile.TarError, zstandard.ZstdError) as error:
+        raise OSError(f"{archive}: cannot be unpacked ({error}). Copy it here again.") from error
+
+
+def _write_files(archive: Path, folder: Path) -> None:
     import zstandard
 
     with (

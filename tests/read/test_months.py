@@ -13,6 +13,7 @@ import pytest
 
 import hcilib as hci
 from hcilib.cli import main
+from hcilib.model.archives import pack
 from hcilib.model.caveats import caveats
 from hcilib.read.foreign.history_checks import judged
 from hcilib.read.run.records import RunReadError
@@ -324,3 +325,30 @@ def test_what_cannot_be_asked_ends_with_2_and_never_with_1(months, tmp_path, cap
         main(["check", str(months), "--size", "500%"])
     assert ended.value.code == 2
     capsys.readouterr()
+
+
+def test_an_archive_is_a_campaign_and_nothing_is_unpacked_beside_it(tmp_path):
+    folder = tmp_path / "months"
+    folder.mkdir()
+    for n, name in enumerate(("a", "b")):
+        campaign(folder, name, later_s=DAY_S * n)
+    expected = read(folder)
+    pack(folder / "a")
+    (folder / ".a.unpacked").unlink()
+    pd.testing.assert_frame_equal(read(folder), expected)  # the folder counts where both are there
+    shutil.rmtree(folder / "a")
+    pd.testing.assert_frame_equal(read(folder), expected)
+    pd.testing.assert_frame_equal(read(folder), expected)
+    assert sorted(entry.name for entry in folder.iterdir()) == ["a.tar.zst", "b"]
+
+
+def test_a_damaged_archive_is_named_and_the_others_count(tmp_path):
+    folder = tmp_path / "months"
+    folder.mkdir()
+    campaign(folder, "a")
+    campaign(folder, "b", later_s=DAY_S)
+    archive = pack(folder / "a")
+    shutil.rmtree(folder / "a")
+    archive.write_bytes(archive.read_bytes()[:1000])
+    assert codes(read(folder))["a"] == {"unread"}
+    assert read(folder).query("valid")["campaign"].unique().tolist() == ["b"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from hcilib.model.archives import ARCHIVE, extract
 from hcilib.model.caveats import Caveat, Caveats, caveats, column
 from hcilib.model.compressed import read_bytes
 from hcilib.model.metrics import FACTORS, SETTINGS
@@ -39,13 +41,23 @@ _STAMPED = re.compile(rb"(20\d\d)[-/]([01]\d)[-/]([0-3]\d)[ T]([0-2]\d):([0-5]\d
 def means_of(place: Path, name: str, names: Any, system: str, engine: Engine) -> pd.DataFrame:
     """The rows of one campaign; one row without a value where it cannot be read, or is none."""
     try:
+        if name.endswith(ARCHIVE):
+            return _of_archive(place, name.removesuffix(ARCHIVE), names, system, engine)
         if (place / PLAN).exists() or (place / STEPS).is_dir():
             return _of_run(place, name, engine)
         if place.is_dir() and is_published(place):
             return _of_published(place, name)
         return _of_files(place, name, names, system, engine)
     except (ValueError, OSError, KeyError, TypeError) as error:
-        return _nothing(name, Caveat("unread", f"cannot be read: {error}"))
+        return _nothing(name.removesuffix(ARCHIVE), Caveat("unread", f"cannot be read: {error}"))
+
+
+def _of_archive(place: Path, name: str, names: Any, system: str, engine: Engine) -> pd.DataFrame:
+    """A campaign from its archive, unpacked elsewhere: nothing is written into a folder of campaigns."""
+    with tempfile.TemporaryDirectory(prefix="hci-history-") as folder:
+        campaign = Path(folder) / Path(name).name
+        extract(place, campaign)
+        return means_of(campaign, name, names, system, engine)
 
 
 def _nothing(name: str, why: Caveat) -> pd.DataFrame:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from hcilib.model.archives import ARCHIVE
 from hcilib.model.engine import located
 from hcilib.model.metrics import FACTORS, SETTINGS
 from hcilib.model.places import FAILED, PLAN, STEPS, TABLES, WORK
@@ -57,7 +58,8 @@ def history(
 ) -> pd.DataFrame:
     """Return the mean of every cell in every campaign below a folder: one row a campaign, cell and metric.
 
-    A campaign is a run directory, a source of published tables, or another folder or file of results directly below.
+    A campaign is a run directory, its archive (``.tar.zst``), a source of published tables, or another folder or file
+    of results directly below.
 
     Parameters
     ----------
@@ -168,20 +170,27 @@ def _places(root: Path) -> Iterator[Path]:
         if entry.name.startswith((".", "__pycache__")) or entry.name == NOTES:
             continue
         if entry.is_file() and entry.suffix in _LOOSE:
-            yield entry
+            if not _stands_unpacked(entry):
+                yield entry
         elif entry.is_dir() and not entry.is_symlink():
             inside = list(_ours(entry))
             yield from inside or [entry]
 
 
 def _ours(folder: Path) -> Iterator[Path]:
-    """The run directories and published tables at or below a folder."""
+    """The run directories, their archives, and the published tables at or below a folder."""
     if (folder / PLAN).exists() or (folder / STEPS).is_dir() or (folder / "sources.csv").exists():
         yield folder
         return
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
         if entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."):
             yield from _ours(Path(entry.path))
+        elif entry.name.endswith(ARCHIVE) and not _stands_unpacked(Path(entry.path)):
+            yield Path(entry.path)
+
+
+def _stands_unpacked(file: Path) -> bool:
+    return file.name.endswith(ARCHIVE) and file.with_name(file.name.removesuffix(ARCHIVE)).is_dir()
 
 
 def _name(root: Path, place: Path) -> str:
