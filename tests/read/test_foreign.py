@@ -297,17 +297,53 @@ def test_unified_numbers_are_read_where_they_are_of_one_direction(tmp_path):
     assert [file for file, _ in results.attrs["left_out"]] == ["randrw.json"]
 
 
-@pytest.mark.parametrize("name", ["said.txt", "said.log"])
-def test_fio_s_terse_lines_are_a_result_that_cannot_be_read(tmp_path, name):
-    argv = ["fio", "--name=j", "--ioengine=null", "--size=1m", "--output-format=terse", f"--output={name}"]
-    subprocess.run(argv, check=True, cwd=tmp_path)
+TERSE = {"name": "oak_4k-randread_qd4_r1", "rw": "randread", "bs": "4k", "ioengine": "null", "size": "64m"}
+
+
+def terse(folder: Path, form: int, name: str = "oak_4k-randread_qd4_r1.txt", **options) -> dict:
+    """Keep fio's terse line of a run in a file; return the JSON of the same run."""
+    argv = [f"--{key}={value}" for key, value in (TERSE | options).items()]
+    argv += ["--thinktime=20us", "--output-format=json,terse", f"--terse-version={form}"]
+    text = subprocess.run(["fio", *argv], check=True, cwd=folder, capture_output=True, text=True).stdout
+    [line] = [line for line in text.splitlines() if line.startswith(f"{form};fio-")]
+    (folder / name).write_text(line + "\n")
+    return json.JSONDecoder().raw_decode(text, text.index("{"))[0]
+
+
+@pytest.mark.parametrize("form", [3, 4, 5])
+@pytest.mark.parametrize("rw", ["randread", "randwrite", "randrw"])
+def test_a_terse_line_gives_what_the_json_of_its_run_gives(tmp_path, form, rw):
+    [job] = terse(tmp_path, form, rw=rw)["jobs"]
+    row = hci.read_results(tmp_path, names="{system}_{pattern}_qd{iodepth}_r{rep}.txt").iloc[0]
+    did = [ddir for ddir in ("read", "write") if job[ddir]["total_ios"]]
+    assert len(did) == 1 + (rw == "randrw")
+    for ddir in did:
+        assert 0 <= job[ddir]["iops"] - row[f"{ddir}_iops"] < 1
+    ios = [job[ddir]["total_ios"] for ddir in did]
+    mean = np.average([job[ddir]["lat_ns"]["mean"] for ddir in did], weights=ios)
+    assert row["lat_ns"] == pytest.approx(mean, rel=2e-3, abs=1)
+    assert (row["system"], row["iodepth"], row["runtime_s"]) == ("oak", 4, max(job[d]["runtime"] for d in did) / 1000)
+    if len(did) == 1:
+        assert 0 <= job[did[0]]["clat_ns"]["percentile"]["99.000000"] - row["p99_ns"] < 1000
+    assert "text" in caveats(row["warnings"]).codes
+
+
+def test_a_terse_line_without_names_says_what_is_missing(tmp_path):
+    terse(tmp_path, 3, "said.log")
     [file] = hci.recognise(tmp_path).to_dict("records")
-    assert (file["tool"], file["what"], "--output-format=json+" in file["skipped"]) == ("fio", "result", True)
-    with pytest.raises(ForeignError, match="fio's terse lines"):
-        hci.read_results(tmp_path)
-    shutil.copy(LOOSE / "cedar_4k-randread_qd8_r1.json", tmp_path)
-    [warnings] = hci.read_results(tmp_path, system="x")["warnings"]
-    assert f"1 result file of {tmp_path.name} left out ({name})" in str(warnings)
+    assert (file["tool"], file["what"], "names" in file["skipped"]) == ("fio", "result", True)
+
+
+@pytest.mark.parametrize("harm", ["cut", "twice", "word", "negative"])
+def test_a_terse_file_of_which_nothing_is_sure_is_refused_by_name(tmp_path, harm):
+    terse(tmp_path, 3)
+    [place] = tmp_path.iterdir()
+    line = place.read_text()
+    fields = line.split(";")
+    fields[7] = {"word": "many", "negative": "-4"}.get(harm, fields[7])
+    place.write_text({"cut": line[: len(line) // 3], "twice": 2 * line}.get(harm, ";".join(fields)))
+    with pytest.raises(ForeignError, match=place.name):
+        hci.read_results(tmp_path, names="{system}_{pattern}_qd{iodepth}_r{rep}.txt")
 
 
 def test_a_result_is_one_whatever_it_is_called_and_in_the_encoding_of_powershell(tmp_path):

@@ -28,6 +28,7 @@ from hcilib.read.fio.fio_document import LOCAL_HOST
 from hcilib.read.fio.fio_fast import Direction, FioFile, Options
 from hcilib.read.fio.fio_json import full_depth_pct, sync_latency
 from hcilib.read.fio.fio_reports import Entry, FioOutputError, bins_of, parse
+from hcilib.read.fio.fio_terse import is_terse, read_terse
 from hcilib.read.fio.fio_text import TextRun, fio_file, is_text, read_text, rounded
 from hcilib.read.foreign.parts import FDATASYNC, NUMBERS, UNLIKE, ForeignError, Part, Row, asked, rw_of
 from hcilib.read.foreign.settings import DEFAULTS, settings_of, together
@@ -35,14 +36,13 @@ from hcilib.read.run.step_tables import carried, thin_tail
 
 _SHOWN = ("rw", "bs", "iodepth", "numjobs", "rwmixread", "rate_iops", "runtime")
 _OF_CLAT = "percentiles are of completion latency: the file has none of total latency (lat_percentiles=1)"
-_TERSE = re.compile(rb"^\d;fio-\d", re.MULTILINE)
 _APART = 0.9
 """Groups overlap where one begins before this share of the other's runtime has passed."""
 
 
 def is_fio(raw: bytes) -> bool:
     """Its JSON; what it prints when nobody asks for JSON; or its terse lines."""
-    return b'"fio version"' in raw or b": (g=0): rw=" in raw or is_text(raw) or _TERSE.match(raw) is not None
+    return b'"fio version"' in raw or b": (g=0): rw=" in raw or is_text(raw) or is_terse(raw)
 
 
 def fio_parts(raw: bytes, path: str) -> tuple[list[Part], str]:
@@ -51,26 +51,29 @@ def fio_parts(raw: bytes, path: str) -> tuple[list[Part], str]:
     Raises
     ------
     FioOutputError : as `read_fio` and `read_text`; and jobs of which nobody can say whether they ran at once
-    ForeignError : fio's terse lines
     """
     if b'"fio version"' in raw:
         file = parse(raw, path)
         return _parts_of(file, raw, path), file.version
-    if not is_text(raw) and _TERSE.search(raw):
-        raise ForeignError(
-            "fio's terse lines, of which nothing is read: run fio with --output-format=json+ (both: terse,json+)"
-        )
-    runs = read_text(raw.decode("utf-8-sig", "replace"), path)
-    parts = [part for run in runs for part in _text_parts(run, path)]
+    text = raw.decode("utf-8-sig", "replace")
+    if not is_text(raw) and is_terse(raw):
+        run = read_terse(text, path)
+        return _text_parts(run, path, _TERSE), run.version
+    runs = read_text(text, path)
+    parts = [part for run in runs for part in _text_parts(run, path, _TEXT)]
     seen = Counter(part.job for part in parts)
     for n, part in enumerate(parts, 1):  # what ran one after the other are runs of their own, also under one name
         part.job = f"{part.job}, number {n}" if len(parts) > 1 and seen[part.job] > 1 else part.job
     return parts, runs[0].version
 
 
-def _text_parts(run: TextRun, path: str) -> list[Part]:
+_TEXT = Caveat("text", "by fio's text, which states neither direct nor size")
+_TERSE = Caveat("text", "by fio's terse line, which states no option, in whole IOPS and microseconds")
+
+
+def _text_parts(run: TextRun, path: str, form: Caveat) -> list[Part]:
     """The runs of one start of fio by its text, with what the text leaves open."""
-    said = [Caveat("text", "by fio's text, which states neither direct nor size")]
+    said = [form]
     said += [Caveat("rounded", f"known as printed: {words}") for words in rounded(run)]
     parts = _parts_of(fio_file(run), b"", path, stated=False)
     for part in parts:
