@@ -349,6 +349,40 @@ def test_what_is_no_number_where_one_is_due_is_named_with_field_and_file(token, 
             shown(path)
 
 
+AMOUNTS = DUE | {"min": "clat_ns.min", "stddev": "clat_ns.stddev", "short_ios": "short_ios", "bw": "bw"}
+
+
+@pytest.mark.parametrize("name", AMOUNTS)
+@pytest.mark.parametrize("tail", ["", "\ntail"], ids=["clean", "text behind it"])
+def test_an_amount_below_zero_is_named_with_file_job_and_field(name, tail, tmp_path):
+    """A table of -42,388 IOPS was averaged like any other."""
+    path = tmp_path / "below.json"
+    text = capture("one_host").read_text()
+    read = text.index('"clat_ns" : {' if "clat" in AMOUNTS[name] else '"read" : {')
+    changed, times = re.subn(rf'"{name}" : ([\d.]+)', rf'"{name}" : -1\1', text[read:], count=1)
+    assert times
+    path.write_text(text[:read] + changed + tail)
+    [report] = document("one_host")["client_stats"][:1]
+    for shown in (read_fio, read_fio_bins):
+        with pytest.raises(FioOutputError) as error:
+            shown(path)
+        for part in ("below.json", repr(report["jobname"]), report["hostname"], f"[0].read.{AMOUNTS[name]} is -1"):
+            assert part in str(error.value)
+
+
+def test_no_amount_of_an_idle_direction_or_a_job_is_below_zero(tmp_path):
+    text = capture("one_host").read_text()
+    head, write = text[: (at := text.index('"write" : {'))], text[at:]
+    for changed in (
+        head + re.sub(r'"iops" : 0[.0]*', '"iops" : -5', write, count=1),
+        re.sub(r'"usr_cpu" : ', '"usr_cpu" : -', text, count=1),
+    ):
+        assert changed != text
+        (path := tmp_path / "below.json").write_text(changed)
+        with pytest.raises(FioOutputError, match=r"\[0\]\.(write\.iops|usr_cpu) is -.*below 0"):
+            read_fio(path)
+
+
 @pytest.mark.parametrize("token", NO_NUMBERS)
 def test_a_number_that_fio_does_not_have_is_missing(token, tmp_path):
     """It prints nan as a deviation, and in directions without I/O."""

@@ -132,6 +132,8 @@ class Document(msgspec.Struct, rename={"version": "fio version", "global_options
 
 _RATES = ("io_bytes", "io_kbytes", "bw", "bw_bytes", "runtime", "total_ios")
 _OF_LATENCY = ("min", "max", "mean", "N")
+_AMOUNTS = (*_RATES, "iops", "short_ios", "drop_ios")
+_OF_JOB = ("usr_cpu", "sys_cpu", "ctx", "majf", "minf", "job_start", "job_runtime", "total_err")
 _LATENCIES = ("slat_ns", "clat_ns", "lat_ns", "slat", "clat", "lat")
 _STRUCTS = (Latency, Direction, Report, Document)
 _READ = {field.encode_name for struct in _STRUCTS for field in msgspec.structs.fields(struct)} - {"global options"}
@@ -260,26 +262,53 @@ def _check(text: str) -> None:
     for group in ("jobs", "client_stats"):
         reports = document.get(group)
         for n, report in enumerate(reports if isinstance(reports, list) else ()):
-            for ddir in ("read", "write", "trim", "mixed") if isinstance(report, dict) else ():
-                if isinstance(report.get(ddir), dict):
-                    _check_numbers(f"$.{group}[{n}].{ddir}", report[ddir])
+            if isinstance(report, dict):
+                _check_report(f"$.{group}[{n}]", report)
 
 
-def _check_numbers(where: str, direction: dict[str, Any]) -> None:
+def _check_report(where: str, report: dict[str, Any]) -> None:
+    who = f"job {report.get('jobname')!r}" + (f" on {host}" if (host := report.get("hostname")) else "")
+    _check_amounts(who, where, {name: report.get(name) for name in _OF_JOB})
+    for ddir in ("read", "write", "trim", "mixed"):
+        if isinstance(direction := report.get(ddir), dict):
+            due = _due(direction)
+            amounts = {name: direction.get(name) for name in _AMOUNTS}
+            amounts |= {f"{kind}.stddev": latency.get("stddev") for kind, latency in _latencies(direction).items()}
+            _check_amounts(who, f"{where}.{ddir}", amounts | due)
+            _check_numbers(who, f"{where}.{ddir}", direction, due)
+
+
+def _due(direction: dict[str, Any]) -> dict[str, Any]:
+    """What is a number in a direction with I/O: rates, and what was measured of each latency."""
+    due = {name: direction[name] for name in _RATES if name in direction} | {"iops": direction.get("iops")}
+    for kind, latency in _latencies(direction).items():
+        percentiles = latency.get("percentile")
+        due |= {f"{kind}.{name}": latency[name] for name in _OF_LATENCY if name in latency}
+        due |= {f"{kind}.{q}": ns for q, ns in (percentiles if isinstance(percentiles, dict) else {}).items()}
+    return due
+
+
+def _latencies(direction: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Latencies that were measured."""
+    own = {kind: direction.get(kind) for kind in _LATENCIES}
+    return {kind: found for kind, found in own.items() if isinstance(found, dict) and found.get("N") != 0}
+
+
+def _check_amounts(who: str, where: str, amounts: dict[str, Any]) -> None:
+    """What fio counts or times is never below 0, with I/O or without."""
+    for name, value in amounts.items():
+        if isinstance(value, (int, float)) and isfinite(value) and value < 0:
+            raise WrongField(f"{who}: {where}.{name} is {value:g}, below 0. Copy the file again, or repeat the run")
+
+
+def _check_numbers(who: str, where: str, direction: dict[str, Any], due: dict[str, Any]) -> None:
     """fio prints nan in a direction without I/O, and in deviations; elsewhere it stands for a number that is lost."""
     counts = [direction[name] for name in ("io_bytes", "io_kbytes", "total_ios") if name in direction]
     if not counts or not any(counts):
         return
-    due = {name: direction[name] for name in _RATES if name in direction} | {"iops": direction.get("iops")}
-    for kind in _LATENCIES:
-        latency = direction.get(kind)
-        if isinstance(latency, dict) and latency.get("N") != 0:
-            percentiles = latency.get("percentile")
-            due |= {f"{kind}.{name}": latency[name] for name in _OF_LATENCY if name in latency}
-            due |= {f"{kind}.{q}": ns for q, ns in (percentiles if isinstance(percentiles, dict) else {}).items()}
     for name, value in due.items():
         if value is None or (isinstance(value, float) and not isfinite(value)):
-            raise WrongField(f"{where}.{name} is {value}, expected a number. Repeat the run")
+            raise WrongField(f"{who}: {where}.{name} is {value}, expected a number. Repeat the run")
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

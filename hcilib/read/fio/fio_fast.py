@@ -24,6 +24,8 @@ LOCAL_HOST, LOCAL_PORT = "localhost", 0
 """What stands for hostname and port where fio ran the job itself (`jobs`, not `client_stats`): no server, no port."""
 SUMS = "All clients"
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+Amount = Annotated[float, msgspec.Meta(ge=0)]
+"""What fio counts or times is never below 0: damage, or somebody's edit, where it is."""
 GROWTH = 1.05
 """An interim report ran for less than its successor by this factor (hcilib.read.fio.fio_reports)."""
 _RW = b'"rw" : "'
@@ -38,26 +40,26 @@ class Unusual(Exception):
 class Latency(msgspec.Struct, gc=False):
     """slat, clat or lat of one direction, in ns."""
 
-    min: float
-    max: float
-    mean: float
-    stddev: float
-    N: float
-    percentile: dict[str, float] = {}
+    min: Amount
+    max: Amount
+    mean: Amount
+    stddev: Amount
+    N: Amount
+    percentile: dict[str, Amount] = {}
     bins: Raw = Raw(b"")
 
 
 class Direction(msgspec.Struct, gc=False):
     """`read`, `write`, `trim` or `mixed` of one report."""
 
-    io_bytes: float
-    bw_bytes: float
-    bw: float
-    iops: float
-    runtime: float
-    total_ios: float
-    short_ios: float
-    drop_ios: float
+    io_bytes: Amount
+    bw_bytes: Amount
+    bw: Amount
+    iops: Amount
+    runtime: Amount
+    total_ios: Amount
+    short_ios: Amount
+    drop_ios: Amount
     slat_ns: Latency
     clat_ns: Latency
     lat_ns: Latency
@@ -84,14 +86,14 @@ class Report(msgspec.Struct, Generic[R, W], gc=False, rename={"options": "job op
     trim: Raw = Raw(b"null")
     mixed: UnsetType = UNSET
     error: float = nan
-    usr_cpu: float = nan
-    sys_cpu: float = nan
-    ctx: float = nan
-    majf: float = nan
-    minf: float = nan
-    job_start: float = nan
-    job_runtime: float = nan
-    total_err: float = nan
+    usr_cpu: Amount = nan
+    sys_cpu: Amount = nan
+    ctx: Amount = nan
+    majf: Amount = nan
+    minf: Amount = nan
+    job_start: Amount = nan
+    job_runtime: Amount = nan
+    total_err: Amount = nan
     hostname: str = LOCAL_HOST
     port: Port = LOCAL_PORT
 

@@ -66,6 +66,8 @@ def printed(text: str, scale: float = 1.0) -> Printed:
     digits = len(text.partition(".")[2])
     half = 0.5 * 10.0**-digits
     value = float(text)
+    if value < 0:
+        raise ValueError(f"{text} is below 0, which fio neither counts nor times. Copy the file again")
     return Printed(value * scale, (value - half) * scale, (value + half) * scale)
 
 
@@ -157,7 +159,8 @@ def read_text(text: str, path: str) -> list[TextRun]:
             try:
                 where = _take(report, line, where)
             except ValueError as error:
-                raise FioOutputError(f"{path}: line {number} of fio's text cannot be read ({error})") from None
+                where = f"line {number} of fio's text, job {report.job!r}"
+                raise FioOutputError(f"{path}: {where}, cannot be read ({error})") from None
         else:
             noise.append(line)
             if (version := _VERSION.search(line)) and runs:
