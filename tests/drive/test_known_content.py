@@ -137,22 +137,6 @@ def test_a_memory_that_cannot_be_written_is_named_before_a_step(own, blank, tmp_
     assert at(device, 0, SIZE) == bytes(SIZE)
 
 
-def test_a_vm_that_is_away_after_the_last_run_costs_no_result(own, blank, tmp_path, monkeypatch):
-    keep = LastLook.keep
-
-    def away(look):
-        connection = look._fleet._connections["vm1"]
-        connection.close()
-        connection.port = 1
-        keep(look)
-
-    _, _, testbed = blank
-    with monkeypatch.context() as patched:
-        patched.setattr(LastLook, "keep", away)
-        assert len(measured(testbed, tmp_path / "run")) == 4
-    assert len(measured(testbed, tmp_path / "another")) == 4, "the sample after the last step was kept"
-
-
 # Between steps
 
 
@@ -220,17 +204,36 @@ def test_a_block_that_came_through_another_device_is_counted(attacked, media, wa
     assert "sectors written and discarded" in attacked.said()
 
 
-def test_where_the_count_says_nothing_the_places_do(attacked, monkeypatch, tmp_path):
-    """A machine that was started again counts from zero."""
+def drawn(device: str, seed: int, blocks: int) -> set[int]:
+    """The blocks that a sample of this seed reads; every block of the disk holds its own number now."""
+    put(device, 0, b"".join(n.to_bytes(8, "big") * 512 for n in range(SIZE // 4096)))
+    draw = f"{content.READ}\nblocks {device} {SIZE} {seed} {blocks}"
+    told = subprocess.run(["sh", "-c", draw], check=True, capture_output=True).stdout
+    return {int.from_bytes(told[n : n + 8], "big") for n in range(0, len(told), 4096)}
+
+
+@pytest.mark.parametrize("through_cache", [False, True])
+def test_after_a_restart_all_4096_places_are_compared(attacked, monkeypatch, tmp_path, through_cache):
+    """The machine counts from zero then. `FEW` of the places missed what was written beside them."""
     boot = tmp_path / "boot"
     boot.write_text("first\n")
     patched = last_look._COMMON.replace("/proc/sys/kernel/random/boot_id", str(boot))
     monkeypatch.setattr(last_look, "_COMMON", patched)
+    attacked.look._through_cache = through_cache
     attacked.fill()
+    sample = attacked.look._left["vm1", "B1"].sample
+    assert sample.blocks == content.PLACES == 4096
+    few, many = (drawn(attacked.device, sample.seed, blocks) for blocks in (content.FEW, content.PLACES))
+    assert few < many
+    place = next(n for n in sorted(many - few) if 2 * MIB < 4096 * n < SIZE - 2 * MIB)
+    put(attacked.device, 0, RANDOM)
     boot.write_text("second\n")
     assert attacked.said() == "started"
-    put(attacked.device, 2 * MIB, STRANGE * 2048)
+    put(attacked.device, 4096 * place)
     assert "at one of several places it holds other bytes" in attacked.said()
+    boot.write_text("first\n")
+    few_said = attacked.said()
+    assert few_said == "started" if through_cache else "sectors written and discarded" in few_said
 
 
 def test_what_the_look_refused_is_not_ours_at_the_next_one(own, blank, tmp_path, monkeypatch):
@@ -321,13 +324,10 @@ def test_fewer_bytes_than_fio_wrote_are_no_result(own, blank, tmp_path, monkeypa
 def test_data_where_the_fixed_places_are_not_is_found(own, blank, hosts, tmp_path):
     """The places of an approved digest are the same each time. Those by which a disk is called blank are not."""
     _, device, testbed = blank
-    put(device, 0, b"".join(n.to_bytes(8, "big") * 512 for n in range(SIZE // 4096)))
-    draw = f"{content.READ}\nblocks {device} {SIZE} {content.SEED} {content.PLACES}"
-    told = subprocess.run(["sh", "-c", draw], check=True, capture_output=True).stdout
-    drawn = {int.from_bytes(told[n : n + 8], "big") for n in range(0, len(told), 4096)}
+    fixed = drawn(device, content.SEED, content.PLACES)
     ends = [*range(17 * 16), *range(SIZE // 4096 - 17 * 16, SIZE // 4096)]
     put(device, 0, bytes(SIZE))
-    for n in set(range(SIZE // 4096)) - drawn - set(ends):
+    for n in set(range(SIZE // 4096)) - fixed - set(ends):
         put(device, 4096 * n)
     with pytest.raises(GuardError, match="holds data that carries no signature"):
         measured(testbed, tmp_path / "run")

@@ -214,7 +214,6 @@ def _campaign(todo: Iterator[Step], course: Policy, switch: Settings, consent: s
                 outages = Outages(fleet, rundir, look, lease, testbed, identify, plan.outage_limit_s)
                 states = health.States(fleet, rundir, plan.outage_limit_s)
                 missing = _execute(todo, course, switch, fleet, look, outages, states, progress)
-                look.keep()
             finally:
                 _put_back(fleet, switch, products, plan)
                 with contextlib.suppress(OSError):  # a full disk must not hide the reason

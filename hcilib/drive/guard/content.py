@@ -30,7 +30,7 @@ from hcilib.drive.hosts.hosts import ANSWER_S, Fleet
 from hcilib.model.testbed import Testbed
 
 PLACES, FEW = 4096, 256
-"""Blocks of a sample: at a campaign's start and end, and around each of its steps."""
+"""Blocks of a sample, and those of them that are compared before a step while the kernel counts."""
 SEED = 1
 """Where the blocks lie whose digest a testbed's file approves."""
 BLOCK = 4096

@@ -10,11 +10,12 @@ to no other.
 
 **What we wrote ourselves is allowed, by remembering it.** Right after each step that writes it is noted what lies at
 both ends of a disk (a MiB each: where every signature that util-linux knows lies, backup GPT, md, ZFS and DRBD
-included) and at `FEW` places that were drawn at random, as checksums, and how many sectors the kernel says were written
-and discarded since the machine started. Before the next step all three must be as they were: random data that happens
-to look like a signature is never refused, and another writer is seen by the kernel's count, to the sector, wherever on
-the disk he wrote. Across a restart, and where fio writes through a cache (``direct: 0``), the count says nothing and
-the places decide. After a step the count must not exceed what fio wrote.
+included) and at `content.PLACES` places that were drawn at random, as checksums, and how many sectors the kernel says
+were written and discarded since the machine started. Before the next step the ends, `FEW` of the places and the count
+must be as they were: random data that happens to look like a signature is never refused, and another writer is seen by
+the kernel's count, to the sector, wherever on the disk he wrote. After a restart the count says nothing, so all places
+are compared. Where fio writes through a cache (``direct: 0``), `FEW` decide. After a step the count must not exceed
+what fio wrote.
 
 A signature that appears *during* a step of ours is somebody's if it stands among zeros, as every superblock and table
 does; what fio writes at random holds a zero in 256 bytes, and none of 1180 random fills looked like a signature to
@@ -71,7 +72,7 @@ _LOOK = r"""
 refuse() { echo "$serial: $path ($name) $1" >&2; exit 1; }
 busy() { case $(wipefs --no-act --all "$1" 2>&1) in *[Bb]usy*) true;; *) false;; esac; }
 look() {
-  serial=$1 path=$2 name=$3 number=$4 hex=$5 sequence=$6 size=$7 left=$8 counted=$9; shift 9; found=$1 node=$2
+  serial=$1 path=$2 name=$3 number=$4 hex=$5 sequence=$6 size=$7 left=$8 counted=$9; shift 9; node=$1
   [ -b "$node" ] || refuse 'cannot be opened, or is no block device any more'
   now=${numbers%%"$line"*}; numbers=${numbers#*"$line"}
   [ "$now" = "$hex" ] || refuse "leads to another device now: its number (hexadecimal) is $now where $hex was judged"
@@ -107,7 +108,7 @@ look() {
       [ "$counted" = "$s" ] ||
         refuse "was written by somebody else since our last step: sectors written and discarded $s where we left $counted";;
     esac
-    case $line$sampled in *"$line$serial $found"*) ;; *)
+    case $line$sampled in *"$line$serial same$line"*) ;; *)
       refuse "was written by somebody else since our last step: at one of several places it holds other bytes";;
     esac
   elif [ "$probed" ] || half "$node" "$size"; then
@@ -124,9 +125,10 @@ note() {
     near=$({ piece "$node" 0 2; last "$node" "$size" | tail -c 131072; } | tr -cd '\0' | wc -c)
     [ "$zeros" -gt 9600 ] || [ "$near" -gt 1300 ] && return 0
   fi
-  echo "counted $serial $(boot) $(counts "$7" "$node")"
+  echo "counted $serial $(boot) $(counts "$8" "$node")"
   echo "left $serial $(ends "$node" "$size")"
-  echo "found $serial $(sample "$node" "$size" "$5" "$6")"
+  echo "few $serial $(sample "$node" "$size" "$5" "$6")"
+  echo "many $serial $(sample "$node" "$size" "$5" "$7")"
   echo "places $serial $(places "$node" "$size" | cksum)"
 }
 """
@@ -135,12 +137,22 @@ _PROBED = "probed=$(wipefs --no-act --all {} 2>&1 || echo 'it cannot be probed s
 
 @dataclass(frozen=True)
 class _Left:
-    """What a disk held when we last looked: a checksum of its ends, a sample, and what the kernel counted
-    (`content.counted_of`)."""
+    """What a disk held when we last looked: a checksum of its ends, a sample, the digest of its `FEW` first places,
+    and what the kernel counted (`content.counted_of`)."""
 
     ends: str
     sample: Sample
+    few: str
     counted: str
+
+    def compare(self, device: Device, node: str) -> str:
+        """Lines of sh that hold when the sample is as it was: all of it where the kernel counts from another start."""
+        sequence, boot, *_ = self.counted.split()
+        same_disk = sequence == (device.sequence or "-")
+        draw = f"sample {node} {device.size_bytes} {self.sample.seed}"
+        few = f'[ "$({draw} {FEW})" = {self.few} ]'
+        every = f'[ "$({draw} {self.sample.blocks})" = {self.sample.digest} ]'
+        return f'if [ "$booted" = {boot} ]; then {few}; else {every}; fi' if same_disk else every
 
     def since(self, old: _Left) -> int | None:
         """Bytes written and discarded since then; None where the kernel counts from another boot, or another disk."""
@@ -214,15 +226,14 @@ class LastLook:
                 paths[serial] = node
                 left = None if beside else self._left.get((vm, serial))
                 counted = left.counted if left and not self._through_cache else ""
-                known = (left.ends, counted, left.sample.digest) if left else ("", "", "")
+                known = (left.ends, counted) if left else ("", "")
                 asked = (serial, device.path, device.name, device.number, device.number_hex, device.sequence,
                          str(device.size_bytes), *known)  # fmt: skip
                 opened.append(held)
                 nodes.append(node)
                 looks.append(f"look {shlex.join(asked)} {node}")
                 if left:
-                    draw = f"sample {node} {device.size_bytes} {left.sample.seed} {left.sample.blocks}"
-                    draws.append(f'{{ s=$({draw}); echo "{serial} $s"; }} &')
+                    draws.append(f'{{ {left.compare(device, node)} && echo "{serial} same"; }} &')
             all_nodes = " ".join(nodes)
             seen = [
                 f"readonly={'yes' if self._readonly else ''}",
@@ -231,7 +242,7 @@ class LastLook:
                 "swaps=$(cat /proc/swaps 2>/dev/null)",
                 "line='\n'",
                 "booted=$(boot)",
-                "sampled=$line$(" + "\n".join([*draws, "wait"]) + ")",
+                "sampled=$line$(" + "\n".join([*draws, "wait"]) + ")$line",
                 "probed=" if beside else _PROBED.format(all_nodes),
                 f'numbers="$(stat -L -c %t:%T {all_nodes})$line"',
             ]
@@ -270,27 +281,6 @@ class LastLook:
         if self._memory:
             self._memory.forget(*place)
 
-    def keep(self) -> None:
-        """Remember what lies on the disks at the end of a campaign, by a larger sample; not of one that holds something
-        else than we left. Where a VM is away by then, the sample after the last step stays: all runs are done."""
-        if not self._memory or not self._left:
-            return
-        devices = {place: self.guarded[place[0]][place[1]] for place in self._left}
-        old = {place: (d, self._left[place].sample.seed, FEW) for place, d in devices.items()}
-        new = {place: (d, content.new_seed(), content.PLACES) for place, d in devices.items()}
-        try:
-            still, more = content.samples(self._fleet, old), content.samples(self._fleet, new)
-        except GuardError:
-            return
-        for place, left in self._left.items():
-            counted = content.counted_of(devices[place], more[place][1])
-            if still[place][0] == left.sample and (self._through_cache or content.same_count(left.counted, counted)):
-                self._remember(place, more[place][0], counted)
-
-    def _remember(self, place: tuple[str, str], sample: Sample, counted: str) -> None:
-        if self._memory:
-            self._memory.note(*place, sample, "" if self._through_cache else counted)
-
     def _note(self, devices: Guarded) -> None:
         for place in _places(devices):
             self._left.pop(place, None)
@@ -299,16 +289,18 @@ class LastLook:
         scripts = {vm: note(own, {serial: seeds[vm, serial] for serial in own}) for vm, own in devices.items()}
         for vm, outcome in self._fleet.run(scripts, limit_s=ANSWER_S).items():
             told: dict[str, dict[str, str]] = {}
-            for what, serial, value in re.findall(r"(?m)^(left|places|found|counted) (\S+) (.+)$", outcome.value or ""):
+            line = r"(?m)^(left|places|few|many|counted) (\S+) (.+)$"
+            for what, serial, value in re.findall(line, outcome.value or ""):
                 told.setdefault(serial, {})[what] = value
             for serial, own in told.items():
-                if own.keys() != {"left", "places", "found", "counted"}:
+                if own.keys() != {"left", "places", "few", "many", "counted"}:
                     continue
-                sample = Sample(seeds[vm, serial], FEW, own["found"])
+                sample = Sample(seeds[vm, serial], content.PLACES, own["many"])
                 counted = content.counted_of(self.guarded[vm][serial], own["counted"])
-                self._left[vm, serial] = _Left(own["left"], sample, counted)
+                self._left[vm, serial] = _Left(own["left"], sample, own["few"], counted)
                 self.left[vm, serial] = own["places"]
-                self._remember((vm, serial), sample, counted)
+                if self._memory:
+                    self._memory.note(vm, serial, sample, "" if self._through_cache else counted)
 
     def _of(self, vms: Sequence[Vm], numjobs: int) -> Guarded:
         """The devices that a step opens; {} for a lab, whose disks are its own exports."""
@@ -319,8 +311,9 @@ class LastLook:
 def note(devices: Mapping[str, Device], seeds: Mapping[str, int]) -> str:
     """Lines of sh that print what lies on each disk, if it can be ours, and what the kernel counts of it."""
     probed = _PROBED.format(shlex.join(device.path for device in devices.values()))
+    amounts = (str(FEW), str(content.PLACES))
     notes = [
-        shlex.join(["note", s, d.number_hex, str(d.size_bytes), d.path, str(seeds[s]), str(FEW), d.number]) + " &"
+        shlex.join(["note", s, d.number_hex, str(d.size_bytes), d.path, str(seeds[s]), *amounts, d.number]) + " &"
         for s, d in devices.items()
     ]
     return "\n".join([_COMMON, PLACES, _NOTE, probed, *notes, "wait"])
