@@ -4,6 +4,8 @@ SHELL := /bin/bash
 # conda users run make inside the environment of environment.yml; everybody else gets .venv from uv.lock
 BIN := $(if $(filter hcilib,$(CONDA_DEFAULT_ENV)),,.venv/bin/)
 PY := $(BIN)python
+# Containers often set it: every child, every kernel and each of pytest's workers would compile the library and the tests again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup lab greeting lab-again cluster quick test deep report answers notebooks refresh bench chaos lint bounds picture pack snapshot wheel core site
 help:
@@ -58,11 +60,14 @@ cluster: setup
 quick:
 	@$(PY) .ci/quick $(or $(BASE),HEAD)
 
+LINT := $(BIN)ruff check . && $(BIN)ruff format --check . && $(BIN)mypy
 # Four files at once, on two cores too: what reaches hosts waits a third of its time, and one worker has those that look
 # at a clock, one at a time (tests/conftest.py).
+# Tests are compiled once, beside mypy, and not by each worker. Their errors are shown by the run itself.
 # The last line is the reviewer's: every committed notebook again, strictly, against the outputs it was committed with.
-test: lint
+test: setup
 	@./setup.sh test
+	@$(PY) -m pytest --collect-only >/dev/null 2>&1 & $(LINT); code=$$?; wait; exit $$code
 	@$(PY) -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 	@$(PY) -m pytest --nbval --nbval-current-env -n 2 --dist loadfile notebooks
 
@@ -104,7 +109,7 @@ snapshot: setup
 	@$(PY) -m tests.snapshot save $(SNAPSHOT) --tree $(TREE)
 
 lint: setup
-	@$(BIN)ruff check . && $(BIN)ruff format --check . && $(BIN)mypy
+	@$(LINT)
 
 bounds: setup
 	@.ci/bounds
