@@ -14,10 +14,10 @@ from hcilib.measure import tier_warning
 from hcilib.model.system import load_system
 from hcilib.model.testbed import load_testbed
 from hcilib.show.report.scenarios import find_scenarios
-from tests.articles import planned
+from tests.articles import campaigns, planned
 
 ROOT = Path(__file__).resolve().parents[1]
-SCENARIOS = find_scenarios(ROOT / "params" / "campaigns", ROOT / "notebooks")
+SCENARIOS = list(campaigns().values())
 SWEEPS = [s for s in SCENARIOS if s.notebook.stem == "10_audit"]
 ARTICLES = {"proxmox": ("proxmox-2node-hci", 16), "hyperv": ("starwind-s2d-rdma-hyperv", 20),
             "hyperv-mirror": ("starwind-s2d-rdma-hyperv", 20)}  # fmt: skip
