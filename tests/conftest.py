@@ -5,6 +5,7 @@ others.
 """
 
 import atexit
+import gc
 import os
 import re
 import shutil
@@ -28,6 +29,16 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # What campaigns remember of disks is not this account's.
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="hcilib-state-")
 atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
+
+# What test files import lives until the end: searching it again and again for garbage took 6 % of the time.
+gc.disable()
+
+
+def pytest_collection_finish():
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
 
 # No example is timed: a busy machine is no defect. A folder of a test's own may hold the files of all its examples.
 untimed = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -75,13 +75,15 @@ def test_a_copy_to_edit_and_its_report(run, tmp_path):
     assert run("-m", "hcilib.cli", "init").returncode == 0
     names = {path.relative_to(ROOT) for name in ("notebooks", "params") for path in (ROOT / name).rglob("*.[iy]*")}
     assert names == {path.relative_to(tmp_path) for path in tmp_path.rglob("*.[iy]*")}
-    own = tmp_path / "notebooks" / "04_compare.ipynb"
-    own.write_text(text := own.read_text().replace("Which system is faster", "Which one is faster"))
+    own = tmp_path / "notebooks" / "09_capacity.ipynb"
+    own.write_text(text := own.read_text().replace("How much of the raw capacity", "How much of all capacity"))
     assert run("-m", "hcilib.cli", "init").returncode == 0
     assert own.read_text() == text
-    done = run("-m", "hcilib.cli", "report", "params/04_compare.proxmox.yaml", without="drive fast scale")
+    done = run("-m", "hcilib.cli", "report", "params/09_capacity.proxmox.yaml", without="drive fast scale")
     assert done.returncode == 0, done.stderr
-    assert "Which one is faster" in (tmp_path / "out/report/04_compare.proxmox/04_compare.proxmox.html").read_text()
+    assert (
+        "How much of all capacity" in (tmp_path / "out/report/09_capacity.proxmox/09_capacity.proxmox.html").read_text()
+    )
 
 
 @pytest.mark.parametrize(
