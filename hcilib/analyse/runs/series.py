@@ -350,7 +350,8 @@ def stationarity(series: pd.DataFrame, round_s: float | None = None) -> pd.DataF
 
     Returns
     -------
-    One row per run: its keys, seconds, mean, drift_pct (second half against first), drift (beyond 5 %;
+    One row per run: its keys, metric (iops; bw_bytes of a run that logged no IOPS), seconds, mean, drift_pct (second
+    half against first), drift (beyond 5 %;
     <NA> under 10 samples), round_s, steady
     (the last five rounds; <NA> if there are fewer), steady_from_s (since the run began; NaN if never), mser_truncate_s,
     mser_mean, regimes (<NA> below 100 samples), low and high (their levels), warnings.
@@ -359,8 +360,26 @@ def stationarity(series: pd.DataFrame, round_s: float | None = None) -> pd.DataF
         raise ValueError(f"stationarity: round_s is {round_s}, expected seconds above zero")
     columns = ["seconds", "mean", "drift_pct", "drift", "round_s", "steady", "steady_from_s", "mser_truncate_s",
                "mser_mean", "regimes", "low", "high", "warnings"]  # fmt: skip
-    table = _per_run(series, "iops", columns, lambda t, y: _stands_still(t, y, round_s))
-    return table.astype({"drift": "boolean", "steady": "boolean", "regimes": "boolean"})
+    parts = [
+        _per_run(own, metric, columns, lambda t, y: _stands_still(t, y, round_s)).assign(metric=metric)
+        for metric, own in _by_metric(series)
+    ]
+    table = pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)
+    return table[[*table.columns.drop(["metric", *columns]), "metric", *columns]].astype(
+        {"drift": "boolean", "steady": "boolean", "regimes": "boolean"}
+    )
+
+
+def _by_metric(series: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """The runs that logged IOPS, then those that logged bandwidth alone: of one block size both drift alike."""
+    keys = run_columns(series) if isinstance(series, pd.DataFrame) and "bw_bytes" in series else []
+    if not keys or not len(series):
+        yield "iops", series
+        return
+    has = series.groupby(keys, dropna=False)[["iops", "bw_bytes"]].transform("count")
+    by_bandwidth = (has["iops"] == 0) & (has["bw_bytes"] > 0)
+    yield "iops", series[~by_bandwidth]
+    yield "bw_bytes", series[by_bandwidth]
 
 
 def _stands_still(t: np.ndarray, y: np.ndarray, round_s: float | None) -> dict:

@@ -26,7 +26,9 @@ CAVEATS = {
 """Code of a run's caveat -> what such runs did, in the answer."""
 
 
-def files_answer(comparison: pd.DataFrame, audit: pd.DataFrame, results: pd.DataFrame) -> str:
+def files_answer(
+    comparison: pd.DataFrame, audit: pd.DataFrame, results: pd.DataFrame, still: pd.DataFrame | None = None
+) -> str:
     """Return who is faster in files of other tools, and which checks of physics their numbers fail.
 
     Parameters
@@ -34,6 +36,7 @@ def files_answer(comparison: pd.DataFrame, audit: pd.DataFrame, results: pd.Data
     comparison : of ``compare``; without a row where there is one system, of which the answer has the peak
     audit : of ``audit``
     results : the rows that both are of
+    still : of ``stationarity``, where fio wrote logs
 
     Returns
     -------
@@ -54,7 +57,7 @@ def files_answer(comparison: pd.DataFrame, audit: pd.DataFrame, results: pd.Data
     totals = audit[audit["ok"].notna()].groupby("check").size()
     broken = [f"{n} of {counted(totals[check], 'check')} of {LAWS.get(check, check)}" for check, n in fails.items()]
     check = [f"Check the files first, as {listed(broken)} fail."] if broken else []
-    return " ".join([answer, *check, *_caveats(results), *_apart(results, load)])
+    return " ".join([answer, *check, *_caveats(results), *_unsteady(still), *_apart(results, load)])
 
 
 def _caveats(results: pd.DataFrame) -> Iterator[str]:
@@ -64,6 +67,19 @@ def _caveats(results: pd.DataFrame) -> Iterator[str]:
         if count := sum(code in own for own in codes):
             runs = share(count, len(codes), "run")
             yield f"{runs[:1].upper()}{runs[1:]} {did}."
+
+
+def _unsteady(still: pd.DataFrame | None) -> Iterator[str]:
+    """Say how many of the runs with logs were not steady, and which was the worst."""
+    judged = still[still["drift"].notna()] if still is not None else pd.DataFrame()
+    moving = judged[judged["warnings"].ne("")] if len(judged) else judged
+    if len(moving):
+        worst = moving.loc[moving["drift_pct"].abs().idxmax()]
+        runs = share(len(moving), len(judged), "run")
+        yield (
+            f"{runs[:1].upper()}{runs[1:]} with logs were not steady. The second half of {worst['run']} "
+            f"was {abs(worst['drift_pct']):.0f} % {'faster' if worst['drift_pct'] > 0 else 'slower'} than the first."
+        )
 
 
 def _apart(results: pd.DataFrame, by: list[str]) -> Iterator[str]:

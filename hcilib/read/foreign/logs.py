@@ -1,0 +1,81 @@
+"""fio's logs in folders of other tools' files, as one series a run: whether it was steady can be examined then."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from hcilib.read.foreign.look import gathered, is_ours, place_of, sources_of
+from hcilib.read.logs.fio_log import series_from_logs
+from hcilib.read.logs.rollup_cells import FioLogError
+from hcilib.read.logs.rollup_script import NAME
+
+
+def log_series(path: str | Path | Mapping[str, Any] | Sequence[str | Path | Mapping[str, Any]]) -> pd.DataFrame:
+    """Return fio's logs in the folders of a `path`, beside results or without any, per run and second.
+
+    Logs of one folder and one prefix (``write_iops_log=PREFIX``) are one run. Of a glob or a list of files the logs in
+    their folders count.
+
+    Parameters
+    ----------
+    path : as in `read_results`
+
+    Returns
+    -------
+    DataFrame : run (folder and prefix of the logs), host, job, ddir, t_s (s since the run's start), iops, bw_bytes
+        (bytes/s), lat_ns, stalled (no I/O in that second). NaN where there is no log of that kind. No row without logs.
+        `hcilib.stationarity` examines it. ``.attrs["left_out"]``: pairs of a run and why its logs cannot be read.
+
+    Raises
+    ------
+    ForeignError : there is no such file or folder
+
+    Examples
+    --------
+    >>> series = hci.log_series("tests/data/foreign/bench-fio")
+    >>> series["run"].unique()[0], len(series)
+    ('elm-1/disk.img/4k/randread-iodepth-1-numjobs-2', 1)
+    """
+    parts, left_out = [], []
+    for source in gathered(sources_of(path, None, None)):
+        if not isinstance(source.path, list) and ("://" in str(source.path) or is_ours(source.path)):
+            continue
+        place = place_of(source)
+        for (folder, prefix), logs in _runs(place.files).items():
+            run = Path(os.path.relpath(folder, place.root), prefix).as_posix()
+            try:
+                parts.append(_series(logs).assign(run=run))
+            except FioLogError as error:
+                left_out.append((run, str(error)))
+    filled = [part for part in parts if len(part)]
+    series = pd.concat(filled, ignore_index=True) if filled else _series([]).assign(run="")
+    series.attrs = {"left_out": left_out}
+    return series[["run", *series.columns.drop("run")]]
+
+
+def _runs(files: Sequence[tuple[str, str]]) -> dict[tuple[str, str], list[Path]]:
+    """Folder and prefix -> its logs."""
+    runs = defaultdict(list)
+    for folder in sorted({os.path.dirname(path) for path, _ in files}):
+        for name in sorted(os.listdir(folder)):
+            if (found := NAME.fullmatch(name)) and found["log"] != "clat_hist":
+                runs[folder, found["job"]].append(Path(folder, name).resolve())
+    return runs
+
+
+def _series(logs: Sequence[Path]) -> pd.DataFrame:
+    """The series of these logs alone, of a folder that holds those of other runs, too."""
+    with tempfile.TemporaryDirectory(prefix="hci-logs-") as alone:
+        for log in logs:
+            Path(alone, log.name).symlink_to(log)
+        try:
+            return series_from_logs(alone)
+        except FioLogError as error:
+            raise FioLogError(str(error).replace(alone, str(logs[0].parent))) from None

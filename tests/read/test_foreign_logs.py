@@ -1,0 +1,89 @@
+"""fio's logs in folders of other tools' files: one series a run, and whether it was steady."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import hcilib as hci
+from hcilib.model.caveats import caveats
+from hcilib.read.foreign.parts import ForeignError
+
+FILES = hci.ROOT / "tests" / "data"
+
+
+def log(place: Path, values, ddir: int = 0) -> None:
+    """A log as fio 3.33 writes it with log_avg_msec=1000: ms, value, direction, block size, offset."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text("".join(f"{1000 * n}, {value}, {ddir}, 0, 0\n" for n, value in enumerate(values, 1)))
+
+
+def test_logs_of_one_prefix_are_one_run_and_its_jobs_add_up(tmp_path):
+    log(tmp_path / "oak" / "a_iops.1.log", 30 * [1000])
+    log(tmp_path / "oak" / "a_iops.2.log", 30 * [500])
+    log(tmp_path / "oak" / "b_iops.1.log", 15 * [1000] + 15 * [800])
+    table = hci.stationarity(hci.log_series(tmp_path)).set_index("run")
+    assert table["mean"].to_dict() == {"oak/a": pytest.approx(1500), "oak/b": pytest.approx(900, rel=0.02)}
+    assert table["drift"].to_dict() == {"oak/a": False, "oak/b": True}
+    assert table.at["oak/b", "drift_pct"] == pytest.approx(-20, abs=1.5)
+    assert "drift" in caveats(table.at["oak/b", "warnings"]).codes
+    assert set(table["metric"]) == {"iops"}
+
+
+def test_where_only_bandwidth_was_logged_it_is_examined(tmp_path):
+    log(tmp_path / "a_bw.1.log", 15 * [4000] + 15 * [5000])
+    log(tmp_path / "b_bw.1.log", 30 * [4000])
+    log(tmp_path / "b_iops.1.log", 15 * [1000] + 15 * [1100])
+    table = hci.stationarity(hci.log_series(tmp_path)).set_index("run")
+    assert table["metric"].to_dict() == {"a": "bw_bytes", "b": "iops"}
+    assert table.at["a", "drift_pct"] == pytest.approx(25, abs=2)
+    assert table.at["b", "drift_pct"] == pytest.approx(10, abs=1)
+
+
+def test_a_real_run_beside_its_result(tmp_path):
+    place = tmp_path / "oak_4k-randread_qd1_r1.json"
+    argv = ["fio", "--name=j", "--rw=randread", "--bs=4k", "--ioengine=null", "--size=1g", "--thinktime=1ms",
+            "--time_based", "--runtime=2s", "--write_iops_log=oak_r1", "--write_lat_log=oak_r1", "--log_avg_msec=500",
+            "--output-format=json", f"--output={place.name}"]  # fmt: skip
+    subprocess.run(argv, check=True, cwd=tmp_path)
+    series = hci.log_series(f"{tmp_path}/*.json")
+    [iops] = hci.read_results(tmp_path, names="{system}_{pattern}_qd{iodepth}_r{rep}.json")["iops"]
+    assert series["run"].unique().tolist() == ["oak_r1"]
+    assert series["iops"].mean() == pytest.approx(iops, rel=0.15)
+    assert series["lat_ns"].notna().all()
+
+
+def test_logs_that_cannot_be_read_are_named_and_the_others_count(tmp_path):
+    log(tmp_path / "good_iops.1.log", 30 * [1000])
+    (tmp_path / "bad_iops.1.log").write_text("1000, many, 0, 0, 0\n")
+    series = hci.log_series(tmp_path)
+    assert series["run"].unique().tolist() == ["good"]
+    [(run, why)] = series.attrs["left_out"]
+    assert run == "bad"
+    assert str(tmp_path / "bad_iops.1.log") in why
+
+
+def test_clients_logs_are_one_run_of_several_hosts(tmp_path):
+    shutil.copytree(FILES / "fio" / "logs" / "logs_relative", tmp_path / "run")
+    series = hci.log_series(tmp_path)
+    assert (series["run"].unique().tolist(), series["host"].nunique()) == (["run/cell"], 2)
+
+
+def test_without_logs_there_is_no_row_and_without_a_folder_an_error(tmp_path):
+    (tmp_path / "note.md").write_text("nothing")
+    assert hci.stationarity(hci.log_series(tmp_path)).empty
+    with pytest.raises(ForeignError, match="nowhere"):
+        hci.log_series(tmp_path / "nowhere")
+
+
+def test_the_answer_says_what_was_not_steady(tmp_path):
+    log(tmp_path / "a_iops.1.log", 15 * [1000] + 15 * [800])
+    log(tmp_path / "b_iops.1.log", 30 * [800])
+    still = hci.stationarity(hci.log_series(tmp_path))
+    rows = hci.read_results("data/samples/loose-files", names="{system}_{pattern}_qd{iodepth}_r{rep}.json")
+    comparison, audit = hci.compare(rows, "birch"), hci.audit(rows)
+    quiet, said = (hci.files_answer(comparison, audit, rows, table) for table in (still[still["run"] == "b"], still))
+    assert quiet == hci.files_answer(comparison, audit, rows)
+    assert "1 of 2 runs" in said
+    assert "20 %" in said
