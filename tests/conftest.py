@@ -57,7 +57,10 @@ CLOCK = re.compile(
     r"|slow_and_hung|supervisor)|read/test_fio_interim)\.py"
 )
 # The longest files: begun early, as the last to begin would be waited for.
-LONG = re.compile(r"tests/(show/test_(browser|report|site)|test_(notebooks|edits|optional_measures))\.py")
+LONG = re.compile(
+    r"tests/(show/test_(browser|report|site)|test_(notebooks|edits|optional_measures|wheel)"
+    r"|drive/test_(discover|interleaved|known_content|outside|stopping))\.py"
+)
 # One worker starts one Ceph cluster for all of them.
 CEPH = re.compile(r"tests/drive/test_(ceph|storage)\.py")
 

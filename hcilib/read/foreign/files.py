@@ -30,9 +30,9 @@ from hcilib.read.fio.fio_json import full_depth_pct, sync_latency
 from hcilib.read.fio.fio_reports import Entry, FioOutputError, bins_of, parse
 from hcilib.read.fio.fio_terse import is_terse, read_terse
 from hcilib.read.fio.fio_text import TextRun, fio_file, is_text, read_text, rounded
-from hcilib.read.foreign.parts import FDATASYNC, NUMBERS, UNLIKE, ForeignError, Part, Row, asked, rw_of
+from hcilib.read.foreign.parts import FDATASYNC, UNLIKE, ForeignError, Part, Row, asked, rw_of
 from hcilib.read.foreign.settings import DEFAULTS, settings_of, together
-from hcilib.read.run.step_tables import carried, thin_tail
+from hcilib.read.run.step_tables import NUMBERS, carried, thin_tail
 
 _SHOWN = ("rw", "bs", "iodepth", "numjobs", "rwmixread", "rate_iops", "runtime")
 _OF_CLAT = "percentiles are of completion latency: the file has none of total latency (lat_percentiles=1)"

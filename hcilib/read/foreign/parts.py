@@ -18,11 +18,8 @@ from hcilib.read.fio.fio_reports import milliseconds
 from hcilib.read.foreign.settings import ONE_IN_FLIGHT, bytes_of, caveats_of, together
 from hcilib.read.run.records import RunReadError
 from hcilib.read.run.results import SATURATED, TOO_FEW, held_back, open_loop
-from hcilib.read.run.step_tables import aggregate, of_one, thin_tail
+from hcilib.read.run.step_tables import NUMBERS, aggregate, of_one, thin_tail
 from hcilib.read.run.step_tables import percentiles as percentiles_of
-
-NUMBERS = ("iops", "bw_bytes", "lat_ns_mean", "runtime", "lat_ns_max")
-"""As `aggregate` wants them: I/Os and bytes a second, ns, ms."""
 
 
 class ForeignError(RunReadError):

@@ -49,6 +49,8 @@ LOADS = "loads"
 """JSON: the same measures of each of the tenants' loads, in the order in which step.json has them; null without
 tenants."""
 _NEEDED = [(TAIL - 1e-6) / (1 - percent / 100) for percent in QUANTILES.values()]
+NUMBERS = ("iops", "bw_bytes", "lat_ns_mean", "runtime", "lat_ns_max")
+"""Of one job and direction, as fio's JSON has them: I/Os and bytes a second, ns, ms, ns."""
 FLEET = (*OF_RATES, *OF_MEANS, "max_lat_ns", "runtime_s")
 _OF_STEP = ("ios", "written_bytes", "full_depth_pct", *OF_FLUSHES)
 MEASURES = (*FLEET, *QUANTILES, *_OF_STEP, *CPU.values(), *NETWORK.values())
@@ -191,8 +193,7 @@ def _is_of(hosts: set[str], jobs: str, host: str, job: str) -> bool:
 def _fleets(packed: pa.Table, steps: Sequence[Mapping], of_rows: Sequence[tuple]) -> Iterator[dict[str, Any]]:
     """The fleet of every file, the bytes it wrote, and of several tenants the fleet of each load. `of_rows`: the
     histograms of its rows, and what `_depths` says of its loads."""
-    needed = ("iops", "bw_bytes", "lat_ns_mean", "runtime", "lat_ns_max", "io_bytes")
-    columns = {name: packed[name].to_numpy().astype(float) for name in needed}
+    columns = {name: packed[name].to_numpy().astype(float) for name in (*NUMBERS, "io_bytes")}
     ddir, hostname, job = (packed[name].to_numpy() for name in ("ddir", "hostname", "job"))
     end = 0
     for step, (bins, depths) in zip(steps, of_rows, strict=True):
@@ -338,7 +339,7 @@ def aggregate(ddir: np.ndarray, numbers: dict[str, np.ndarray]) -> dict[str, flo
     Parameters
     ----------
     ddir : text of each row; "mixed" and "trim" rows are left out
-    numbers : iops, bw_bytes, lat_ns_mean, runtime, lat_ns_max of each row
+    numbers : `NUMBERS` of each row
 
     fio's own "All clients" row is not used.
     """
