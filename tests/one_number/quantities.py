@@ -269,7 +269,9 @@ def _04(page: Page) -> Iterator[Claim]:
         yield Claim(
             rf"{re.escape(name)} (?:and .* have|has) the .* in # of # patterns", led, patterns
         )
-        yield Claim(rf", {re.escape(name)} in #(?=,|\. )", led)
+        yield Claim(rf", {re.escape(name)} in #(?=,|\.| \()", led)
+        yield Claim(rf"{re.escape(name)} is first in #", led)
+    yield from _lead_sizes(winners)
     proven = best[best["State"] == "leads"]["Pattern"].nunique()
     yield Claim("# of these leads", proven)
     led, untested = (own["Pattern"].nunique() for own in (best, best[best["State"] == "untested"]))
@@ -288,6 +290,47 @@ def _04(page: Page) -> Iterator[Claim]:
                         rf"{name} (?:delivers )?#(?= IOPS|,|\.| and )", row[cost], part=part
                     )
     yield from _shares(page, page.table("System", "Scheme", "Usable share of raw (%)"))
+
+
+def _lead_sizes(winners: pd.DataFrame) -> Iterator[Claim]:
+    """Return the claims about the gap between the first and another, from the IOPS of a pattern."""
+    if "IOPS" not in winners:
+        return
+    rows = []
+    for pattern, own in winners.groupby("Pattern", sort=False):
+        own = own[own["IOPS"].map(lambda cell: span(cell) is not None)]
+        order = own.loc[own["IOPS"].map(middle).sort_values(ascending=False).index]
+        first = order.iloc[0]
+        for place, row in enumerate(order.iloc[1:].to_dict("records")):
+            ratio = through(lambda a, b: a / b, first["IOPS"], row["IOPS"])
+            rows.append({"Pattern": pattern, "first": first["System"], "state": first["State"],
+                         "place": place, "other": row["System"], "ratio": ratio})  # fmt: skip
+    gaps = pd.DataFrame(rows)
+    if gaps.empty:
+        return
+    second, tied = gaps[gaps["place"] == 0], gaps[gaps["state"] == "tied"]
+    for (name, state), own in second.groupby(["first", "state"]):
+        sure = {"leads": r" \(significant\)", "untested": r"\."}.get(state)
+        if sure:
+            yield from _ahead(
+                own, rf"{re.escape(name)} has ", rf" the second [^.]*? in # patterns?{sure}"
+            )
+    yield from _ahead(tied[tied["place"] == 0], "the first has ", " the second")
+    yield Claim("In # patterns? the first has", tied["Pattern"].nunique())
+    for name, own in tied[tied["place"] > 0].groupby("other"):
+        yield from _ahead(own, "It has ", f" {re.escape(name)} there")
+
+
+def _ahead(gaps: pd.DataFrame, before: str, after: str) -> Iterator[Claim]:
+    """Return the claims about a range of ratios, as per cent more or as a factor."""
+    if gaps.empty:
+        return
+    ratios = list(gaps["ratio"])
+    more = [Span(100 * (ratio.lo - 1), 100 * (ratio.hi - 1)) for ratio in ratios]
+    for values, words in ((more, "% more IOPS than"), (ratios, "times the IOPS of")):
+        low = most(values) if len(values) == 1 else least(values)
+        counts = [len(gaps)] * after.count("#")
+        yield Claim(f"{before}#(?: to #)? {words}{after}", low, most(values), *counts)
 
 
 def _shares(page: Page, table: pd.DataFrame) -> Iterator[Claim]:
@@ -545,10 +588,12 @@ def _13(page: Page) -> Iterator[Claim]:
     doubts = [_longer(rows.set_index("Quantity")) for _, rows in by_failure]
     known = [doubt for doubt in doubts if isinstance(doubt, Span)]
     yield Claim("up to # s longer", most(known) if known else Free("no interval has it"))
+    known_head = None
     for line, part in lines(page):
         head = re.match(r"(?:After )?(\S+) (?:stopped .+ )?on (.+?)(?: for |, )", line)
-        if not head:
+        if not head and not line.startswith(("Runs of ", "All copies ")):  # these go on about it
             continue
+        known_head = head = head or known_head
         own = summary[(summary["Failure"] == head[1]) & (summary["System"] == head[2])]
         runs = costs[(costs["Failure"] == head[1]) & (costs["System"] == head[2])]
         yield from _one_failure(page, own.set_index("Quantity"), runs, part)
@@ -566,8 +611,11 @@ QUANTITIES = {
     "outage": ("Outage (s)", "for"),
     "all outages of a run": ("All outages (s)", "add up to"),
     "longest I/O": ("", "longest I/O took"),
-    "dip after the heal": ("Dip (%)", "the worst second were"),
-    "healthy rate back after": ("Recovered after (s)", "Recovery(?: to # % of normal)? took"),
+    "dip after the heal": ("Dip (%)", "the worst second had"),
+    "healthy rate back after": (
+        "Recovered after (s)",
+        "IOPS recovery(?: to # % of normal)? took",
+    ),
     "copies whole after": ("Whole (s)", "copies were complete"),
 }
 """Quantity as the summary calls it -> column of the runs, words before the number in a sentence."""
@@ -581,7 +629,11 @@ def _one_failure(
     yield Claim(r"# runs?\)", rounds, part=part)
     never = count(runs["Recovered after (s)"], "not recovered")
     yield Claim("unfinished in (?:all )?#(?: of #)? runs?", never, rounds, part=part)
-    yield Claim("Recovery to # % of normal was", level, part=part)
+    yield Claim("IOPS recovery to # % of normal was", level, part=part)
+    late = runs[NOTES].str.contains("before the copies were").sum() if NOTES in runs else 0
+    yield Claim("in (?:all )?#(?: of #)? runs after fio had ended", late, rounds, part=part)
+    unseen = count(runs["Whole (s)"], "–") if "Whole (s)" in runs else 0
+    yield Claim("In # runs? they were not seen", unseen, part=part)
     for row in own.reset_index().to_dict("records"):
         quantity, _, unit = row["Quantity"].removesuffix(")").partition(" (")
         if quantity not in QUANTITIES:
@@ -592,9 +644,9 @@ def _one_failure(
             median, worst = (
                 [through(lambda v: 100 - v, one) for one in each] for each in (median, worst)
             )
-        within = [level] if "Recovery" in words else []
+        within = [level] if "recovery" in words else []
         middle_ = rf" \(median (?:below )?# {unit}"
-        size = rf"(?:less than )?# {unit}(?! \(median\))(?: at worst| of normal)?"
+        size = rf"(?:less than )?# {unit}(?! \(median\))(?: at worst| of normal IOPS)?"
         both = rf"{words} {size}(?:{middle_})?"
         yield Claim(both, *within, worst, median, part=part)
         yield Claim(rf"{words} # {unit} \(median\)", *within, median, part=part)

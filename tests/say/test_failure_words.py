@@ -67,7 +67,7 @@ def test_an_answer_has_the_worst_and_the_median_of_three_quantities():
     line, longer = answer.splitlines()
     for each in (line, text):
         assert numbers(r"for (\S+) s at worst \(median (\S+) s, (\d) runs\)", each) == [6, 2, 3]
-        assert numbers(r"second were (\S+) % of normal \(median (\S+) %\)", each) == [10, 40]
+        assert numbers(r"second had (\S+) % of normal IOPS \(median (\S+) %\)", each) == [10, 40]
         assert numbers(r"took (\S+) s at worst \(median (\S+) s\)", each) == [30, 20]
     assert numbers(r"up to (\S+) s longer", longer) == [0.2]
     assert length(line) <= 45
@@ -88,7 +88,7 @@ def test_an_answer_has_the_worst_and_the_median_of_three_quantities():
 )
 def test_a_recovery_that_no_run_lived_to_see_is_not_called_one(back_s, words):
     for text in texts(costs(len(back_s), back_s=back_s)):
-        assert re.search(rf"Recovery(?: to 80 % of normal)?(?: was)? {re.escape(words)}", text)
+        assert re.search(rf"IOPS recovery(?: to 80 % of normal)?(?: was)? {re.escape(words)}", text)
         assert length(text.splitlines()[0]) <= 45 or "iodepth" in text
 
 

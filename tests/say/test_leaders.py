@@ -37,7 +37,7 @@ def test_who_is_first_is_said_as_it_is_known(level, ratio, runs, seed):
     table = hci.winners(results({"a": list(level * noise[0]), "b": list(level * ratio * noise[1])}))
     first = table.loc[table["pct_of_best"].idxmax()]
     facts = plain(winners_facts(table, LABELS))
-    assert facts[0].startswith(f"Array {first['system'].upper()} has the most IOPS in 1 of 1 pattern. ")
+    assert facts[0].startswith(f"Array {first['system'].upper()} has the most IOPS in 1 of 1 pattern")
     assert ("1 of these leads is significant" in facts[0]) == (first["state"] == "leads")
     assert ("untested" in facts[0]) == (first["state"] == "untested")
     assert leads_proof(table).startswith("Yes" if first["state"] == "leads" else "No")

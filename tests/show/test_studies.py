@@ -114,7 +114,7 @@ def test_a_folder_of_other_tools_files_is_read_as_such(tmp_path):
 
 
 def test_a_drawing_shows_the_nodes_drives_and_copies_of_the_system_files():
-    (hardware,) = topology(["starwind-rdma-pve", "ceph-pve", "no-such-system"])
+    (hardware,) = topology(["starwind-rdma-pve", "ceph-pve", "no-such-system"], hci.load_systems())
     system = hci.load_system("params/systems/starwind-rdma-pve.yaml")
     assert (hardware["nodes"], hardware["drives"]) == (system.nodes, system.drives_per_node)
     assert hardware["vms"] == system.vms.count

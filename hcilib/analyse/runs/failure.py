@@ -303,8 +303,9 @@ def failure_summary(costs: pd.DataFrame, by: str | Sequence[str] = BY) -> pd.Dat
 
     Returns the by columns, quantity, n, seen (runs with a value), median, worst (the lowest rate or
     ratio, the longest time, the deepest dip), mean, mean_lo, mean_hi, resolution_s (of `gap_s`; NaN
-    of others), confidence, warnings; quantities nobody has are left out. Raises ValueError for runs
-    of one failure that vary in a factor, or in what was done, and it is not in `by`.
+    of others), late (of `whole_s`: runs that ended before), confidence, warnings; quantities nobody
+    has are left out. Raises ValueError for runs of one failure that vary in a factor, or in what
+    was done, and it is not in `by`.
     """
     by = as_list(by)
     others = [c for c in CONDITIONS if c in costs and c not in by]
@@ -322,8 +323,10 @@ def failure_summary(costs: pd.DataFrame, by: str | Sequence[str] = BY) -> pd.Dat
                     found |= {"mean_hi": found["mean_hi"] + 2 * resolution_s, "resolution_s": resolution_s}
                     if len(runs) == 1:
                         found |= {"mean_lo": found["mean"], "mean_hi": found["mean"] + 2 * resolution_s}
+                if column == "whole_s":
+                    found["late"] = int((runs["whole_s"] > runs["runtime_s"] - runs["heal_s"]).sum())
                 rows.append(dict(zip(by, key, strict=True)) | {"quantity": name, "column": column} | found)
-    numbers = ["n", "seen", "median", "worst", "mean", "mean_lo", "mean_hi", "resolution_s", "confidence"]
+    numbers = ["n", "seen", "median", "worst", "mean", "mean_lo", "mean_hi", "resolution_s", "late", "confidence"]
     columns = [*by, "quantity", *numbers, "warnings", "column"]
     return pd.DataFrame(rows, columns=columns).assign(by=" ".join(by))
 

@@ -9,8 +9,24 @@ import pandas as pd
 
 from hcilib.analyse.compare.compare import rank
 from hcilib.model.metrics import better_sign, metric, metric_of, pattern_order
-from hcilib.say.words import Labels, counted, listed, more_or_less, noun, number, pattern_words, sentence, share, where
+from hcilib.say.compare.comparisons import much
+from hcilib.say.words import (
+    Labels,
+    counted,
+    listed,
+    more_or_less,
+    noun,
+    number,
+    pattern_words,
+    sentence,
+    share,
+    size,
+    span,
+    where,
+)
 
+LONGEST = 91
+"""Letters of a page's title and its full stop, which a first sentence should not exceed."""
 MOST = 4
 """Of more systems than these a sentence has the first and the last."""
 
@@ -30,15 +46,22 @@ def first_places(winners: pd.DataFrame, does: str, do: str, labels: Labels = Non
     counts = best.groupby("system", sort=False, observed=True).size().sort_values(ascending=False, kind="stable")
     named = [((labels or {}).get(name, name), count) for name, count in counts.items()]
     first = [name for name, count in named if count == counts.iloc[0]]
-    others = "".join(f", {name} in {count}" for name, count in named[len(first) :])
+    others = [f"{name} in {count}" for name, count in named[len(first) :]]
     verb, each = (do, " each") if len(first) > 1 else (does, "")
     proven = int(best["state"].eq("leads").sum())
-    sure = (
-        f"{proven} of these leads {'are' if proven > 1 else 'is'} significant" if proven else "No lead is significant"
-    )
-    sure = "These are single runs, untested" if best["state"].eq("untested").all() else sure
-    patterns = counted(winners["pattern"].nunique(), "pattern")
-    return f"{listed(first)} {verb} in {counts.iloc[0]} of {patterns}{each}{others}. {sure}."
+    untested = bool(best["state"].eq("untested").all())
+    doubt = " (untested)" if untested else "" if proven else " (not significant)"
+    head = f"{listed(first)} {verb} in {counts.iloc[0]} of {counted(winners['pattern'].nunique(), 'pattern')}{each}"
+    found = [f"{', '.join([head, *others])}{doubt}."]
+    if len(found[0]) > LONGEST:
+        found = [f"{head}{doubt}."]
+        if others:
+            found.append(f"{', '.join(others)}.".replace(" in ", " is first in ", 1))
+    if untested:
+        found.append("These are single runs.")
+    elif proven:
+        found.append(f"{proven} of these leads {'are' if proven > 1 else 'is'} significant.")
+    return " ".join(found)
 
 
 def winners_facts(winners: pd.DataFrame, labels: Labels = None, metric: str = "iops") -> list[str]:
@@ -58,7 +81,7 @@ def winners_facts(winners: pd.DataFrame, labels: Labels = None, metric: str = "i
     --------
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
     >>> print(hci.winners_facts(hci.winners(results))[0])
-    drbd-tcp-pve has the most IOPS in 1 of 1 pattern. These are single runs, untested.
+    drbd-tcp-pve has the most IOPS in 1 of 1 pattern (untested). These are single runs.
     """
     first = first_places(winners, f"has {extreme(metric)}", f"have {extreme(metric)}", labels)
     return [first, *_per_cpu(winners, labels or {})] if first else []
@@ -94,6 +117,72 @@ def leads_proof(winners: pd.DataFrame) -> str:
                                                                     (untested, "untested")) if n]  # fmt: skip
     answer = "Yes" if proven == leads else "In part" if proven else "No"
     return f"{answer}. {listed([f'A test shows {proven} of {leads} leads', *rest])}."
+
+
+def leads_sizes(winners: pd.DataFrame, labels: Labels = None, metric: str = "iops") -> str:
+    """Return how far the first is ahead of the second; where no test shows that, of whom it is shown to be ahead.
+
+    Parameters
+    ----------
+    winners : of ``winners``
+    labels : system -> its name in the sentences
+    metric : what the winners are of
+
+    Returns
+    -------
+    str : at most four sentences, about the systems that are first most often. Empty where fewer
+        than two systems have a value in any pattern
+
+    Examples
+    --------
+    >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
+    >>> hci.leads_sizes(hci.winners(results))
+    'drbd-tcp-pve has 4.1 % more IOPS than the second (starwind-rdma-pve) in 1 pattern. These are single runs, untested.'
+    """  # noqa: E501
+    gaps = pd.DataFrame(_gaps(winners, labels or {}))
+    if gaps.empty:
+        return ""
+    said = []
+    for gap, sure in (("shown", " (significant)"), ("untested", "")):
+        own = gaps[gaps["gap"] == gap]
+        counts = own.groupby("first", sort=False).size().sort_values(ascending=False, kind="stable")
+        for name in counts.index[counts == counts.max()][:2]:
+            rows = own[own["first"] == name]
+            ahead = _ahead(rows["second_ratio"], metric, f"the second ({listed(rows['second'].unique(), 'or')})")
+            said.append(f"{name} has {ahead} in {counted(len(rows), 'pattern')}{sure}.")
+    if gaps["gap"].eq("untested").any():
+        said.append("These are single runs, untested.")
+    tied = gaps[gaps["gap"] == "tied"]
+    if len(tied):
+        ahead = _ahead(tied["second_ratio"], metric, "the second")
+        said.append(f"In {counted(len(tied), 'pattern')} the first has {ahead} (not significant).")
+    if len(beyond := tied.dropna(subset=["beyond"])):
+        ahead = _ahead(beyond["beyond_ratio"], metric, listed(beyond["beyond"].unique(), "or"))
+        said.append(f"It has {ahead} {'there' if len(beyond) == len(tied) else f'in {len(beyond)}'} (significant).")
+    return " ".join(said)
+
+
+def _gaps(winners: pd.DataFrame, labels: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    """Yield a row a pattern: first, second, their ratio, whether a test shows it, and the next that one shows."""
+    for pattern, rows in winners.dropna(subset=["pct_of_best"]).groupby("pattern", sort=False, observed=True):
+        nearest = (rows["pct_of_best"] - 100).abs().argsort(kind="stable")
+        first, *others = rows.iloc[nearest].to_dict("records")
+        if not others:
+            continue
+        tied = str(first["tied_with"]).split(", ")
+        apart = [row for row in others if row["system"] not in tied and min(row["n"], first["n"]) > 1]
+        gap = "untested" if first["state"] == "untested" else "shown" if others[0] in apart else "tied"
+        row = {"pattern": pattern, "first": labels.get(first["system"], first["system"]), "gap": gap}
+        for role, other in (("second", others[0]), ("beyond", next(iter(apart), None))):
+            row[role] = labels.get(other["system"], other["system"]) if other else None
+            row[f"{role}_ratio"] = 100 / other["pct_of_best"] if other else float("nan")
+        yield row
+
+
+def _ahead(ratios: pd.Series, metric: str, other: str) -> str:
+    """Return how far the first is ahead, as a range over patterns: ``10 to 64 % more IOPS than B``."""
+    amount = size(ratios.iloc[0]) if len(ratios) == 1 else span(ratios.min(), ratios.max())
+    return f"{much(amount, metric, ratios.iloc[0])} {other}"
 
 
 def extreme(metric: str) -> str:

@@ -35,7 +35,7 @@ def cost_sentences(
     >>> results = hci.published().query("system == 'ceph-pve' and pattern == '1m-read' and vms > 1")
     >>> costs = hci.cost(hci.peak(results), hci.load_systems())
     >>> print(*hci.cost_sentences(costs, hci.winners(results), costs.head(0)), sep="\\n")
-    No price is given. Add price and currency to params/systems/NAME.yaml.
+    No price is given.
     """
     called = {name: (labels or {}).get(name, name) for name in costs["system"].unique()}
     systems = costs.drop_duplicates("system").set_index("system")["price"]
@@ -46,7 +46,7 @@ def cost_sentences(
             said += _cheapest(str(currency), own, called)
     if unpriced := [called[name] for name in systems.index[systems.isna()]]:
         whose = "" if systems.isna().all() else f" for {listed(unpriced)}"
-        said.append(f"No price is given{whose}. Add price and currency to params/systems/NAME.yaml.")
+        said.append(f"No price is given{whose}.")
     return said
 
 

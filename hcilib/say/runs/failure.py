@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 import numpy as np
 import pandas as pd
 
 from hcilib.analyse.compare.cells import asked_by
 from hcilib.analyse.runs.failure import BY, TOLERANCE
+from hcilib.model.schemes import parse_scheme
 from hcilib.say.runs.integrity import loss_words
-from hcilib.say.words import Labels, counted, number, pattern_words, sentence, size, span, where
+from hcilib.say.words import Labels, counted, listed, number, pattern_words, sentence, size, span, where
 
 Quantities = Mapping[str, Mapping]
 """Column of ``failures`` -> its row of ``failure_summary``, of one failure."""
@@ -37,7 +38,7 @@ def failure_answer(
     Returns
     -------
     str
-        Lines of at most four sentences. The first sentence is the title of the page.
+        Lines of at most five sentences. The first sentence is the title of the page.
 
     Examples
     --------
@@ -49,7 +50,7 @@ def failure_answer(
     """
     lines = []
     for row, found in _failures(verdicts, summary):
-        after = [_lowest(found), _recovery(found)]
+        after = [_lowest(found), _recovery(found), _copies(found)]
         text = [_outage(row, found, pattern_words(row["pattern"]), labels), *after]
         lines.append(_with_loss(text, row, labels))
     if lines and len(outages := _rows(summary, "gap_s").query("worst > 0")):
@@ -59,6 +60,69 @@ def failure_answer(
         place = f"{run['events']} on {_name(run, labels)}"
         lines.append(f"The run in block {run['block']} of {place} cannot be used: {' '.join(run['why'].split())}.")
     return "\n".join(lines)
+
+
+def failure_facts(verdicts: pd.DataFrame, summary: pd.DataFrame, labels: Labels = None) -> list[str]:
+    """Return what clients saw of the worst failure, when their IOPS recovered, and when all copies were complete.
+
+    The second line names the runs, because a study may hold several sets of runs of one failure.
+
+    Parameters
+    ----------
+    verdicts, summary, labels
+        As of ``failure_answer``.
+
+    Returns
+    -------
+    list of str
+        Three lines at most; none where there is no failure.
+
+    Examples
+    --------
+    >>> folder = hci.ROOT / "data/samples/box/failure-ceph"
+    >>> summary = hci.failure_summary(hci.failures(hci.read_series(folder), hci.read_events(folder)))
+    >>> print(hci.failure_facts(hci.failure_verdicts(summary), summary)[1])
+    Runs of box-ceph without stamped writes: IOPS recovery took 28 s (median), unfinished in 2 runs.
+    """
+    for row, found in _failures(verdicts.head(1), summary):
+        outage = _with_loss([_outage(row, found, pattern_words(row["pattern"]), labels)], row, labels)
+        recovery, stamped = _recovery(found), row["lost"] or row["kept"] or row["unchecked"]
+        runs = f"Runs of {_name(row, labels)} {'with' if stamped else 'without'} stamped writes"
+        said = [outage, f"{runs}: {recovery}", _copies(found)]
+        return [line for line in said if line]
+    return []
+
+
+def without_failure(first: Mapping[str, str | None], failed: Collection[str], labels: Labels = None) -> str:
+    """Return how the fastest systems take a dead node, where the failures measured are those of others.
+
+    Parameters
+    ----------
+    first : the fastest systems, each with the formula of how it keeps data; None where that is unknown
+    failed : systems whose failures were measured
+    labels : system -> its name in the sentences
+
+    Returns
+    -------
+    str : empty where the failure of each was measured, or none was and each has a copy on another node
+
+    Examples
+    --------
+    >>> without_failure({"raid": "Raid5(5)"}, ["drbd"])
+    'raid keeps no copy on another node, so its data are unavailable when its node dies. The rest is about drbd.'
+    """
+    labels, said = labels or {}, []
+    for name, scheme in first.items():
+        if name in failed:
+            continue
+        if scheme and not parse_scheme(scheme).survives.servers:
+            which = f"{labels.get(name, name)} keeps no copy on another node"
+            said.append(f"{which}, so its data are unavailable when its node dies.")
+        elif failed:
+            said.append(f"No failure of {labels.get(name, name)} was measured.")
+    if said and failed:
+        said.append(f"The rest is about {listed(labels.get(name, name) for name in failed)}.")
+    return " ".join(said)
 
 
 def failure_sentences(
@@ -98,7 +162,7 @@ def failure_sentences(
             DEGRADED[row["verdict"]](found.get("ratio", {})),
             _lowest(found),
             _recovery(found, f" to {100 * (1 - tolerance):g} % of normal"),
-            _each(found, "whole_s", "All copies were complete {} after the repair."),
+            _copies(found),
         ]
         texts.append(_with_loss(text, row, labels, bound=True))
     return texts
@@ -154,7 +218,7 @@ def _lowest(found: Quantities) -> str:
     dip = found["dip_pct"]
     worst, median = (f"{number(100 - dip[side])} %" for side in ("worst", "median"))
     middle = f" (median {median})" if dip["n"] > 1 else ""
-    return f"After the repair, IOPS in the worst second were {worst} of normal{middle}."
+    return f"After the repair, the worst second had {worst} of normal IOPS{middle}."
 
 
 def _recovery(found: Quantities, level: str = "") -> str:
@@ -164,13 +228,29 @@ def _recovery(found: Quantities, level: str = "") -> str:
     back, missing = found["back_s"], found["back_s"]["n"] - found["back_s"]["seen"]
     if np.isinf(back["median"]):
         among = f"in all {missing} runs" if missing == back["n"] else f"in {missing} of {back['n']} runs"
-        return f"Recovery{level} was unfinished {'when the run ended' if back['n'] == 1 else among}."
+        return f"IOPS recovery{level} was unfinished {'when the run ended' if back['n'] == 1 else among}."
     if missing:
         unfinished = f"unfinished in {counted(missing, 'run')}"
-        return f"Recovery{level} took {number(back['median'])} s (median), {unfinished}."
+        return f"IOPS recovery{level} took {number(back['median'])} s (median), {unfinished}."
     if not back["worst"]:
-        return f"Recovery{level} was immediate{' in each run' * (back['n'] > 1)}."
-    return _each(found, "back_s", f"Recovery{level} took {{}}.")
+        return f"IOPS recovery{level} was immediate{' in each run' * (back['n'] > 1)}."
+    return _each(found, "back_s", f"IOPS recovery{level} took {{}}.")
+
+
+def _copies(found: Quantities) -> str:
+    """Return when all copies were complete, which may be long after the IOPS recovered, and after the run."""
+    if "whole_s" not in found:
+        return ""
+    whole = found["whole_s"]
+    late = int(whole["late"])
+    text = _each(found, "whole_s", "All copies were complete {} after the repair.")
+    if late:
+        among = f"all {late}" if 1 < late == whole["n"] else f"{late} of {whole['n']}"
+        when = "after the run had ended" if whole["n"] == 1 else f"in {among} runs after fio had ended"
+        text = f"{text.removesuffix('.')}, {when}."
+    if missing := whole["n"] - whole["seen"]:
+        text += f" In {counted(missing, 'run')} they were not seen complete."
+    return text
 
 
 def _each(found: Quantities, column: str, text: str) -> str:

@@ -28,6 +28,7 @@ from hcilib.model.places import ROOT, shipped
 from hcilib.model.yaml_files import compose_yaml
 from hcilib.show.report.scenarios import (
     Scenario,
+    cells_of,
     names_used,
     page_title,
     parameters_of,
@@ -263,20 +264,22 @@ def data_named(scenario: Scenario, root: Path) -> list[dict[str, Any]]:
     found = []
     for text, path in ((text, shipped(text, root)) for text in texts if len(text) < 1000):
         if path.exists() and not any(home.resolve().is_relative_to(path.resolve()) for home in (root, ROOT)):
-            counted = {"files": sum(1 for _ in _files([path])), "sha256": tree_digest(path), "fio": fio_versions(path)}
-            found.append({"path": text, **counted})
+            files = list(_files([path]))
+            digest = tree_digest(path, files)
+            found.append({"path": text, "files": len(files), "sha256": digest, "fio": fio_versions(path)})
     return found
 
 
-def tree_digest(path: Path) -> str:
+def tree_digest(path: Path, files: Iterable[Path] | None = None) -> str:
     """SHA-256 of a file; of a folder, over the list of its files as ``sha256sum`` prints it.
 
     What stands beside a ``plan.json`` and was made from it, :data:`MADE`, is left out: a colleague's clone has another
-    or none. Anybody can repeat it without this library, in the folder, by :data:`COMMAND`.
+    or none. Anybody can repeat it without this library, in the folder, by :data:`COMMAND`. `files`: of the folder,
+    where they are known already.
     """
     if path.is_file():
         return file_digest(path)
-    names = sorted((f"./{p.relative_to(path).as_posix()}" for p in _files([path])), key=str.encode)
+    names = sorted((f"./{p.relative_to(path).as_posix()}" for p in files or _files([path])), key=str.encode)
     listed = "".join(f"{file_digest(path / name)}  {name}\n" for name in names)
     return hashlib.sha256(listed.encode()).hexdigest()
 
@@ -294,7 +297,7 @@ def sources_digest(scenario: Scenario, root: Path, shared: str | None = None) ->
 
     `shared`: `shared_digest` of this root, by who asks for many scenarios at once: its files are thousands.
     """
-    cells = nbformat.read(scenario.notebook, as_version=4).cells
+    cells = cells_of(scenario.notebook)
     source = json.dumps([[c.cell_type, sorted(c.metadata.get("tags", [])), c.source] for c in cells])
     return combined(source, scenario.params_path.read_text("utf-8"), shared or shared_digest(root))
 
@@ -353,6 +356,8 @@ def _files(paths: Iterable[Path]) -> Iterator[Path]:
 def _without_unpacked(files: list[Path]) -> list[Path]:
     """Return the files without those that were unpacked from an archive among them."""
     archives = {file.with_name(file.name.removesuffix(ARCHIVE)) for file in files if file.name.endswith(ARCHIVE)}
+    if not archives:  # the parents of thousands of files are not made for nothing
+        return [file for file in files if file.suffix != ".unpacked"]
     return [file for file in files if not archives & {*file.parents} and file.suffix != ".unpacked"]
 
 

@@ -8,6 +8,7 @@ from base64 import b64decode
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from html import escape, unescape
 from itertools import chain, count
 from pathlib import Path
@@ -254,12 +255,22 @@ def width_pt(svg: str) -> float:
 
 def rendered(template: str, **content: Any) -> str:
     """The page with the site's script, and its style with highlighting for a light and a dark screen."""
-    templates = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True)
+    css, script = ((TEMPLATES / name).read_text("utf-8") for name in ("style.css", "script.js"))
+    css = f"{_highlighting()}\n{css}" if template == "scenario" else css  # no other page shows code
+    return _templates().get_template(f"{template}.html.j2").render(css=css, script=script, **content)
+
+
+@cache
+def _templates() -> Environment:
+    """Return the templates, compiled once for all pages."""
+    return Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True)
+
+
+@cache
+def _highlighting() -> str:
     light = HtmlFormatter(style="xcode").get_style_defs(".highlight")
     dark = HtmlFormatter(style="monokai").get_style_defs(":root[data-theme=dark] .highlight")
-    css, script = ((TEMPLATES / name).read_text("utf-8") for name in ("style.css", "script.js"))
-    css = f"{light}\n{dark}\n{css}" if template == "scenario" else css  # no other page shows code
-    return templates.get_template(f"{template}.html.j2").render(css=css, script=script, **content)
+    return f"{light}\n{dark}"
 
 
 def plain(markdown: str) -> str:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -84,13 +85,24 @@ def find_scenarios(params: str | Path | Iterable[str | Path], notebooks: str | P
     return scenarios
 
 
+def cells_of(notebook: Path) -> Sequence[nbformat.NotebookNode]:
+    """Return the cells of a notebook, read once for all scenarios while its file has not changed."""
+    state = notebook.stat()
+    return _cells(notebook, state.st_mtime_ns, state.st_size)
+
+
+@cache
+def _cells(notebook: Path, mtime_ns: int, size: int) -> Sequence[nbformat.NotebookNode]:
+    return tuple(nbformat.read(notebook, as_version=4).cells)
+
+
 def parameters_of(notebook: Path) -> dict[str, Parameter]:
     """The names a notebook's ``parameters`` cell assigns, in order.
 
     Read with ``ast``: papermill's own ``inspect_notebook`` goes by a regular expression that does not see a parameter
     annotated ``str | None`` and cuts a default that spans lines.
     """
-    cells = nbformat.read(notebook, as_version=4).cells
+    cells = cells_of(notebook)
     sources = [c.source for c in cells if c.cell_type == "code" and "parameters" in c.metadata.get("tags", [])]
     found = {}
     statements = (node for source in sources for node in ast.parse(source).body)
@@ -109,7 +121,7 @@ def names_used(notebook: Path, values: Mapping[str, Any]) -> set[str]:
     ``hci.obtain`` only what it looks at (live the run directory, else the source), and nothing that is overwritten
     before it is read.
     """
-    cells = nbformat.read(notebook, as_version=4).cells
+    cells = cells_of(notebook)
     code = [c.source for c in cells if c.cell_type == "code" and "parameters" not in c.metadata.get("tags", [])]
     first: dict[str, ast.expr_context] = {}
     try:

@@ -10,23 +10,29 @@ from typing import Any
 from nbconvert.filters import markdown2html
 
 from hcilib.model.places import ROOT
+from hcilib.model.system import System, known_labels
+from hcilib.say.runs.failure import without_failure
 from hcilib.show.report.page import TEMPLATES, Section, dark_inks, rendered, unescaped
-from hcilib.show.report.strips import DEFAULT, strip
+from hcilib.show.report.strips import CALCULATED, DEFAULT, SAME, strip
 from hcilib.show.report.studies import CHAPTER, STRIP, Result, Story, evidence_map, label_of, rows_of, stories
-from hcilib.show.report.topology import topology
+from hcilib.show.report.topology import known_systems, topology
+
+MIX = {**DEFAULT, "calculated": CALCULATED, "same": SAME}
+"""The default mix, and what a page says of others."""
 
 
 def write_index(results: Sequence[Result], out: Path, revision: str, root: Path = ROOT) -> Path:
     """Write the index, a page for each study, the table of figures and the map; return the index."""
     out.mkdir(parents=True, exist_ok=True)
-    told = stories(results, root)
+    told, systems = stories(results, root), known_systems()
     for story in told:
         story.strip = strip_of(story, out)
-        _write_study(story, out, revision)
+        story.unfailed = _unfailed(story, out, systems)
+        _write_study(story, out, revision, systems)
     _write_map(told, out)
     _write_figures(told, out, revision)
     inks = dark_inks(" ".join(_inks(story) for story in told))
-    content: dict[str, Any] = {"results": results, "stories": told, "evidence": evidence_map(told), "mix": DEFAULT}
+    content: dict[str, Any] = {"results": results, "stories": told, "evidence": evidence_map(told), "mix": MIX}
     return _write(out, "index.html", **content, revision=revision, inks=inks)
 
 
@@ -39,6 +45,15 @@ def strip_of(story: Story, out: Path) -> dict[str, Any] | None:
     return strip(winners, curves)
 
 
+def _unfailed(story: Story, out: Path, known: Mapping[str, System]) -> str:
+    """Return how the first systems of a study take a failure that was not measured of them."""
+    costs = [row for page in story.pages if "costs.csv" in page.get("files", [])
+             for row in _download(out / page["name"] / "costs.csv")]  # fmt: skip
+    first = story.strip["first"] if story.strip else []
+    schemes = {name: known[name].scheme if name in known else None for name in first}
+    return without_failure(schemes, list(dict.fromkeys(row["system"] for row in costs)), known_labels())
+
+
 def _download(file: Path) -> list[dict[str, str]]:
     """Return the rows of a page's table, as they were before they were written for spreadsheets."""
     return [{unescaped(key): unescaped(value) for key, value in row.items()} for row in rows_of(file)]
@@ -49,7 +64,7 @@ def _inks(story: Story) -> str:
     return " ".join(f"var(--i{system['colour']}," for system in systems)
 
 
-def _write_study(story: Story, out: Path, revision: str) -> None:
+def _write_study(story: Story, out: Path, revision: str, known: Mapping[str, System]) -> None:
     chapters = [
         {
             "question": question,
@@ -61,7 +76,7 @@ def _write_study(story: Story, out: Path, revision: str) -> None:
     inks = dark_inks(_inks(story) + "".join(str(chapter["shown"]) for chapter in chapters))
     systems = [name for page in story.pages for name in page.get("systems", [])]
     systems += [system["name"] for system in story.strip["systems"]] if story.strip else []
-    content: dict[str, Any] = {"story": story, "chapters": chapters, "topology": topology(systems), "mix": DEFAULT}
+    content: dict[str, Any] = {"story": story, "chapters": chapters, "topology": topology(systems, known), "mix": MIX}
     _write(out, story.path, "study", **content, revision=revision, inks=inks)
 
 

@@ -7,9 +7,9 @@ picture, so that a phone, a dark screen and the reader's own mix of I/O need no 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -29,6 +29,16 @@ STATES = {
     "missing": "not measured",
 }
 """State of a system in a pattern -> its meaning."""
+MEASURED = {
+    "leads": "Measured. The lead of {first} is significant.",
+    "tied": "Measured. The lead of {first} is not significant.",
+    "untested": "Measured in single runs, so the order is not tested.",
+    "alone": "Measured. No other system was.",
+}
+"""State of the first of a mix that was measured -> how sure its order is."""
+AT_ANOTHER = "Measured. The order was tested at the best load only."
+CALCULATED = "Calculated from measured shares of reads, not tested."
+SAME = "One queue depth was measured, so light and heavy are the same."
 DEFAULT: dict[str, Any] = {"reads": 70, "size": "4k", "load": "heavy"}
 """The mix of I/O that a strip shows until the reader chooses another."""
 
@@ -43,7 +53,8 @@ def strip(winners: Sequence[Row], curves: Sequence[Row]) -> dict[str, Any]:
 
     Returns
     -------
-    dict : systems (label, colour), rows (pattern, marks, best), rates, own (the default mix), margin
+    dict : systems (label, colour), rows (pattern, marks, best), rates, proofs, own (the default mix), margin,
+    first (the systems that are first in most patterns)
     """
     names = list(dict.fromkeys(row["system"] for row in winners))
     labels, colours = known_labels(), {name: look[0] for name, look in looks(names).items()}
@@ -57,19 +68,30 @@ def strip(winners: Sequence[Row], curves: Sequence[Row]) -> dict[str, Any]:
         "systems": systems,
         "rows": rows,
         "margin": 100 * margin,
+        "first": _most_often([row["first"] for row in rows if row["first"]]),
         "rates": (known := rates(curves)),
-        "own": _own(known),
+        "proofs": (sure := proofs(winners, curves, known)),
+        "own": _own(known, sure),
     }
 
 
-def _own(known: Mapping[str, Mapping[str, Mapping[str, Sequence[Point]]]]) -> dict[str, Any] | None:
+def _most_often(names: Sequence[str]) -> list[str]:
+    counts = Counter(names)
+    return [name for name, count in counts.items() if count == max(counts.values())]
+
+
+def _own(known: Rates, sure: Proofs) -> dict[str, Any] | None:
     """Return the row of the default mix, which a page without script shows."""
-    order = ranked(known.get(DEFAULT["size"], {}), DEFAULT["reads"], DEFAULT["load"])
+    size, reads, load = DEFAULT["size"], DEFAULT["reads"], DEFAULT["load"]
+    order, other = (ranked(known.get(size, {}), reads, each) for each in (load, "light"))
     labels = known_labels()
     if not order:
         return None
     first, value = order[0]["system"], IOPS.show(order[0]["iops"])
-    return {"marks": order[::-1], "best": labels.get(first, first), "value": value}
+    proof = sure.get(size, {}).get(load, {}).get(reads, {"said": CALCULATED, "tested": False})
+    said = f"{proof['said']} {SAME}" if order == other else proof["said"]
+    best = {"best": labels.get(first, first), "value": value}
+    return {"marks": order[::-1], **best, "said": said, "tested": proof["tested"]}
 
 
 def _row(pattern: str, rows: Sequence[Row], margin: float) -> dict[str, Any]:
@@ -78,6 +100,7 @@ def _row(pattern: str, rows: Sequence[Row], margin: float) -> dict[str, Any]:
     missing = [labels.get(row["system"], row["system"]) for row in rows if row not in known]
     return {
         "pattern": pattern_label(pattern),
+        "first": best["system"] if best else "",
         "best": labels.get(best["system"], best["system"]) if best else "",
         "value": IOPS.show(float(best["iops"])) if best else "",
         "marks": [_mark(row, margin) for row in sorted(known, key=_share)],
@@ -115,22 +138,22 @@ def _number(text: str | None) -> float | None:
 
 Point = tuple[int, float]
 """A share of reads in percent, and the IOPS there."""
+Rates: TypeAlias = Mapping[str, Mapping[str, Mapping[str, Sequence[Point]]]]
+Proofs: TypeAlias = Mapping[str, Mapping[str, Mapping[int, Mapping[str, Any]]]]
 
 
 def rates(curves: Sequence[Row]) -> dict[str, dict[str, dict[str, list[Point]]]]:
     """Return block size -> system -> load -> points (share of reads in percent, IOPS).
 
     Load is `light` (the least queue depth that was measured) or `heavy` (the best one). A system is
-    there where it has reads alone and writes alone.
+    there where it has reads alone and writes alone. Random I/O goes before sequential I/O of that size.
     """
+    random = {mix[0] for row in curves if (mix := _mix(row["pattern"])) and mix[2]}
     found: dict[tuple[str, str, int], dict[float, float]] = defaultdict(dict)
     for row in curves:
-        match = NAME.fullmatch(row["pattern"])
-        iops, depth = _number(row.get("iops")), _number(row.get("iodepth"))
-        if match is None or any(match.group("theta", "hits", "sync", "cap")) or not iops or depth is None:
-            continue
-        reads = int(match["mix"] or {"read": 100, "write": 0}[match["way"]])
-        found[match["size"] + match["unit"], row["system"], reads][depth] = iops
+        mix, iops, depth = _mix(row["pattern"]), _number(row.get("iops")), _number(row.get("iodepth"))
+        if mix and iops and depth is not None and mix[2] >= (mix[0] in random):
+            found[mix[0], row["system"], mix[1]][depth] = iops
     chosen: dict[str, dict[str, dict[str, list[Point]]]] = {}
     for (size, system, reads), curve in sorted(found.items()):
         points = chosen.setdefault(size, {}).setdefault(system, {"light": [], "heavy": []})
@@ -140,6 +163,38 @@ def rates(curves: Sequence[Row]) -> dict[str, dict[str, dict[str, list[Point]]]]
         for name in [name for name, loads in systems.items() if not _pure(loads["light"])]:
             del systems[name]
     return {size: systems for size, systems in chosen.items() if systems}
+
+
+def _mix(pattern: str) -> tuple[str, int, bool] | None:
+    """Return a pattern's block size, share of reads in percent, and whether it is random; None for special ones."""
+    match = NAME.fullmatch(pattern)
+    if match is None or any(match.group("theta", "hits", "sync", "cap")):
+        return None
+    reads = int(match["mix"] or {"read": 100, "write": 0}[match["way"]])
+    return match["size"] + match["unit"], reads, bool(match["random"])
+
+
+def proofs(winners: Sequence[Row], curves: Sequence[Row], known: Rates) -> Proofs:
+    """Return block size -> load -> share of reads -> how sure the order there is, where each system was measured.
+
+    A test compares the best points. At a light load it counts where no other queue depth was measured.
+    """
+    labels, single = known_labels(), {row["pattern"] for row in curves if int(float(row["n"])) <= 1}
+    found: dict[str, dict[str, dict[int, dict[str, Any]]]] = {}
+    for row in winners:
+        mix, share = _mix(row["pattern"]), _number(row["pct_of_best"])
+        if mix is None or share is None or abs(share - 100) > 1e-9 or mix[0] not in known:
+            continue
+        size, reads, _ = mix
+        light, heavy = ([dict(loads[load]).get(reads) for loads in known[size].values()] for load in ("light", "heavy"))
+        if None in heavy:
+            continue
+        said = MEASURED[row["state"]].format(first=labels.get(row["system"], row["system"]))
+        best = {"said": said, "tested": row["state"] in ("leads", "tied")}
+        there = best if light == heavy or row["pattern"] in single else {"said": AT_ANOTHER, "tested": False}
+        for load, sure in (("heavy", best), ("light", there)):
+            found.setdefault(size, {}).setdefault(load, {})[reads] = sure
+    return found
 
 
 def _pure(points: Sequence[Point]) -> bool:

@@ -57,6 +57,8 @@ class Story:
     study: Study
     pages: list[Result]
     strip: dict[str, Any] | None = None
+    unfailed: str = ""
+    """How the first take a failure that was measured of others (hcilib.say.runs.failure.without_failure)."""
     figures: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -97,12 +99,24 @@ class Story:
     @property
     def answers(self) -> list[tuple[str, str]]:
         """The five questions, each with a sentence; what a study has not measured is one too."""
-        said: dict[str, str] = {}
+        said: defaultdict[str, list[str]] = defaultdict(list)
         for page in self.pages:
             for key, lines in page.get("said", {}).items():
-                shown = [page["finding"], *lines] if key == "cost" else lines[-1:] if key == "size" else lines
-                said.setdefault(key, " ".join(shown))
-        return [(question, said.get(key) or ABSENT[key]) for key, question in QUESTIONS.items()]
+                if key == "cost":
+                    lines = [page["finding"], *lines]
+                if key not in said:
+                    said[key] += lines
+                elif key == "failure":  # of another set of runs: how it recovered, the line that names the set
+                    said[key] += lines[1:2]
+        said["proof"] += self.contradictions
+        said["failure"] = [*filter(None, [self.unfailed]), *(said["failure"] or [ABSENT["failure"]])]
+        return [(question, " ".join(said[key]) or ABSENT[key]) for key, question in QUESTIONS.items()]
+
+    @property
+    def contradictions(self) -> list[str]:
+        """The finding on an article's claims: how many of them its own tables contradict."""
+        audits = (page["finding"] for page in self.pages if page["name"].startswith("10_audit") and self.study.article)
+        return [finding for finding in audits if finding]
 
 
 STRIP = "winners.csv"

@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hcilib.model.system import System, TestbedError, load_systems
 from hcilib.say.words import scheme_words
 
 
-def topology(names: Iterable[str]) -> list[dict[str, Any]]:
+def known_systems() -> dict[str, System]:
+    """Return the systems of params/systems; none where a file there is broken, as its scenario says so."""
+    try:
+        return load_systems()
+    except TestbedError:
+        return {}
+
+
+def topology(names: Iterable[str], known: Mapping[str, System]) -> list[dict[str, Any]]:
     """Return the hardware of some systems, those on equal hardware together.
 
     Parameters
     ----------
     names : of systems as results call them
+    known : name -> system, as its file tells it
 
     Returns
     -------
     dicts : nodes, drives (of a node), drive (model and size), vms (None where not told), systems (label, scheme and
     transport in words); a system whose file does not tell its nodes is left out
     """
-    try:
-        known = load_systems()
-    except TestbedError:  # the scenario that loads the broken file says so
-        return []
     found: dict[tuple, dict[str, Any]] = {}
     for system in (known[name] for name in dict.fromkeys(names) if name in known):
         if not system.nodes:

@@ -39,12 +39,16 @@
     const [reads, size, load] = [+mix.reads.value, mix.size.value, mix.load.value];
     mix.querySelector("output").textContent = reads + " %";
     for (const strip of $$(".strip")) {
-      const row = $(".own", strip), all = JSON.parse($(".rates", strip)?.textContent || "{}");
+      const row = $(".own", strip), [all, proofs] = [".rates", ".proofs"].map(s => JSON.parse($(s, strip)?.textContent || "{}"));
       if (!row) continue;
       const ranked = all[size] ? order(all[size], reads, load) : [];
       const place = name => ranked.findIndex(r => r.name === name);
-      $(".what", row).textContent = `Your mix: ${size} ${reads}/${100 - reads}, ${load}, not tested`;
-      $$(".at", row).forEach(at => { const r = ranked[place(at.dataset.system)]; at.hidden = !r; if (r) at.firstElementChild.style.left = r.share.toFixed(1) + "%"; });
+      const other = all[size] ? order(all[size], reads, load === "light" ? "heavy" : "light") : [];
+      const proof = proofs[size]?.[load]?.[reads] ?? { said: mix.dataset.calculated, tested: false };
+      const same = ranked.length && ranked.every((r, i) => r.iops === other[i].iops) ? " " + mix.dataset.same : "";
+      $(".what", row).textContent = `Your mix: ${size} ${reads}/${100 - reads}, ${load}`;
+      $(".sure", row).textContent = ranked.length ? proof.said + same : "";
+      $$(".at", row).forEach(at => { const r = ranked[place(at.dataset.system)]; at.hidden = !r; if (r) { at.firstElementChild.style.left = r.share.toFixed(1) + "%"; at.firstElementChild.className = proof.tested ? "" : "open"; } });
       const label = name => $(`.system[data-system="${CSS.escape(name)}"]`, strip).textContent;
       $(".best", row).replaceChildren(...(ranked.length ? [label(ranked[0].name) + " ", make("b", { textContent: Math.round(ranked[0].iops).toLocaleString("en") })] : ["not measured"]));
       const legend = $(".legend", strip), last = ranked.length;
