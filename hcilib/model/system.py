@@ -273,11 +273,18 @@ def load_systems(folder: str | Path = SYSTEMS) -> dict[str, System]:
     systems: dict[str, System] = {}
     files: dict[str, Path] = {}
     for file in sorted(at_home(folder).glob("*.yaml")):
-        system = load_system(file)
+        state = file.stat() if file.is_file() else None
+        system = _load_system(file, state.st_mtime_ns, state.st_size) if state else load_system(file)
         if system.name in systems:
             raise TestbedError(f"{file}: field name: {system.name!r} is that of {files[system.name]} already")
         systems[system.name], files[system.name] = system, file
     return systems
+
+
+@lru_cache(maxsize=256)
+def _load_system(path: Path, mtime_ns: int, size: int) -> System:
+    """Load a system once while its file has not changed: a notebook asks for all of them several times."""
+    return load_system(path)
 
 
 def systems_of(names: Iterable[str], files: Sequence[str | Path] = ()) -> dict[str, System]:

@@ -59,12 +59,13 @@ def plot_lanes(phases: pd.DataFrame) -> np.ndarray:
     said = [_panel(style.dress(ax), runs) for ax, runs in zip(grid[:, 0], lanes, strict=True)]
     grid[-1, 0].set_xlim(-BEFORE_S, phases["to_s"].max())
     grid[-1, 0].set_xlabel("Seconds since the failure")
-    style.legend(grid[0, 0], [Patch(color=colour, label=phase) for phase, colour in COLOURS.items()])
+    style.legend(grid[0, 0], [Patch(color=colour, label=phase) for phase, colour in COLOURS.items()], len(COLOURS))
     style.say(grid[0, 0], "\n".join(f"{finding}." for finding in said))
     style.caption(
         grid[-1, 0],
         "One lane is one run. Numbers in a lane are seconds, the number at the right is its longest outage.",
-        "Degraded lasts until the repair. A run that ends amber did not recover.",
+        "Degraded lasts until the repair. Recovered is about IOPS, as copies may be incomplete. "
+        "A run that ends amber did not recover.",
         style.source_words(phases),
     )
     return grid[:, 0]

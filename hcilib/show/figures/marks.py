@@ -165,7 +165,7 @@ def intervals(g: Grid, table: pd.DataFrame, value: str, dodge: float = 0.0, valu
     value : the column on one of the axes
     dodge : how far neighbours are moved apart where intervals would cover each other, in doublings of
         the load, or in its steps on a linear axis
-    values : whether each value is written beside its mark
+    values : whether each value is written at the right edge of its row, or beside its mark
 
     Raises
     ------
@@ -428,13 +428,16 @@ def _gaps(panel: Panel, marks: Marks, dodge: float) -> str | None:
 
 
 def _write(panel: Panel, at: np.ndarray, ends: np.ndarray, colour: str, what: Metric) -> None:
-    """Write each value behind its interval."""
+    """Write each value at the right edge of its row, or behind its interval where rows are shared or upright."""
     look: dict[str, Any] = {"fontsize": 8.5, "fontweight": "bold", "color": style.darker(colour), "bbox": style.PLATE}
     look |= {"ha": "left", "va": "center"} if panel.along == "x" else {"ha": "center", "va": "bottom"}
+    shared = panel.over in panel.rows and panel.rows[panel.over].duplicated().any()
     for place, (centre, _, hi) in zip(at, ends, strict=True):
         end = np.nanmax([centre, hi])
         xy, away = ((end, place), (8, 0)) if panel.along == "x" else ((place, end), (0, 4))
-        panel.ax.annotate(what.show(centre), xy, away, textcoords="offset points", **look)
+        if panel.along == "x" and not shared:
+            xy, look["xycoords"] = (1.0, place), panel.ax.get_yaxis_transform()
+        panel.ax.annotate(what.show(centre), xy, away, textcoords="offset points", annotation_clip=False, **look)
 
 
 def _missing_rows(panel: Panel, legend: list[Entry], lanes: dict[str, float]) -> None:

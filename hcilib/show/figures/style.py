@@ -350,9 +350,9 @@ def row_axis(ax: Axes, names: Sequence[str]) -> np.ndarray:
     return heights
 
 
-def legend(ax: Axes, handles: Sequence[Artist]) -> None:
+def legend(ax: Axes, handles: Sequence[Artist], columns: int = 4) -> None:
     """Above and beside the axes, so that its width takes nothing from theirs."""
-    sheet(ax).legend(handles=handles, loc="outside upper left", ncols=4, handletextpad=0.5)
+    sheet(ax).legend(handles=handles, loc="outside upper left", ncols=columns, handletextpad=0.5)
 
 
 def points(
