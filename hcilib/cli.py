@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 SHOWN = 40
 """Longer lists of files are grouped by kind."""
+TOOLS = ("fio", "DiskSPD", "HCIBench", "VMFleet", "CBT", "bench-fio", "elbencho")
 RUNS, FLEETS = Path("data/runs"), Path("data/fleets")
 
 
@@ -260,7 +261,11 @@ def _recognise(path: list[str], names: str | None, system: str | None, every: bo
     skipped = len(results) - len(usable)
     print(f"\nFiles: {len(files)}. Results: {len(results)}, {skipped} of them skipped. Runs: {runs}.")
     for reason, count in results.loc[results["skipped"] != "", "skipped"].value_counts().head(SHOWN).items():
-        print(f"Skipped {count}: {reason}.")
+        print(f"Skipped {count}: {reason.rstrip('.')}.")
+    if not len(results):
+        print(f"No result was found. Give a folder with results of {', '.join(TOOLS)}.")
+    elif names and not runs:
+        print(f"Compare --names {names!r} with these files. {{field}} is a part of a name, * any text, ** any folders.")
     if missing := sorted({word for words in usable["missing"] for word in words.split(", ") if word}):
         print(f"Missing metadata: {', '.join(missing)}. Give --names for file names, --system for the system.")
     if rows is not None:
@@ -275,7 +280,7 @@ def _recognise(path: list[str], names: str | None, system: str | None, every: bo
 def _write_down(file: Path, params: dict[str, object]) -> None:
     """Write a scenario of 00_files; an existing file is kept."""
     if not file.name.startswith("00_files.") or file.suffix != ".yaml":
-        raise ValueError(f"{file}: expected a file name 00_files.<case>.yaml")
+        raise ValueError(f"{file}: expected a file name 00_files.<case>.yaml, such as 00_files.mine.yaml")
     if not file.parent.is_dir():
         raise ValueError(f"{file}: folder {file.parent} does not exist. Create it, or give another --params.")
     if file.exists():

@@ -5,12 +5,9 @@ python -m hcilib.model.archives data/samples/lab-mirror      pack a campaign: da
 
 from __future__ import annotations
 
-import fcntl
 import os
-import shutil
-import tarfile
-import tempfile
 from pathlib import Path
+from typing import IO
 
 ARCHIVE = ".tar.zst"
 LEVEL = 19
@@ -39,6 +36,8 @@ def unpacked(path: Path) -> Path:
 
 def pack(campaign: Path) -> Path:
     """Write the archive of a campaign beside it; the same files give the same bytes."""
+    import tarfile
+
     import zstandard
 
     archive = campaign.with_name(campaign.name + ARCHIVE)
@@ -64,8 +63,11 @@ def _unpack(archive: Path, campaign: Path) -> Path:
     marker = _marker(campaign)
     if campaign.is_dir() and marker.is_file() and marker.read_text("utf-8") == _state(archive):
         return campaign
+    import shutil
+    import tempfile
+
     with marker.open("a+", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        _lock(lock)
         lock.seek(0)
         if not campaign.is_dir() or lock.read() != _state(archive):
             with tempfile.TemporaryDirectory(prefix=f".{campaign.name}.", dir=campaign.parent) as part:
@@ -78,6 +80,15 @@ def _unpack(archive: Path, campaign: Path) -> Path:
     return campaign
 
 
+def _lock(file: IO[str]) -> None:
+    """Wait for the lock of a file. Windows has no such locks: there two processes may unpack at once."""
+    try:
+        import fcntl
+    except ImportError:
+        return
+    fcntl.flock(file, fcntl.LOCK_EX)
+
+
 def extract(archive: Path, folder: Path) -> None:
     """Write the regular files of an archive, and nothing outside the folder.
 
@@ -87,6 +98,8 @@ def extract(archive: Path, folder: Path) -> None:
     ------
     OSError : the archive is damaged, or holds a file outside the folder
     """
+    import tarfile
+
     import zstandard
 
     folder.mkdir()
@@ -97,6 +110,9 @@ def extract(archive: Path, folder: Path) -> None:
 
 
 def _write_files(archive: Path, folder: Path) -> None:
+    import shutil
+    import tarfile
+
     import zstandard
 
     with (

@@ -25,6 +25,7 @@ from hcilib.model.metrics import (
     MAY_BE_UNTOLD,
     METRICS,
     factors,
+    meant,
     natural,
     own_columns,
     pattern_order,
@@ -175,8 +176,9 @@ def annotate(notes: Iterable[object], *conditions: Condition) -> np.ndarray:
 
 def not_among(role: str, system: str, results: pd.DataFrame) -> str:
     """What is said of a `system` that has no row: where a campaign was to measure it and could not, why that is."""
-    known = listed(pd.unique(results["system"]))
-    said = f"{role} is {system!r}, which is not among the systems of these results: {known}"
+    systems = pd.unique(results["system"])
+    known, near = listed(systems), meant(system, systems).strip()
+    said = f"{role} is {system!r}, which is not among the systems of these results: {known}{near and f'; {near}'}"
     why = results.attrs.get("unmeasured", {}).get(system)
     return f"{said}; {why}" if why else said
 

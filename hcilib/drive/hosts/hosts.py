@@ -477,7 +477,7 @@ def explain(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return f"no answer within {CONNECT_S} s"
     if isinstance(error, socket.gaierror):
-        return "its name cannot be resolved"
+        return "its name cannot be resolved: check the spelling, or give its HostName in ~/.ssh/config"
     if isinstance(error, paramiko.AuthenticationException) and not refuses(error):
         return "the connection was lost while we logged in"
     if isinstance(error, paramiko.AuthenticationException) or _KEY_OF_ANOTHER_KIND.search(text):

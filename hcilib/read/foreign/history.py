@@ -112,7 +112,8 @@ def history(
         _keep(file, table)
     table = table[~table["warnings"].str.startswith("no-result:")]
     if table.empty:
-        raise RunReadError(f"{folder}: no campaign in it: no run directory, no published table, no result of a tool")
+        none = "no campaign in it: no run directory, no published table, no result of a tool"
+        raise RunReadError(f"{folder}: {none}. Give the folder that holds the campaigns.")
     return _ordered(judged(_noted(table, notes)))
 
 

@@ -283,6 +283,8 @@ def _of_table(table: Mapping[str, list[dict[str, Any]]], file: str, _: str) -> S
 def _pattern(names: str, *, lazy: bool) -> re.Pattern[str]:
     """With fields as short as they can be, and as long: where the two readings differ, the name can be read in two
     ways."""
+    if names.count("{") != names.count("}"):
+        raise NamesError(f"names {names!r}: a brace is not closed. Write each field as {{system}}.")
     written, seen = [], Counter[str]()
     for factor, folders, anything, text in _TOKEN.findall(names):
         if factor and factor != "_":

@@ -391,7 +391,7 @@ def place_of(source: Source) -> Folder:
         raise ForeignError(f"{path}: no such file or folder{_nearest(folder)}")
     files = list(walked(folder))
     if not files:
-        raise ForeignError(f"{path}: the folder holds no file")
+        raise ForeignError(f"{path}: the folder holds no file. Give the folder that holds the results.")
     return Folder(source, folder.resolve(), files)
 
 

@@ -5,7 +5,6 @@ what, which systems were measured, how a lab's drives were dialled, and how far 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import math
 import time
@@ -19,6 +18,7 @@ import pandas as pd
 
 from hcilib.model.compressed import LARGEST, NotAFileError, opened, read_bytes
 from hcilib.model.engine import located
+from hcilib.model.metrics import meant
 from hcilib.model.places import FAILED, JOURNAL, LOCK, PLAN, RECORD, STEPS, at_home
 from hcilib.model.plan import Step
 from hcilib.model.workload import Cell, PlanError
@@ -323,7 +323,9 @@ def plan_of(folder: Path) -> dict:
 def _no_plan(folder: Path) -> str:
     """Why there is no plan.json, and which function reads what is there instead."""
     if not folder.exists():
-        return f"{folder}: no such run directory, file or folder"
+        there = folder.parent.glob("*/plan.json") if folder.parent.is_dir() else ()
+        near = meant(folder.name, (file.parent.name for file in there))
+        return f"{folder}: no such run directory, file or folder; {near}campaigns are below data/runs"
     if folder.is_file():
         return f"{folder}: a file, not a run directory; read_results reads the files of fio, DiskSPD and other tools"
     said = f"{folder}: neither plan.json (a run directory) nor results.csv (published tables) is there"
@@ -442,6 +444,10 @@ def progress(run_dir: str | Path) -> dict:
 
 def locked(file: Path) -> bool:
     """Whether a controller holds the run directory. The journal cannot say: one that was killed wrote no end."""
+    try:
+        import fcntl
+    except ImportError:  # Windows, where no campaign runs
+        return False
     try:
         with opened(file) as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

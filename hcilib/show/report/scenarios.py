@@ -176,14 +176,23 @@ def problems_of(path: Path, notebook: Path) -> Iterator[str]:
         seen.add(key.value)
 
 
+def _beside(path: Path) -> str:
+    """Tell which params files a misspelt one may mean."""
+    if not path.parent.is_dir():
+        return f"there is no folder {path.parent}"
+    there = sorted(file.name for file in path.parent.glob("*.y*ml"))
+    return f"{meant(path.name, there)}the folder holds {', '.join(there[:20]) or 'none'}"
+
+
 def _unusable(path: Path, notebook: Path) -> Iterator[str]:
     if not path.is_file():
-        yield f"{path}: no such params file"
+        yield f"{path}: no such params file; {_beside(path)}"
     elif not re.fullmatch(r"[^.]+\.[^.].*\.ya?ml", path.name):
         yield f"{path}: expected a name <notebook>.<case>.yaml, e.g. 04_compare.proxmox.yaml"
     elif not notebook.is_file():
-        near = meant(notebook.stem, (file.stem for file in notebook.parent.glob("*.ipynb")))
-        yield f"{path}: there is no notebook {notebook}{'; ' + near if near else ''}".rstrip()
+        there = sorted(file.stem for file in notebook.parent.glob("*.ipynb"))
+        near = meant(notebook.stem, there)
+        yield f"{path}: there is no notebook {notebook}; {near}begin the file's name with one of {', '.join(there)}"
     else:
         try:
             read_yaml(path)

@@ -1,0 +1,108 @@
+"""Mistakes of a new user: each ends in a short message that names file and field and a remedy, without a traceback."""
+
+import subprocess
+import sys
+
+import pytest
+
+import hcilib as hci
+from hcilib.cli import main
+
+LOOSE = str(hci.ROOT / "data/samples/loose-files")
+LAB = "[data/samples/lab-single, data/samples/lab-mirror]"
+FILES = {
+    "empty/.keep": "",
+    "table.csv": "a,b\n1,2\n",
+    "broken/run1.json": '{"fio version": "fio-3.33", "jobs": [',
+    "04_compare.mine.yaml": "metrc: iops\n",
+    "04_comparre.mine.yaml": "metric: iops\n",
+    "03_sweep.mine.yaml": "patterns: 4k-randread\n",
+    "bad/04_compare.mine.yaml": "sources: [data\n",
+    "results/04_compare.mine.yaml": "sources: [data/nosuch]\narticle: null\n",
+    "base/04_compare.mine.yaml": f"sources: {LAB}\narticle: null\nbaseline: lab-singel\nchallenger: lab-mirror\n",
+    "bed/03_sweep.mine.yaml": "testbed: params/testbeds/lap.yaml\n",
+    "beds/01_plan.mine.yaml": "testbed: mine.yaml\n",
+    "mine.yaml": "name: mine\nvms: 3\n",
+    "word/03_sweep.mine.yaml": "testbed: params/testbeds/lab.yaml\npatterns: [4k-randred]\n",
+}
+MISTAKES = {
+    # a command, its exit status, and what its message names: file or field, then the remedy
+    "a misspelt verb": ("recgnise results", 2, ["recgnise", "recognise"]),
+    "a missing argument": ("recognise", 2, ["path"]),
+    "a folder that is not there": ("recognise nosuch", 1, ["nosuch", "relative paths"]),
+    "an empty folder of results": ("recognise nothing", 1, ["nothing", "Give the folder"]),
+    "a damaged result": ("recognise broken", 0, ["run1.json", "Repeat the run"]),
+    "a CSV for a result": ("recognise table.csv", 0, ["table.csv", "Give a folder with results of fio"]),
+    "an open brace": (f"recognise {LOOSE} --names {{system}}_{{pattern", 1, ["{pattern", "Write each field"]),
+    "a misspelt field": (f"recognise {LOOSE} --names {{sytem}}.json", 1, ["sytem", "did you mean 'system'"]),
+    "a pattern that fits no name": (f"recognise {LOOSE} --names {{system}}-{{bs}}.json", 0, ["--names", "any text"]),
+    "params in a folder that is not there": (f"recognise {LOOSE} --params no/00_files.a.yaml", 1, ["no", "Create it"]),
+    "params of another name": (f"recognise {LOOSE} --params mine.yml", 1, ["mine.yml", "00_files.mine.yaml"]),
+    "a misspelt scenario": ("report 04_compar.mine.yaml", 2, ["04_compar.mine.yaml", "did you mean 04_compare.mine"]),
+    "a notebook that is not there": ("report 04_comparre.mine.yaml", 2, ["04_comparre", "did you mean 04_compare?"]),
+    "a misspelt parameter": ("report 04_compare.mine.yaml", 2, ["mine.yaml:1", "metrc", "did you mean metric?"]),
+    "a text for a list": ("report 03_sweep.mine.yaml", 2, ["mine.yaml:1", "patterns", "list"]),
+    "a folder without params": ("report nothing", 2, ["nothing", "<notebook>.<case>.yaml"]),
+    "a CSV for params": ("report table.csv", 2, ["table.csv", "<notebook>.<case>.yaml"]),
+    "no YAML": ("report bad", 2, ["bad/04_compare.mine.yaml", "line 2", "expected"]),
+    "a file for the site's folder": ("report PROXMOX --out table.csv", 2, ["table.csv", "another folder"]),
+    "a campaign that is not there": ("watch nosuch", 1, ["nosuch", "data/runs"]),
+    "no campaign to stop": ("stop nosuch", 1, ["nosuch", "data/runs"]),
+    "a folder without campaigns": ("check empty", 2, ["empty", "Give the folder"]),
+    "a loss above everything": ("check empty --size 50", 2, ["--size", "5%"]),
+    "a host name that is not known": ("discover nosuch.invalid", 1, ["nosuch.invalid", "~/.ssh/config"]),
+    "a host without sshd": ("discover 127.0.0.1:1", 1, ["127.0.0.1", "sshd"]),
+    "a fleet that is not there": ("fleet down nosuch", 1, ["nosuch", "fleets with a record"]),
+}
+MISTAKES_IN_NOTEBOOKS = {
+    # seen while a notebook runs: a folder of params, and what the message names
+    "results that are not there": ("results", ["data/nosuch", "no such file or folder"]),
+    "a misspelt baseline": ("base", ["lab-singel", "did you mean lab-single?"]),
+    "a misspelt testbed": ("bed", ["lap.yaml", "did you mean lab.yaml?"]),
+    "a number for the VMs": ("beds", ["mine.yaml", "vms", "expected a list"]),
+    "a misspelt pattern": ("word", ["4k-randred", "did you mean 4k-randread?"]),
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    for name, text in FILES.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (tmp_path / "nothing").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.needs("import fabric", "import papermill")
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_named_with_its_remedy(name, folder, capsys):
+    command, status, words = MISTAKES[name]
+    proxmox = str(hci.ROOT / "params/04_compare.proxmox.yaml")
+    try:
+        code = main([word.replace("PROXMOX", proxmox) for word in command.split()])
+    except SystemExit as ended:
+        code = ended.code
+    shown = capsys.readouterr()
+    text = shown.err + shown.out
+    assert code == status, text
+    assert [word for word in words if word not in text] == [], text
+    assert "Traceback" not in text
+    assert len(shown.err) < 1200
+
+
+@pytest.mark.slow
+@pytest.mark.needs("import papermill")
+def test_mistakes_that_a_notebook_finds_are_named_too(folder):
+    """All in one report, as each would be on a page of its own."""
+    command = [sys.executable, "-m", "hcilib.cli", "report"]
+    for number, (place, _) in enumerate(MISTAKES_IN_NOTEBOOKS.values()):
+        [file] = (folder / place).glob("*.yaml")
+        command.append(str(file.rename(file.with_name(file.name.replace("mine", f"mine{number}")))))
+    done = subprocess.run([*command, "--out", "out"], cwd=folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1
+    for number, (_, words) in enumerate(MISTAKES_IN_NOTEBOOKS.values()):
+        line = next(line for line in done.stdout.splitlines() if f"mine{number}: FAILED" in line)
+        assert [word for word in words if word not in line] == [], line
+    assert "Traceback" not in done.stdout + done.stderr
