@@ -84,6 +84,14 @@ def test_every_file_that_a_document_names_is_there():
     ]
 
 
+def test_every_attack_of_safety_has_its_test():
+    table = (ROOT / "docs" / "SAFETY.md").read_text(encoding="utf-8").partition("## 6. ")[2]
+    rows = re.findall(r"(?m)^\| N(\d+) \| .+ \| `([\w/.]+)::(test_\w+)` \|$", table)
+    assert [int(number) for number, _, _ in rows] == list(range(1, 22))
+    for _, file, test in rows:
+        assert f"\ndef {test}(" in (ROOT / "tests" / file).read_text(encoding="utf-8")
+
+
 def files_named() -> dict[str, set[str]]:
     """Room -> the files that DESIGN section 9 names; what is above all stands in hcilib itself."""
     table = (ROOT / "docs" / "DESIGN.md").read_text(encoding="utf-8").partition("## 9. Files")[2]
