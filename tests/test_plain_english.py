@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -60,3 +61,30 @@ def test_pages_about_the_report_keep_the_rules(page):
     cells = [cell for line in lines if not line.startswith(("#", "    ")) for cell in line.strip("|").split("|")]
     assert [fault for cell in cells for fault in faults(cell)] == []
     assert usual_length(cells) <= MEDIAN
+
+
+GUIDES = (
+    "README",
+    "NEUTRALITY",
+    "SECURITY",
+    "CODE_OF_CONDUCT",
+    "docs/USE",
+    "docs/CLUSTER",
+    "docs/NIGHTLY",
+    "docs/EXTEND",
+)
+
+
+def passages(text: str) -> list[str]:
+    """Return the paragraphs, list items and table cells of a page in Markdown, without code, marks and addresses."""
+    blocks = [b for b in re.sub(r"(?s)```.*?```", "", text).split("\n\n") if not b.startswith("    ")]
+    items = [item for block in blocks for item in re.split(r"\n(?=[-|]|\d\. )", block)]
+    cells = [cell for item in items for cell in (item.strip("|").split("|") if item.startswith("|") else [item])]
+    return [re.sub(r"\s+", " ", re.sub(r"^(?:[-#>]+|\d\.) *|\]\([^)]*\)|!?\[|\*", "", cell)) for cell in cells]
+
+
+@pytest.mark.parametrize("page", GUIDES)
+def test_pages_for_users_keep_the_rules(page):
+    texts = passages((ROOT / f"{page}.md").read_text("utf-8"))
+    assert [fault for text in texts for fault in faults(text)] == []
+    assert usual_length(texts) <= MEDIAN
