@@ -25,7 +25,7 @@ from hcilab.lab_hosts import SSHD, LabError
 INIT = Path(__file__).with_name("cluster_init.sh")
 HERE = (
     "bash", "fio", "sshd", "ip", "lsblk", "blkid", "ps", "pkill", "setpriv", "setsid", "timeout", "date", "ls", "dd",
-    "od", "nproc", "stat", "md5sum", "cmp", "cksum", "wipefs",
+    "od", "nproc", "stat", "md5sum", "cmp", "cksum", "wipefs", "flock",
 )  # fmt: skip
 MAYBE = ("tc", "mkfs.ext4", "smartctl", "iperf3")
 PYTHON = """\
