@@ -20,7 +20,7 @@ def test_the_cheapest_and_the_dearest_protocol_are_named(protocols, noise_pct, t
     assert faults(text) == []
     for row in planned[planned["hours"].isin(planned["hours"].agg(["min", "max"]))].head(1).itertuples():
         assert f"{number(row.hours)} h for ±" in text
-    assert f"vary by {number(noise_pct)} %" in text
+    assert f"between runs of {number(noise_pct)} %" in text
 
 
 @pytest.mark.parametrize(("wrong", "word"), [(0, "no verdict was"), (1, "1 verdict was"), (3, "3 verdicts were")])

@@ -46,19 +46,19 @@ def test_each_shape_of_a_curve_is_said_with_its_numbers(shape):
     assert ("single runs" in text) == (row["n"] == 1)
     if row["model"] == "two-segment":
         assert f"{row['slope_before']:,.0f} IOPS up to {row['knee']:g} VMs" in text
-        assert f"and {row['slope_after']:,.0f} beyond." in text
+        assert f"and {row['slope_after']:,.0f} after that." in text
         assert (f"({row['knee_lo']:g} to {row['knee_hi']:g})" in text) == (row["n"] > 1)
     elif row["model"] == "usl":
         assert f"{row['usl_peak_n']:.1f} VMs" in text
     elif row["model"] == "line":
         assert f"{row['slope_before']:,.0f} IOPS" in text
     elif not row["model"]:
-        assert f"only {row['points']} w" in text
+        assert f"Only {row['points']} VM count" in text
 
 
 def test_a_curve_that_falls_after_its_knee_says_so():
     row = hci.saturation(fleet([100 * min(n, 6) - 20 * max(n - 6, 0) for n in range(1, 13)]))
-    assert "and minus 20 beyond." in hci.saturation_sentences(row).item()
+    assert "and minus 20 after that." in hci.saturation_sentences(row).item()
 
 
 def test_without_values_nothing_is_claimed():
@@ -99,7 +99,7 @@ def test_a_bottleneck_is_said_as_its_row_has_it(drives, network, cpu, stated):
             "Node", "node"
         )
         share = found["pct_of_binding"]
-        assert (f"calls it {stated}" if pd.isna(share) else f"at {number(share)} % of") in text
+        assert (f"states as {stated}" if pd.isna(share) else f"at {number(share)} % of") in text
     else:
         assert text.startswith("No bottleneck was found")
 

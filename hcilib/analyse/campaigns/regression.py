@@ -266,7 +266,7 @@ def _blocks_of(runs: pd.DataFrame, metric: str, by: list[str]) -> dict:
     full = grid.dropna()
     (cells, blocks), left_out = full.shape, len(grid) - len(full)
     said = [Caveat("cut", f"{left_out} cells lack a block")] * bool(left_out)
-    few = [Caveat("few-points", "needs 2 blocks and 2 cells")] * (cells < 2 or blocks < 2)
+    few = [Caveat("few-points", "too little data, as 2 blocks and 2 tests are needed")] * (cells < 2 or blocks < 2)
     found = {"blocks": blocks, "cells": cells, "n": full.size, "warnings": Caveats([*said, *few])}
     if few:
         return found

@@ -62,8 +62,8 @@ class Runs:
         return np.log(np.array(self.values))
 
 
-SINGLE_RUN = Caveat("single-run", "n = 1, so there is no interval")
-TWO_RUNS = Caveat("two-runs", "n = 2, so the interval rests on two runs")
+SINGLE_RUN = Caveat("single-run", "one run (n = 1), so there is no interval")
+TWO_RUNS = Caveat("two-runs", "only two runs (n = 2), so the interval is uncertain")
 
 MOMENTS = (
     "n", "log_mean", "log_var", "rel_var", "center", "unstable", "flat", "runs", "blocks", "partners", "notes",
@@ -415,7 +415,7 @@ def _notes(
         (cell["n"] == 1, SINGLE_RUN),
         (cell["n"] == 2, TWO_RUNS),
         (zeros, lambda i: Caveat("zero", f"{all_or_some[i]} is 0, so there is no ratio")),
-        (cell["flat"], Caveat("zero-variance", "zero variance, so a spread of 0.1 % is assumed")),
+        (cell["flat"], Caveat("zero-variance", "all runs are equal, so a standard deviation of 0.1 % is assumed")),
         (cell["unstable"], lambda i: _unstable(cell["runs"][i], cell["log_var"][i], metric)),
     )
 
@@ -440,7 +440,7 @@ def _unstable(runs: np.ndarray, log_var: float, metric: str) -> Caveat:
     known = METRICS.get(metric)
     shown = [known.show(value) if known else f"{value:.6g}" for value in runs]
     unit = f" {known.unit or known.label}" if known else ""
-    text = f"unstable: the standard deviation of its runs is above {100 * UNSTABLE:g} % of their mean"
+    text = f"the standard deviation of its runs is above {100 * UNSTABLE:g} % of their mean"
     return Caveat("unstable", text, f" ({_above_limit(log_var)}{' / '.join(shown)}{unit})")
 
 

@@ -275,11 +275,13 @@ def _level(runs: pd.DataFrame, metric: str) -> dict:
         said.append(
             Caveat(
                 "above-maximum",
-                f"{above} {of} were offered more than the closed-loop maximum, so they were no open loop",
+                f"{above} {of} were asked for more than the closed-loop maximum, so they could not keep up",
             )
         )
     if unsure and not above:
-        said.append(Caveat("too-few", f"{unsure} {of} have too few I/Os to show a shortfall of 1 %"))
+        said.append(
+            Caveat("too-few", f"{unsure} {of} have too few I/Os to show whether 1 % of the request rate is missing")
+        )
     if missing:
         said.append(Caveat("no-value", f"{missing} {of} have no value, as they have too few I/Os"))
     if found["n"] == 1:
@@ -398,7 +400,7 @@ def _over_blocks(blocks: pd.DataFrame) -> dict:
     under, over = (int(blocks["bound"].eq(bound).sum()) for bound in ("below", "at least"))
     bound = ""
     if under and over:
-        why = f"in {under} of {n} blocks the lowest request rate exceeded the latency limit, in {over} none reached it"
+        why = f"runs disagree: in {under} of {n} blocks every rate was above the latency limit, in {over} none"
         said.append(Caveat("disagree", why))
         found |= dict.fromkeys(("iops", "iops_lo", "iops_hi"), np.nan)
     elif over:
@@ -427,8 +429,10 @@ def _at(runs: pd.DataFrame, asked: float, metric: str) -> dict:
             most.append(np.interp(asked, x, np.exp(y)) * np.exp(_hidden(asked, found[-1], metric, block)))
     said = SINGLE_RUN if len(found) == 1 else None
     if not found:
-        measured = f"measured from {low:,.0f} to {high:,.0f}" if high >= low else "no request rate was sustained"
-        said = Caveat("not-measured", f"no latency at {asked:,.0f} IOPS: {measured}")
+        measured = (
+            f"only {low:,.0f} to {high:,.0f} IOPS were measured" if high >= low else "no request rate was sustained"
+        )
+        said = Caveat("not-measured", f"no latency at {asked:,.0f} IOPS, as {measured}")
     lo, hi = (_interval(ends, "latency_ns") for ends in (least, most))
     interval = {"latency_ns_lo": lo["latency_ns_lo"], "latency_ns_hi": hi["latency_ns_hi"]}
     return _interval(found, "latency_ns") | interval | {"warnings": caveats(said)}

@@ -201,9 +201,11 @@ def _shown(level: object) -> str:
 
 def _warnings(used: int, possible: int, half: float) -> Caveats:
     if not used:
-        return caveats(Caveat("not-estimable", "not estimable, as no combination of the other factors has both levels"))
+        return caveats(
+            Caveat("not-estimable", "cannot be estimated, as no combination of the other factors has both levels")
+        )
     said = (
-        [Caveat("contexts", f"from {used} of {possible} combinations of the other factors, others may differ")]
+        [Caveat("contexts", f"rests on {used} of {possible} combinations of the other factors, and others may differ")]
         if used < possible
         else []
     )

@@ -51,7 +51,7 @@ def loads(
     >>> results = hci.published().query("system == 'drbd-tcp-pve' and pattern == '4k-randread' and vms > 1")
     >>> found = hci.loads(results, within_ns=2e6)
     >>> print(found.loc[found["chosen"], "why"].item())
-    3 x 8: 96.9 % of the highest IOPS within 2 ms, with the fewest outstanding I/Os
+    numjobs 3 at iodepth 8 reaches 96.9 % of the highest IOPS within 2 ms, with the fewest outstanding I/Os
     """
     if not 0 < saturated <= 1:
         raise ValueError(f"saturated is {saturated!r}: expected a share of the highest IOPS, such as 0.95")
@@ -74,8 +74,9 @@ def loads(
     table["why"] = ""
     table.loc[table["pct_of_best"].isna(), "why"] = f"no load stays{bound}"
     for row in table[table["chosen"]].itertuples():
-        reached = f"{row.numjobs:.0f} x {row.iodepth:.0f}: {row.pct_of_best:.1f} % of the highest IOPS{bound}"
-        table.loc[row.Index, "why"] = f"{reached}, with the fewest outstanding I/Os"
+        load = f"numjobs {row.numjobs:.0f} at iodepth {row.iodepth:.0f}"
+        reached = f"{row.pct_of_best:.1f} % of the highest IOPS{bound}"
+        table.loc[row.Index, "why"] = f"{load} reaches {reached}, with the fewest outstanding I/Os"
     columns = [*keys, "outstanding", "n", "iops", latency, "pct_of_best", "within", "chosen", "why", "warnings"]
     return table[columns]
 
@@ -177,7 +178,10 @@ def _rules(
         small = curve.index[100 * added < gain_pct * fair]
         at, why = None, f"every further VM adds at least that {last}"
         if len(small):
-            at, why = small[0] - 1, f"the next step adds {added[small[0]]:,.0f} IOPS a VM, so far {fair[small[0]]:,.0f}"
+            at, why = (
+                small[0] - 1,
+                f"the next VM adds {added[small[0]]:,.0f} IOPS, the earlier ones {fair[small[0]]:,.0f} each",
+            )
         yield f"gain below {gain_pct:g} % of a VM", at, why
     if cpu_pct is not None:
         over = curve.index[curve["node_cpu_pct"] > cpu_pct]

@@ -64,7 +64,7 @@ def saturation(results: pd.DataFrame, by: Sequence[str] = ("system", "pattern"))
         runs = group[group["_usable"]]
         warnings = _refuse_mixing(runs, by)
         if skipped := len(group) - len(runs):
-            said = f"{skipped} runs left out: invalid, or iops or vms not above zero"
+            said = f"{skipped} runs left out, as they are invalid or have no IOPS or no VM"
             warnings.append(Caveat("invalid", said))
         row = _saturate(runs["vms"].to_numpy(float), runs["iops"].to_numpy(float), warnings)
         rows.append(dict(zip(by, key, strict=True)) | row)
@@ -105,7 +105,7 @@ def _plateau(curve: pd.DataFrame, warnings: list[Caveat]) -> dict:
     top = curve.loc[curve["center"].idxmax()]
     single = int(curve["n"].min()) == 1
     if single:
-        why = "single runs at some VM counts: no interval for the knee, smallest_vms from points"
+        why = "single runs at some VM counts, so the knee has no interval and smallest_vms rests on single values"
         warnings.append(Caveat("single-runs", why))
     near = curve["center" if single else "low"] >= NEAR_PEAK * top["center"]
     if not near.any():
@@ -253,7 +253,7 @@ def _refuse_mixing(runs: pd.DataFrame, by: list[str]) -> list[Caveat]:
     refuse_mixing(runs, by, besides=("vms", *MAY_FOLLOW), among=FACTORS)
     own = [c for c in MAY_FOLLOW if c in runs and c not in by]
     follow = [c for c in own if runs[c].nunique(dropna=c in MAY_BE_UNTOLD) > 1]
-    return [Caveat("follows", f"{column} differs between VM counts") for column in follow]
+    return [Caveat("follows", f"{column} changes together with the VM count") for column in follow]
 
 
 # ---- The universal scalability law: contention and coherency as two numbers

@@ -243,6 +243,33 @@ def pareto(table: pd.DataFrame, x: str, y: str, by: str | None = None) -> pd.Dat
     return table.assign(front=front)
 
 
+def more_for_less(speeds: pd.DataFrame, margin: float) -> pd.DataFrame:
+    """Mark the systems that deliver more IOPS than every system with more usable space.
+
+    A difference counts from a share of `margin` on. Where both sides have intervals, these must not overlap, which is
+    stricter than a test at their level.
+
+    Parameters
+    ----------
+    speeds : of ``per_usable_tib``: system, pattern, iops, usable_tib, n and, of repeats, iops_lo and iops_hi
+    margin : share of the IOPS up to which a difference does not matter, such as 0.05
+
+    Returns
+    -------
+    DataFrame : the rows with IOPS and space, and `more`: <NA> where no system has more space
+    """
+    known = speeds.dropna(subset=["iops", "usable_tib"])
+    known = known.assign(n=known.get("n", 1))
+    ends = known.reindex(columns=["iops_lo", "iops_hi"]).set_axis(["low", "high"], axis=1)
+    known = known.assign(low=ends["low"].fillna(known["iops"]), high=ends["high"].fillna(known["iops"]))
+    more = []
+    for row in known.itertuples():
+        larger = known[(known["pattern"] == row.pattern) & (known["usable_tib"] > row.usable_tib)]
+        above = (row.iops > (1 + margin) * larger["iops"]) & (row.low > larger["high"])
+        more.append(bool(above.all()) if len(larger) else pd.NA)
+    return known.drop(columns=["low", "high"]).assign(more=pd.array(more, dtype="boolean"))
+
+
 def per_usable_tib(results: pd.DataFrame, usable_bytes: Mapping[str, float] | pd.Series) -> pd.DataFrame:
     """The results, or their ``peak``s, with usable_tib and iops_per_usable_tib, from system -> usable bytes; NaN where
     a system has none."""

@@ -345,7 +345,7 @@ def _over_repeats(values: np.ndarray, column: str) -> dict:
         "confidence": CONFIDENCE,
     }
     if known.size < n:
-        unseen = Caveat("not-seen", f"{QUANTITIES[column]}: not seen in", f" {n - known.size} of {n} runs")
+        unseen = Caveat("not-seen", f"no value for {QUANTITIES[column]} in", f" {n - known.size} of {n} runs")
         return whole | {"warnings": caveats(unseen)}
     logs = column in RATIOS and bool((known > 0).all())
     x = np.log(known) if logs else known

@@ -63,7 +63,7 @@ DELIVERED, FULL_PCT = 0.99, 0.1
 TOO_FEW = Caveat("too-few", "too few I/Os (90,000 are needed) to show that 1 % of the request rate is missing")
 SATURATED = Caveat(
     "saturated",
-    "saturated, as the request rate was not reached or the queue was full, so its latencies are lower bounds",
+    "the storage did not keep up with the request rate, so its latencies are lower bounds",
 )
 """An open loop delivers this share of what was asked, and at most this percentage of its I/Os found the queue full."""
 NOT_STEADY = "not steady"
@@ -279,7 +279,7 @@ def _missed_caps(own: dict[str, np.ndarray], factors: dict[str, pd.Series]) -> l
             for n in np.flatnonzero((cap > 0) & (own[measured] < CAP_REACHED * cap)):
                 came = f"{own[measured][n] / scale:,.4g} of {cap[n] / scale:,.4g} {unit}"
                 said[n] += [
-                    Caveat("cap-missed", f"the cap was not reached: {came} were delivered, as much as the storage gave")
+                    Caveat("cap-missed", f"the rate limit was not reached, as the storage delivered only {came}")
                 ]
     return said
 
@@ -361,7 +361,7 @@ def held_back(
     in_flight = iops * lat_ns / 1e9 / (vms * numjobs)
     for n in np.flatnonzero(~np.isnan(offered) & (in_flight > IN_FLIGHT)):
         needed = int(np.ceil(numjobs[n] * in_flight[n] / IN_FLIGHT))
-        begun = "a fio job with a full queue starts no I/O until one completes, and latencies exclude that wait"
+        begun = "a fio job whose queue is full waits for a completion, and latencies exclude that wait"
         said[n] += [Caveat("held-back", begun, f" (numjobs {needed} would include it)")]
     return said
 

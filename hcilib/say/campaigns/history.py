@@ -28,7 +28,7 @@ def history_answer(changes: pd.DataFrame, found: pd.DataFrame, chance: float) ->
     --------
     >>> months = hci.history("data/samples/history.csv")
     >>> hci.history_answer(hci.changes(months), hci.check(months, power=0.9), 0.9).split(". ")[0]
-    'lab-single has 12 % fewer IOPS since c19 in 2 of 4 tests'
+    'lab-single has 12 % fewer IOPS since campaign c19 in 2 of 4 tests'
     """
     metric = found["metric"].iloc[0]
     what, total = noun(metric_of(metric)), len(found)
@@ -42,7 +42,7 @@ def history_answer(changes: pd.DataFrame, found: pd.DataFrame, chance: float) ->
     rest = found.merge(last[keys], on=keys, how="left", indicator=True)
     rest = rest[rest["_merge"].eq("left_only")]
     if sentences and len(rest):
-        sentences.append(f"No change was found in {share(len(rest), total, 'test')}.")
+        sentences.append(f"No change was found in the other {len(rest)}.")
     elif not sentences:
         sentences.append(
             f"{what[:1].upper()}{what[1:]} did not change in {share(total, total, 'test')} over {campaigns}."
@@ -126,10 +126,12 @@ def _group(rows: pd.DataFrame, metric: str) -> str:
     unit = "" if next(reversed(sizes)).endswith("times") else " %"
     since = list(dict.fromkeys(rows.sort_values("start")["campaign"]))
     place = since[0] if len(since) == 1 else f"{since[0]} to {since[-1]}"
-    what = noun(metric_of(metric))
+    what, campaign = noun(metric_of(metric)), "campaign" if len(since) == 1 else "campaigns"
     systems = listed(dict.fromkeys(rows["system"])) if "system" in rows else "The history"
     verb = "has" if systems.count(" and ") == 0 else "have"
-    return f"{systems} {verb} {' to '.join(sizes)}{unit} {more_or_less(metric, ends[0])} {what} since {place}"
+    return (
+        f"{systems} {verb} {' to '.join(sizes)}{unit} {more_or_less(metric, ends[0])} {what} since {campaign} {place}"
+    )
 
 
 def _visible(rows: pd.DataFrame, chance: float) -> list[str]:
@@ -138,7 +140,7 @@ def _visible(rows: pd.DataFrame, chance: float) -> list[str]:
     if worst["visible_pct"] >= 100:
         return [f"{counted(int(worst['campaigns']), 'campaign')} cannot show a change. Seven are needed."]
     percent = number(worst["visible_pct"])
-    return [f"A loss of {percent} % would have been found with {100 * chance:.0f} % chance in three campaigns."]
+    return [f"A loss of {percent} % there would be found within three campaigns with {100 * chance:.0f} % probability."]
 
 
 def _cell(row: Mapping[str, Any], keys: list[str]) -> str:

@@ -26,18 +26,18 @@ def method_answer(planned: pd.DataFrame, calibration: pd.DataFrame | None = None
     >>> planned = pd.DataFrame({"protocol": ["fixed", "adaptive"], "cells": 9, "hours": [19.0, 7.5],
     ...                         "cv_pct": 9.3, "half_width_pct": [25.7, 9.0]})
     >>> print(hci.method_answer(planned))
-    Comparing two systems takes 7.5 h for ±9 % (adaptive) or 19 h for ±26 % (fixed). This is for 9 tests, and runs that vary by 9.3 %.
+    Comparing two systems takes 7.5 h for ±9 % (adaptive) or 19 h for ±26 % (fixed). This assumes 9 tests and a standard deviation between runs of 9.3 %.
     """  # noqa: E501
     protocols = planned.sort_values(["hours", "half_width_pct"], kind="stable").iloc[[0, -1]].drop_duplicates()
     costs = [f"{number(p.hours)} h for ±{number(p.half_width_pct)} % ({p.protocol})" for p in protocols.itertuples()]
     tests, noise_pct = counted(planned["cells"].iloc[0], "test"), number(planned["cv_pct"].iloc[0])
     text = f"Comparing two systems takes {listed(costs, 'or')}. "
-    text += f"This is for {tests}, and runs that vary by {noise_pct} %."
+    text += f"This assumes {tests} and a standard deviation between runs of {noise_pct} %."
     if calibration is None or calibration.empty:
         return text
     held, wrong = (calibration["held_pct"] / 100 * calibration["n"]).sum(), calibration["wrong"].sum()
     return (
-        f"{text} On drives of known speed, {held:.0f} of {counted(calibration['n'].sum(), 'interval')} contained the "
+        f"{text} On drives of set speed, {held:.0f} of {counted(calibration['n'].sum(), 'interval')} contained the "
         f"true value and {wrong or 'no'} {'verdicts were' if wrong > 1 else 'verdict was'} wrong."
     )
 
@@ -54,7 +54,7 @@ def method_facts(coverage: pd.DataFrame) -> list[str]:
     Examples
     --------
     >>> hci.method_facts(hci.simulate_coverage(draws=100, resamples=10))
-    ['In the simulation, runs vary by 1 % while the system drifts by 2 %. With 5 runs, 95 % intervals contain the true value in 49 % of back-to-back campaigns, 79 % of campaigns in blocks and 96 % of paired campaigns.']
+    ['In the simulation, the standard deviation between runs is 1 % while the system drifts by 2 %. With 5 runs, 95 % intervals contain the true value in 49 % of back-to-back campaigns, 79 % of campaigns in blocks and 96 % of paired campaigns.']
     """  # noqa: E501
     method = coverage["order"].map(TESTS).fillna("Welch t on logs")
     under_drift = coverage[(coverage["method"] == method) & (coverage["drift_cv_pct"] > 0)]
@@ -64,6 +64,6 @@ def method_facts(coverage: pd.DataFrame) -> list[str]:
     rows = under_drift[under_drift["runs"] == worst["runs"]]
     shares = [f"{100 * row.coverage:.0f} % of {DESIGNS.get(row.order, row.order)}" for row in rows.itertuples()]
     drift = f"while the system drifts by {worst['drift_cv_pct']:g} %"
-    noise = f"In the simulation, runs vary by {number(worst['run_cv_pct'])} % {drift}."
+    noise = f"In the simulation, the standard deviation between runs is {number(worst['run_cv_pct'])} % {drift}."
     nominal = f"{100 * worst['nominal']:g} % intervals contain the true value in {listed(shares)}"
     return [f"{noise} With {worst['runs']} runs, {nominal}."]

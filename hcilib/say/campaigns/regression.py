@@ -49,8 +49,8 @@ def regression_headline(found: pd.DataFrame, noise: pd.DataFrame, new: str, marg
     row = (often if len(often) else chances.tail(1)).iloc[0]
     share = "over 99" if row["chance_pct"] >= 99.5 else f"{row['chance_pct']:.0f}"
     return (
-        f"{text} The earlier campaigns vary by {spread} % (95 % interval {low} to {high} %). "
-        f"With that variation, a loss of {row['loss_pct']:g} % would be found in {share} % of cases."
+        f"{text} The standard deviation between the earlier campaigns is {spread} % (95 % interval {low} to {high} %). "
+        f"With that, a loss of {row['loss_pct']:g} % would be found in {share} % of cases."
     )
 
 
@@ -89,7 +89,7 @@ def _verdicts(found: pd.DataFrame, new: str) -> str:
     else:
         text = f"{new} cannot be compared with {earlier} in any of {tests}."
         absent = 0
-    text += f" No change was seen in {same}." * (same > 0)
+    text += f" No change was seen in the other {same}." * (same > 0)
     return text + f" {absent} cannot be compared." * (absent > 0)
 
 

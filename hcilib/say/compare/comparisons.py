@@ -81,7 +81,7 @@ def _row_sentence(row: Mapping[str, Any], by: Sequence[str], labels: Mapping[str
     alone = ""
     if row["ratio_lo"] > 1 or row["ratio_hi"] < 1:
         alone = f" It is significant on its own, but not after correction for all tests (p = {row['p_adjusted']:.2g})."
-    open_ = f"Whether {system} {does} {more_or_less(name, 2)} {what} than {base} {place} is undecided."
+    open_ = f"{system} and {base} do not differ significantly in {what} {place}."
     return f"{open_} {_interval(row['ratio_lo'], row['ratio_hi'], name)} ({runs}).{alone}"
 
 
@@ -126,10 +126,10 @@ def _claim_sentence(row: Mapping[str, Any], by: Sequence[str], labels: Mapping[s
     if row["changes"]:
         return f"Neither {system} nor {base} leads in {what} {everywhere}, as they change places {ratios}.{unproven}"
     if not (row["lowest"] > 1 or row["highest"] < 1):
-        return f"Whether {system} or {base} leads in {what} {everywhere} is undecided {ratios}.{unproven}"
+        return f"Neither {system} nor {base} leads in {what} {everywhere} {ratios}.{unproven}"
     if row["verdict"] == "inconclusive":
         word, sure = more_or_less(name, row["lowest"]), row["p"] <= 1 - row["confidence"]
         alone = " It is significant on its own, but not after correction for all claims." if sure else ""
-        return f"Whether {system} has {word} {what} than {base} {everywhere} is undecided.{alone}"
+        return f"{system} does not have significantly {word} {what} than {base} {everywhere}.{alone}"
     amount = size(row["lowest"]) if row["n"] == 1 else span(row["lowest"], row["highest"])
     return f"{system} {verb(metric_of(name))} {much(amount, name, row['lowest'])} {base} {everywhere}.{unproven}"

@@ -33,7 +33,8 @@ KINDS = {"rw": "mixed I/O", "write": "writes", "read": "reads"}
 DIFFERENCES = {
     "nodes": "the number of nodes",
     "vms": "the number of VMs",
-    "span_bytes": "tested size",
+    "placement": "the placement of the VMs",
+    "span_bytes": "the amount of data under test",
     "pool_fill_pct": "the fill level of the pools",
     "source": "the source",
 }
@@ -292,13 +293,15 @@ def _undecided(rows: pd.DataFrame, system: str, base: str, alone: bool) -> Itera
         return
     if alone:
         name = rows["metric"].iloc[0]
-        better = 0 if metric_of(name).better == "lower" else 2
-        better_words = "is faster" if name in RATES else f"has {more_or_less(name, better)} {noun(metric_of(name))}"
-        yield f"Whether {system} {better_words} than {base} is undecided in {share(len(open_), len(rows), 'test')}."
+        place = share(len(open_), len(rows), "test")
+        if name in RATES:
+            yield f"{system} is not significantly faster or slower than {base} in {place}."
+        else:
+            yield f"{system} and {base} do not differ significantly in {noun(metric_of(name))} in {place}."
     else:
         for part in _parts(rows, "inconclusive"):
             every = f" in {share(part.total, part.total, 'test')}" if part.total > 1 else ""
-            yield f"The difference in {part.subject} is undecided{part.place or every}."
+            yield f"The difference in {part.subject} is not significant{part.place or every}."
     if lost := int(((open_["ratio_lo"] > 1) | (open_["ratio_hi"] < 1)).sum()):  # no more among all that was tested
         yield f"Before the correction for multiple tests, {lost} of them {'was' if lost == 1 else 'were'} significant."
     yield from _runs_needed(open_["runs_to_decide"].dropna())
@@ -311,11 +314,11 @@ def _runs_needed(runs: pd.Series) -> Iterator[str]:
     if some.empty:
         yield f"More than {MOST_RUNS} runs of each test would be needed."
     elif len(some) == len(runs):
-        yield f"{some.max():.0f} runs of each test would settle {'this' if len(runs) == 1 else 'them'}."
+        yield f"{some.max():.0f} runs of each test would decide {'this' if len(runs) == 1 else 'them'}."
     else:
         rest = len(runs) - len(some)
         others = "The other needs" if rest == 1 else f"The other {rest} need"
-        yield f"{some.max():.0f} runs of each test would settle {len(some)}. {others} over {MOST_RUNS}."
+        yield f"{some.max():.0f} runs of each would decide {len(some)} of them. {others} over {MOST_RUNS} runs."
 
 
 def _single_runs(rows: pd.DataFrame, system: str, base: str, alone: bool) -> Iterator[str]:
@@ -369,7 +372,7 @@ def _beyond_runs(rows: pd.DataFrame) -> Iterator[str]:
     names = {name: None for name in names if name not in SETTINGS}
     if names:
         also = listed(DIFFERENCES.get(name, name) for name in names)
-        yield f"The systems also differ in {also}, which may matter."
+        yield f"The systems also differ in {also}, which may explain part of this."
     if busy := sum("busy" in caveats.codes for caveats in warnings_of(rows)):
         yield f"A node's CPU was above 90 % in {share(busy, len(rows), 'test')}."
         yield "Repeat this on a quieter machine or with slower drives."
@@ -403,10 +406,12 @@ def _prediction(rows: pd.DataFrame) -> Iterator[str]:
     if len(wrong):
         row = wrong.iloc[0]
         yield (
-            f"The drives' known speeds predict a ratio of {row['truth']:.3g} for {row['kind']}, outside the interval "
+            f"The drives' set speeds predict a ratio of {row['truth']:.3g} for {row['kind']}, outside the interval "
             f"of {row['ratio_lo']:.3g} to {row['ratio_hi']:.3g}, in {share(len(wrong), len(known), 'test')}."
         )
         return
     in_order = known.sort_values("verdict", key=lambda verdicts: verdicts.map(DECIDED.index), kind="stable")
-    sizes = dict.fromkeys("no difference" if round(truth, 6) == 1 else size(truth) for truth in in_order["truth"])
-    yield f"From the drives' known speeds, {listed(sizes)} {'was' if len(sizes) == 1 else 'were'} expected."
+    in_order = in_order.assign(size=["no difference" if round(t, 6) == 1 else size(t) for t in in_order["truth"]])
+    predicted = in_order.groupby("size", sort=False)["kind"].unique()
+    each = [f"{amount} for {listed(kinds)}" for amount, kinds in predicted.items()]
+    yield f"The drives' set speeds predict {listed(each)}."

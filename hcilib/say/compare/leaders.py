@@ -102,7 +102,7 @@ def leads_proof(winners: pd.DataFrame) -> str:
     --------
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
     >>> hci.leads_proof(hci.winners(results))
-    'No. The lead in 1 pattern rests on single runs, which no test can compare.'
+    'No. The lead in 1 pattern rests on single runs, which cannot be tested.'
     """
     best = winners[(winners["pct_of_best"] - 100).abs() < 1e-9]
     if best.empty:
@@ -112,11 +112,11 @@ def leads_proof(winners: pd.DataFrame) -> str:
     patterns = counted(leads, "pattern")
     if untested == leads:
         begin = "The lead" if leads == 1 else "The leads"
-        return f"No. {begin} in {patterns} rest{'s' * (leads == 1)} on single runs, which no test can compare."
-    rest = [f"{n} {'is' if n == 1 else 'are'} {word}" for n, word in ((leads - proven - untested, "tied"),
-                                                                    (untested, "untested")) if n]  # fmt: skip
+        return f"No. {begin} in {patterns} rest{'s' * (leads == 1)} on single runs, which cannot be tested."
+    are = {count: "is" if count == 1 else "are" for count in (proven, untested)}
+    single = f" {untested} {are[untested]} from single runs, which cannot be tested." if untested else ""
     answer = "Yes" if proven == leads else "In part" if proven else "No"
-    return f"{answer}. {listed([f'A test shows {proven} of {leads} leads', *rest])}."
+    return f"{answer}. {proven} of {counted(leads, 'lead')} {are[proven]} significant.{single}"
 
 
 def leads_sizes(winners: pd.DataFrame, labels: Labels = None, metric: str = "iops") -> str:
@@ -261,7 +261,11 @@ def _fastest(patterns: Mapping[str, pd.DataFrame], margin: float) -> Iterator[st
         groups.setdefault((len(ahead) == 1, tested, tuple(ahead["called"])), []).append((name, ahead["ms"].iloc[0]))
     ordered = sorted(groups.items(), key=lambda group: (not group[0][0], not group[0][1], -len(group[1])))
     (alone, tested, who), led = ordered[0]
-    single, near = ("", "tied") if tested else (" (single runs)", f"within {100 * margin:g} % of each other")
+    single, near = (
+        ("", "not significantly different")
+        if tested
+        else (" (single runs)", f"within {100 * margin:g} % of each other")
+    )
     if not alone:
         total = sum(len(found) for (_, same, _), found in ordered if same == tested)
         which = share(total, len(patterns), "pattern")
@@ -277,7 +281,7 @@ def _fastest(patterns: Mapping[str, pd.DataFrame], margin: float) -> Iterator[st
         runs = "single runs of " if tested and not sure else ""
         places = listed(f"{name} ({ms}{'' if first else ' at best'})" for name, ms in found[:2])
         more = f" and {counted(len(found) - 2, 'other pattern')}" if len(found) > 2 else ""
-        near = "tied" if sure else f"within {100 * margin:g} % of the best"
+        near = "not significantly different" if sure else f"within {100 * margin:g} % of the best"
         yield f"In {runs}{places}{more}, {f'it is fastest on {names[0]}' if first else f'{listed(names)} are {near}'}."
 
 
@@ -289,9 +293,9 @@ def _stable_writes(cost: pd.DataFrame, labels: Mapping[str, str]) -> Iterator[st
             continue
         slowest = own.loc[own["ratio"].idxmax(), "system"]
         single = " (single runs)" if (own["n"] <= 1).all() else ""
-        most = f", the longest on {labels.get(slowest, slowest)}" if len(own) > 1 else ""
+        most = f", most on {labels.get(slowest, slowest)}" if len(own) > 1 else ""
         ends = dict.fromkeys(_times(ratio) for ratio in (own["ratio"].min(), own["ratio"].max()))
-        yield f"A {words} takes {' to '.join(ends)} times as long as a plain one{most}{single}."
+        yield f"A {words} takes {' to '.join(ends)} times as long as a plain write{most}{single}."
 
 
 def _times(ratio: float) -> str:

@@ -108,7 +108,7 @@ def _other(name: str, row: pd.Series, base: pd.Series, verdict: Mapping) -> str:
         case "equivalent":
             return f"{value}, which is the same within {100 * verdict['margin']:g} %."
         case "inconclusive":
-            return f"{value}. The difference is undecided, and more runs would settle it."
+            return f"{value}. The difference is not significant. More runs may decide it."
     return f"{value}. The two cannot be compared, because a value is missing or a single run."
 
 
@@ -119,5 +119,6 @@ def _of_bounds(value: str, row: pd.Series, base: pd.Series) -> str:
     if row["bound"] == "at least" and not base["bound"] and row["iops_lo"] > base["iops_hi"]:
         return f"{value}, at least {100 * (row['iops_lo'] / base['iops_hi'] - 1):.0f} % more."
     demands = "Lower" if "below" in (base["bound"], row["bound"]) else "Higher"
-    both = "both are bounds" if row["bound"] and base["bound"] else "one is a bound"
-    return f"{value}. The two cannot be compared, because {both}. {demands} request rates would settle this."
+    side = "a lower" if demands == "Higher" else "an upper"
+    both = "both values are only bounds" if row["bound"] and base["bound"] else f"one value is only {side} bound"
+    return f"{value}. They cannot be compared, because {both}. Measure at {demands.lower()} request rates."

@@ -37,16 +37,17 @@ def factorial_answer(effects: pd.DataFrame, cells: pd.DataFrame) -> str:
     known = main.dropna(subset=["ratio"])
     sentences = [_effect(row) for row in known.to_dict("records")] or ["No effect on IOPS can be estimated."]
     if unknown := [EFFECTS.get(name, name) for name in main.loc[main["ratio"].isna(), "effect"]]:
-        sentences.append(f"The effect of {listed(unknown)} is unknown.")
-    return "\n".join([*sentences, _grid(cells)])
+        sentences.append(f"The effect of {listed(unknown)} is unknown, as no measured pair differs in it alone.")
+    return "\n".join([*sentences, _grid(cells, [EFFECTS.get(name, name) for name in main["effect"].unique()])])
 
 
-def _grid(cells: pd.DataFrame) -> str:
+def _grid(cells: pd.DataFrame, factors: list[str]) -> str:
     """Return how many combinations were measured, and how many show the CPU."""
     missing, bound = int(cells["missing"].sum()), int(cells["cpu_bound"].sum())
-    measured = sentence(f"{share(len(cells), len(cells), 'combination')} were measured")
+    of = f" of {listed(name.removeprefix('the ') for name in factors)}" if len(factors) > 1 else ""
+    measured = sentence(f"{share(len(cells), len(cells), 'combination')}{of} were measured")
     if missing:
-        measured = f"{missing} of {len(cells)} combinations {'has' if missing == 1 else 'have'} no IOPS value."
+        measured = f"{missing} of {len(cells)} combinations{of} {'has' if missing == 1 else 'have'} no IOPS value."
     return f"{measured} In {bound} of the {len(cells)}, the CPU is the bottleneck." if bound else measured
 
 
@@ -55,11 +56,10 @@ def _effect(row: Mapping) -> str:
     level, base = (_level(row["effect"], row[name]) for name in ("level", "baseline"))
     ratio, lo, hi = (row[name] for name in ("ratio", "ratio_lo", "ratio_hi"))
     if lo <= 1 <= hi:
-        return f"The effect of {level} against {base} is undecided, between {change(lo)} and {change(hi)} IOPS."
+        return f"The effect of {level} against {base} is not significant, between {change(lo)} and {change(hi)} IOPS."
     than = "as" if is_factor(ratio, hi) else "than"
-    gives = "give" if row["effect"] == "write_pct" else "gives"
-    found = f"{level} {gives} {change(ratio, lo, hi)} IOPS {than} {base}{interval(ratio, lo, hi)}"
-    part = f" Only {row['contexts']} of {row['possible']} pairs of combinations could be compared."
+    found = f"{level} gives {change(ratio, lo, hi)} IOPS {than} {base}{interval(ratio, lo, hi)}"
+    part = f" This rests on {row['contexts']} of {row['possible']} possible comparisons."
     finding = sentence(f"in single runs, {found}" if pd.isna(lo) else found)
     return finding + part * bool(row["contexts"] < row["possible"])
 
@@ -67,4 +67,6 @@ def _effect(row: Mapping) -> str:
 def _level(effect: str, level: object) -> str:
     if effect == "dedup":
         return "deduplication" if level in ("yes", True) else "no deduplication"
-    return f"{level} % writes" if effect == "write_pct" else str(level)
+    if effect == "write_pct":
+        return {0: "reading alone", 100: "writing alone"}.get(float(level), f"a mix with {level} % writes")
+    return str(level)

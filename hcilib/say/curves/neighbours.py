@@ -12,7 +12,7 @@ from hcilib.say.words import cap_words, interval, is_factor, listed, noun, patte
 
 
 def neighbours_answer(table: pd.DataFrame, labels: Mapping[str, str] | None = None) -> str:
-    """Return how each tenant changes next to its neighbours, without and with limits: a line each.
+    """Return how each tenant changes next to its neighbours, a line for each set of neighbours.
 
     Parameters
     ----------
@@ -23,8 +23,8 @@ def neighbours_answer(table: pd.DataFrame, labels: Mapping[str, str] | None = No
     --------
     >>> lost = hci.neighbours(hci.read_results("data/samples/lab-neighbours"), ["iops"])
     >>> print(hci.neighbours_answer(lost.query("tenant == 'database'")).replace(". ", ".\\n"))
-    With backup and desktops running, IOPS of database on lab-single fall by 16 % (7 to 24 %).
-    With backup (limited to 1 MiB/s per VM) and desktops running, its IOPS fall by 12 %.
+    Next to backup and desktops, the IOPS of database on lab-single fall by 16 % (7 to 24 %).
+    Next to backup (limited to 1 MiB/s per VM) and desktops, the IOPS of database on lab-single fall by 12 %.
     """
     lines = []
     for (system, tenant), rows in table.groupby(["system", "tenant"], sort=False):
@@ -32,9 +32,9 @@ def neighbours_answer(table: pd.DataFrame, labels: Mapping[str, str] | None = No
         for pattern in patterns:
             place = f" in {pattern_words(pattern)}" if len(patterns) > 1 else ""
             owner = f"{tenant} on {(labels or {}).get(system, system)}{place}"
-            lines.append(" ".join(_sentences(rows[rows["pattern"] == pattern], owner)))
+            lines += _lines(rows[rows["pattern"] == pattern], owner)
     if table["verdict"].eq("inconclusive").any():
-        lines.append("More repeats would settle the undecided changes.")
+        lines.append("More repeats may decide whether the changes that are not significant are real.")
     return "\n".join(lines)
 
 
@@ -43,20 +43,21 @@ def limit_words(limits: str) -> str:
     return re.sub(r"\b[\d.]+(m|iops)\b", lambda cap: f"{cap_words(cap[0])} per VM", limits)
 
 
-def _sentences(rows: pd.DataFrame, owner: str) -> Iterator[str]:
-    """Return the sentences of one tenant in one pattern, in the order of the table."""
-    whose = f"{{}} of {owner}"
+def _lines(rows: pd.DataFrame, owner: str) -> Iterator[str]:
+    """Yield a line for each set of neighbours of one tenant in one pattern, in the order of the table."""
     for beside, own in rows.groupby("beside", sort=False):
+        whose, sentences = f"the {{}} of {owner}", []
         is_one_run = bool(own["verdict"].eq("point").any() and own["ratio_lo"].isna().all())
-        running = f"with {_others(str(beside))} running{' (one run)' * is_one_run}, "
+        running = f"next to {_others(str(beside))}{' (one run)' * is_one_run}, "
         effects: dict[tuple[str, str], list[str]] = {}
         for row in own.to_dict("records"):
             name = noun(metric_of(row["metric"])).removesuffix(" latency")
             effects.setdefault(_effect(row, is_one_run), []).append(name)
         for (one, many), names in effects.items():
             verb = many if len(names) > 1 or names == ["IOPS"] else one
-            yield sentence(f"{running}{verb.format(whose.format(listed(names)))}")
-            running, whose = "", "its {}"
+            sentences.append(sentence(f"{running}{verb.format(whose.format(listed(names)))}"))
+            running, whose = "", f"the {{}} of {owner.partition(' on ')[0]}"
+        yield " ".join(sentences)
 
 
 def _others(beside: str) -> str:
@@ -72,12 +73,12 @@ def _effect(row: Mapping, is_one_run: bool) -> tuple[str, str]:
     """
     ratio, lo, hi = row["ratio"], row["ratio_lo"], row["ratio_hi"]
     if pd.isna(ratio):
-        return "{} is unknown", "{} are unknown"
+        return "{} has no value", "{} have no value"
     if row["equivalent"]:
         same = f"the same within {100 * row['margin']:g} %"
         return f"{{}} stays {same}", f"{{}} stay {same}"
     if row["verdict"] == "inconclusive":
-        return "changes of {} are undecided", "changes of {} are undecided"
+        return "{} shows no significant change", "{} show no significant change"
     sure = "" if "-rate" in row["beside"] else interval(ratio, lo, hi)  # with a limit only the table has it
     sure = " in one run" if lo != lo and not is_one_run else sure
     change = f"{'to' if is_factor(ratio, hi) else 'by'} {size(ratio, lo, hi)}{sure}"

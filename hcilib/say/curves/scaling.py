@@ -6,10 +6,12 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from hcilib.analyse.curves.scaling import MEASURED
+from hcilib.analyse.curves.scaling import ADDED_UP, MEASURED, PRINTED
 from hcilib.analyse.physics.traffic import RESOURCES
-from hcilib.say.words import listed, number, pattern_words, sentence
+from hcilib.say.words import counted, listed, number, pattern_words, sentence
 
+CURVES = {ADDED_UP: "sum of gains", PRINTED: "published value"}
+"""Curve of an article -> what its values are."""
 ARTICLES = {"drives": "the drives", "network": "the network", "node CPU": "node CPU"}
 
 
@@ -32,7 +34,7 @@ def saturation_sentences(saturated: pd.DataFrame, labels: Mapping[str, str] | No
     >>> curve = curve.assign(vms=range(1, 21), system="A", pattern="4k-randread")
     >>> print(hci.saturation_sentences(hci.saturation(curve)).iloc[0].replace(". ", ".\\n"))
     A reaches 1,586 IOPS with 20 VMs in 4k random read (single runs).
-    Each VM adds 120 IOPS up to 9 VMs, and 46 beyond.
+    Each VM adds 120 IOPS up to 9 VMs, and 46 after that.
     """
     rows = saturated.to_dict("records")
     return pd.Series([_saturation(row, labels or {}) for row in rows], saturated.index, dtype=str)
@@ -50,7 +52,7 @@ def _saturation(row: Mapping, labels: Mapping[str, str]) -> str:
 
 
 def _brackets(words: str) -> str:
-    return "" if words == MEASURED else f" ({words})"
+    return "" if words == MEASURED else f" ({CURVES.get(words, words)})"
 
 
 def _shape(row: Mapping) -> str:
@@ -60,15 +62,17 @@ def _shape(row: Mapping) -> str:
             known = pd.notna(row["knee_lo"])
             sure = f" ({row['knee_lo']:g} to {row['knee_hi']:g})" if known else ""
             after = f"{row['slope_after']:,.0f}".replace("-", "minus ")
-            return f"Each VM adds {row['slope_before']:,.0f} IOPS up to {row['knee']:g} VMs{sure}, and {after} beyond."
+            return (
+                f"Each VM adds {row['slope_before']:,.0f} IOPS up to {row['knee']:g} VMs{sure}, and {after} after that."
+            )
         case "line":
-            return f"Each VM adds {row['slope_before']:,.0f} IOPS, without a knee."
+            return f"Each VM adds {row['slope_before']:,.0f} IOPS, without saturation."
         case "smooth":
-            return "Each further VM adds fewer IOPS, without a clear knee."
+            return "Each further VM adds fewer IOPS, without a clear point of saturation."
         case "usl":
             return f"The universal scalability law fits best and peaks at {row['usl_peak_n']:.1f} VMs."
     was = "was" if row["points"] == 1 else "were"
-    return f"Finding a knee takes 5 VM counts, and only {row['points']} {was} measured."
+    return f"Only {counted(row['points'], 'VM count')} {was} measured. Locating the point of saturation takes 5."
 
 
 def binding_notes(bound: pd.DataFrame) -> pd.Series:
@@ -87,8 +91,8 @@ def binding_notes(bound: pd.DataFrame) -> pd.Series:
     >>> import pandas as pd
     >>> row = {"iops": 900, "ceiling_iops": 1000, "bs_bytes": 4096, "node_cpu_pct": 40}
     >>> print(hci.binding_notes(hci.binding(pd.DataFrame([row]))).item().replace(". ", ".\\n"))
-    The drives are the bottleneck, at 90 % of their limit (node CPU 40 %).
-    The utilisation of the network was not reported.
+    The drives are the bottleneck, at 90 % of their computed limit (node CPU 40 %).
+    The load on the network was not reported.
     """
     rows = bound.to_dict("records")
     return pd.Series([_bottleneck(row) for row in rows], bound.index, dtype=str)
@@ -105,13 +109,15 @@ def _bottleneck(row: Mapping) -> str:
     rest = f" ({', '.join(f'{name} {number(used[name])} %' for name in others)})" if others else ""
     if main:
         are, whose = ("are", "their") if main == "drives" else ("is", "its")
-        share = f"and the source calls it {stated}" if in_words else f"at {number(used[main])} % of {whose} limit"
+        share = f"with a load that the source states as {stated}"
+        if not in_words:
+            share = f"at {number(used[main])} % of {whose} computed limit"
         first = sentence(f"{ARTICLES[main]} {are} the bottleneck, {share}{rest}")
     else:
         first = f"No bottleneck was found{rest}." if others else "The bottleneck is unknown."
     unknown = [ARTICLES[n] for n, limit in limits.items() if pd.isna(limit) and not (n == "node CPU" and stated)]
-    low = [f"The source calls node CPU {stated}."] if stated and not in_words else []
-    last = [f"The utilisation of {listed(unknown)} was not reported."] if 0 < len(unknown) < len(limits) else []
+    low = [f"The source states a node CPU of {stated}."] if stated and not in_words else []
+    last = [f"The load on {listed(unknown)} was not reported."] if 0 < len(unknown) < len(limits) else []
     return " ".join([first, *low, *last])
 
 

@@ -61,17 +61,17 @@ def regimes_sentence(regimes: pd.DataFrame, results: pd.DataFrame, over: str = "
     --------
     >>> results = hci.published().query("system == 's2d-nmap-mirror' and pattern == '4k-randrw70' and vms > 1")
     >>> hci.regimes_sentence(hci.regimes(results), results)
-    'In single runs, 2 loads give over 10 % fewer IOPS than a lower iodepth.'
+    'In 2 cases, a higher iodepth gives over 10 % fewer IOPS than a lower one (single runs).'
     """
     if regimes.empty:
         if any(len(curve) > 1 for curve in curves_of(results, over)[2]):
             return f"No loss of over {100 * drop:g} % of IOPS was seen at a higher {over}."
         return f"Each pattern was measured at one {over}, so the effect of more load is unknown."
     sentences = []
-    for verdict, basis in (("lower", "In repeated runs"), ("point", "In single runs")):
+    for verdict, basis in (("lower", ""), ("point", " (single runs)")):
         if n := int(regimes["verdict"].eq(verdict).sum()):
-            loads = f"{counted(n, 'load')} {'gives' if n == 1 else 'give'}"
-            sentences.append(f"{basis}, {loads} over {100 * drop:g} % fewer IOPS than a lower {over}.")
+            loads = f"{counted(n, 'case')}, a higher {over} gives"
+            sentences.append(f"In {loads} over {100 * drop:g} % fewer IOPS than a lower one{basis}.")
     return " ".join(sentences)
 
 
@@ -94,6 +94,6 @@ def sweep_answer(
     >>> print(hci.sweep_answer(hci.peak(results), hci.regimes(results), results).replace(". ", ".\\n"))
     s2d-nmap-mirror delivers up to 2,615,000 IOPS (single runs) in 4k random read at iodepth 128.
     Each iodepth has a single run or value, so the best one is untested.
-    In single runs, 9 loads give over 10 % fewer IOPS than a lower iodepth.
+    In 9 cases, a higher iodepth gives over 10 % fewer IOPS than a lower one (single runs).
     """
     return f"{peak_sentence(peaks, labels)} {regimes_sentence(regimes, results)}"

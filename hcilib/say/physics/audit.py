@@ -12,14 +12,14 @@ LAWS = {
     "little": "Little's law",
     "bandwidth": "throughput (IOPS × block size)",
     "cpu_efficiency": "the stated IOPS per CPU",
-    "ceiling": "the ceiling of the drives",
+    "ceiling": "the drives' maximum IOPS",
     "drives": "reads against the drives' counters",
 }
 """Check of ``audit`` -> what it is in a sentence."""
 VERDICTS = {
-    "opposite": ("says the opposite", "say the opposite"),
-    "off": ("is off", "are off"),
-    "rounding": ("is off by rounding", "are off by rounding"),
+    "opposite": ("says the opposite of its tables", "say the opposite of its tables"),
+    "off": ("differs from them", "differ from them"),
+    "rounding": ("differs only by rounding", "differ only by rounding"),
     "holds": ("holds", "hold"),
     "not checkable": ("cannot be checked", "cannot be checked"),
 }
@@ -84,7 +84,7 @@ def audit_facts(audit: pd.DataFrame, judged: pd.DataFrame) -> list[str]:
     failed = asked.loc[~asked["ok"].astype(bool), "check"].value_counts()
     facts += [f"{counted(n, 'check')} of {LAWS.get(law, law)} fail{'s' * (n == 1)}." for law, n in failed.items()]
     if len(asked) and failed.empty:
-        facts.append(f"Every check holds: {listed(LAWS.get(check, check) for check in asked['check'].unique())}.")
+        facts.append(f"Every check of {listed(LAWS.get(check, check) for check in asked['check'].unique())} holds.")
     if cut := int(audit["code"].eq(TRUNCATED).sum()):
         facts.append(f"{counted(cut, 'printed number')} {'was' if cut == 1 else 'were'} truncated, not rounded.")
     return facts
@@ -97,7 +97,7 @@ def _claims(judged: pd.DataFrame) -> str:
     if not count:
         return ""
     if count == unknown:
-        return f"None of {counted(count, 'claim')} in the article can be checked."
+        return f"The article has {counted(count, 'claim')}, which its tables cannot confirm or refute."
     if wrong:
         verb = "contradicts" if wrong == 1 else "contradict"
         first = f"{wrong} of {counted(count, 'claim')} in the article {verb} its own tables."
@@ -111,8 +111,10 @@ def _checks(audit: pd.DataFrame, rows: int) -> str:
     """Return how many checks of the rows fail."""
     asked, failed = int(audit["ok"].notna().sum()), int(audit["ok"].eq(False).sum())
     if not asked:
-        return f"None of {counted(rows, 'row')} has the numbers that a consistency check needs."
-    among = f"{counted(asked, 'consistency check')} on {counted(rows, 'row')}"
+        return f"The {counted(rows, 'result')} lack the numbers for plausibility checks such as Little's law."
+    laws = audit.loc[audit["ok"].notna(), "check"]
+    example = LAWS.get(laws.iloc[0], laws.iloc[0])
+    among = f"{counted(asked, 'plausibility check')} of {counted(rows, 'result')}"
     if failed:
         return f"{failed} of {among} fail{'s' * (failed == 1)}."
-    return f"All {among} hold." if asked > 1 else "The only consistency check holds."
+    return f"All {among} hold." if asked > 1 else f"The only plausibility check ({example}) holds."

@@ -34,11 +34,16 @@ def baseline_answer(baseline: pd.DataFrame, name: str) -> str:
 def _against_figures(baseline: pd.DataFrame) -> str:
     stated = baseline.loc[baseline["datasheet"].notna(), "verdict"]
     if stated.empty:
-        return f"No datasheet figure is known for its {counted(len(baseline), 'pattern')}."
+        return "No datasheet figures are available for comparison."
     count = stated.value_counts().to_dict()
     if count.get("meets") == len(stated):
         return f"It meets {share(len(stated), len(stated), 'datasheet figure')}."
-    words = {"meets": "met", "below": "missed", "inconclusive": "undecided", "not measured": "not measured"}
+    words = {
+        "meets": "met",
+        "below": "missed",
+        "inconclusive": "too close to decide",
+        "not measured": "not measured",
+    }
     each = listed(
         f"{count[code]} {'is' if count[code] == 1 else 'are'} {said}" for code, said in words.items() if code in count
     )

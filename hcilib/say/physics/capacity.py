@@ -6,11 +6,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import pandas as pd
 
-from hcilib.analyse.physics.capacity import reserve_share
+from hcilib.analyse.physics.capacity import more_for_less, reserve_share
 from hcilib.say.words import counted, listed, number, scheme_words
 
 USABLE = "of raw capacity usable"
-UNTESTED = "The significance of these differences was not tested."
+MARGIN = 0.05
+"""Share of the IOPS up to which a difference does not matter."""
 NAMED = 3
 """A sentence names up to so many systems, and counts more of them."""
 
@@ -123,15 +124,12 @@ def _reserve(ranked: pd.DataFrame) -> str:
 
 
 def _trade(front: pd.DataFrame, labels: Mapping[str, str] | None) -> Iterator[str]:
-    """Yield which systems with less space deliver more IOPS, and in how many patterns.
-
-    On the front a system has more IOPS than every other one with as much space.
-    """
-    judged = front.dropna(subset=["front"]) if len(front) else pd.DataFrame({"usable_tib": [], "pattern": []})
-    smaller = judged[judged["usable_tib"] < judged.groupby("pattern", observed=True)["usable_tib"].transform("max")]
+    """Yield which systems with less space deliver more IOPS, in how many patterns, and which differences count."""
+    judged = more_for_less(front, MARGIN) if len(front) else pd.DataFrame({"more": []})
+    smaller = judged.dropna(subset=["more"])
     if smaller.empty:
         return
-    counts, patterns = smaller.groupby("system", observed=True, sort=False)["front"].sum(), judged["pattern"].nunique()
+    counts, patterns = smaller.groupby("system", observed=True, sort=False)["more"].sum(), judged["pattern"].nunique()
     if most := int(counts.max()):
         leaders = counts.index[counts == most]
         names = _names([(labels or {}).get(system, system) for system in leaders])
@@ -140,7 +138,11 @@ def _trade(front: pd.DataFrame, labels: Mapping[str, str] | None) -> Iterator[st
         yield f"{where}, {names} {verb} more IOPS than {_larger(judged, leaders, labels)}."
     else:
         yield "No system that leaves less space delivers more IOPS."
-    yield UNTESTED
+    percent = f"{100 * MARGIN:g} %"
+    if smaller["n"].gt(1).all():
+        yield f"Differences below {percent}, or with overlapping intervals, do not count as more."
+    else:
+        yield f"Differences below {percent} do not count as more. Single runs cannot be tested."
 
 
 def _larger(judged: pd.DataFrame, leaders: Sequence[str], labels: Mapping[str, str] | None) -> str:
@@ -173,5 +175,10 @@ def _stated(capacity: pd.DataFrame) -> Iterator[str]:
         return
     reserves = capacity["scheme"].map(reserve_share) > 0
     kept = int(reserves.reindex(stated.index).sum())
-    of = f", {kept or 'none'} of them with a reserve" if reserves.any() else ""
-    yield f"{stated.sum()} of {counted(len(stated), 'published percentage')} of usable capacity match their layout{of}."
+    yield f"{stated.sum()} of {counted(len(stated), 'published percentage')} of usable capacity match their layout."
+    if reserves.any():
+        yield (
+            f"{kept} of these percentages include{'s' * (kept == 1)} a reserve."
+            if kept
+            else ("They leave out the reserve for repairs.")
+        )

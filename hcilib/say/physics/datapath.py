@@ -96,18 +96,19 @@ def traffic_answer(
     """
     layout, judged = scheme_words(scheme), checked["ok"].dropna()
     if judged.empty:
-        sentences = [f"No network counter was measured, so {layout} was not tested.", _sends(cost)]
+        sentences = [f"No network counter was measured, so the traffic of {layout} is untested.", _sends(cost)]
     else:
         counters = share(int(judged.sum()), len(judged), "network counter")
         match = f"match{'es' * (len(judged) == 1 and bool(judged.all()))} {layout}"
         sentences = [sentence(f"{counters} {match} (within {100 * tolerance:g} %)")]
         if inferred := int(checked["code"].eq("inferred").sum()):
-            more = counted(inferred, "more counter")
-            sentences.append(f"The layout was inferred from {more}, which cannot test it.")
+            sentences.append(
+                f"The layout was derived from {counted(inferred, 'further counter')}, which is no test of it."
+            )
         sentences.append(_sends(cost))
     counts = judged[:0] if on_drives is None else on_drives["ok"].dropna()
     if len(counts):
-        sentences.append(f"Of the drives' counters, {counts.sum()} of {len(counts)} fit the layout.")
+        sentences.append(f"{counts.sum()} of {len(counts)} drive counters match the layout's I/Os and bytes.")
     return " ".join(sentences)
 
 

@@ -43,6 +43,10 @@ def plot_coverage(coverage: pd.DataFrame) -> Axes:
     style.legend(ax, [style.mark(*look, name) for name, look in systems.items()])
     worst = coverage.loc[coverage["coverage"].idxmin()]
     share = f"{100 * worst['coverage']:.0f} % of {100 * worst['nominal']:g} % intervals contain the true value"
-    style.say(ax, f"Worst case: {share} ({worst['situation']}, {counted(worst['runs'], 'run')}, {worst['method']}).")
-    style.caption(ax, f"{coverage['n'].iloc[0]} simulated campaigns per row. Dashed: the nominal share.")
+    style.say(
+        ax, f"In the worst case, {share} ({worst['situation']}, {counted(worst['runs'], 'run')}, {worst['method']})."
+    )
+    style.caption(
+        ax, f"{coverage['n'].iloc[0]} simulated campaigns per row. Dashed: the share that the intervals promise."
+    )
     return ax

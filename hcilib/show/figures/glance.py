@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from hcilib.model.metrics import METRICS, Metric, pattern_order
-from hcilib.say.words import amount, noun
+from hcilib.say.words import noun
 from hcilib.say.words import value as value_of
 from hcilib.show.figures import style
 from hcilib.show.figures.style import GRID, QUIET, count, drawn, pattern_label, system_label
@@ -19,8 +19,13 @@ WIDEST = 150.0
 """Percent of the best at which bars are cut, with an arrow."""
 NEAR = 0.04
 """Of the axis: marks that are nearer to each other than this are drawn above each other."""
-STATES = {"leads": "significantly ahead", "tied": "not significantly ahead", "alone": "no other was measured"}
-"""State of the best system -> how sure its place is; one that was not tested is ``untested``."""
+STATES = {
+    "leads": "a significant lead",
+    "tied": "the lead is not significant",
+    "alone": "no other was measured",
+    "untested": "a single run",
+}
+"""State of the best system -> how sure its place is."""
 Ends: TypeAlias = tuple[float, float]
 SHARE = ["pct_of_best", "pct_of_best_lo", "pct_of_best_hi"]
 
@@ -207,11 +212,11 @@ def _finding(table: pd.DataFrame, what: Metric) -> str:
         known = rows.dropna(subset=["pct_of_best"]).sort_values("pct_of_best", ascending=lower)
         names, shares = known["system"].map(system_label), known["pct_of_best"].map(number)
         others = [f"{name} {share} %" for name, share in zip(names, shares, strict=True)][1:]
-        text = f"{pattern_label(pattern)}: "
+        text = f"In {pattern_label(pattern)}, "
         for first in known.head(1).to_dict("records"):
-            value, state = amount(what, first[what.name]), STATES.get(first["state"], first["state"])
-            text += f"{system_label(first['system'])} has the {extreme} ({value}, {state})."
-        text += f" As a share of that: {', '.join(others)}." if others else ""
+            text += f"{system_label(first['system'])} has the {extreme} "
+            text += f"({value_of(what, first[what.name])}, {STATES.get(first['state'], first['state'])})."
+        text += f" Relative to that: {', '.join(others)}." if others else ""
         absent = ", ".join(_absent(rows))
         findings.append(text + (f" Not measured: {absent}." if absent else ""))
     return "\n".join(findings)

@@ -92,9 +92,8 @@ def _panel(ax: Axes, runs: list[pd.DataFrame]) -> str:
     where = f", {style.pattern_label(first['pattern'])}" if "pattern" in first else ""
     ax.set_title(f"{style.system_label(first['system'])}{where}: {first['failure']}", loc="left")
     ax.grid(False, axis="y")
-    return (
-        f"{ax.get_title(loc='left')}. Worst run: {_words(runs[marks.index('worst')] if 'worst' in marks else runs[0])}"
-    )
+    worst = runs[marks.index("worst")] if "worst" in marks else runs[0]
+    return f"{ax.get_title(loc='left')}. In the worst run, {_words(worst)}"
 
 
 def _bar(ax: Axes, row: int, phase: Any) -> None:
@@ -114,5 +113,10 @@ def _outage(ax: Axes, row: int, run: pd.DataFrame) -> None:
 
 
 def _words(run: pd.DataFrame) -> str:
-    shown = run[run["phase"].isin(("outage", "recovering"))]
-    return ", ".join(f"{row.phase} {row.duration_s:.3g} s" for row in shown.itertuples()) or "no outage seen"
+    lasted = run.groupby("phase")["duration_s"].sum()
+    words = {
+        "outage": "the outage lasted {:.3g} s",
+        "recovering": "IOPS stayed below normal for {:.3g} s after the repair",
+    }
+    phases = [text.format(lasted[phase]) for phase, text in words.items() if phase in lasted]
+    return " and ".join(phases) or "no outage was seen"

@@ -20,7 +20,7 @@ from seaborn import FacetGrid
 
 from hcilib.model.metrics import FACTORS, KEYS, METRICS, Metric, metric_of
 from hcilib.model.system import known_labels
-from hcilib.say.words import CHECKS, PLACES, amount, counted, noun
+from hcilib.say.words import CHECKS, PLACES, counted, noun, sentence
 from hcilib.say.words import value as value_of
 from hcilib.show.figures import style
 from hcilib.show.figures.style import QUIET, looks, pattern_label, tip
@@ -477,24 +477,29 @@ def _finding(what: Metric, drawn: pd.DataFrame) -> str:
         return "\n".join(_range(what, str(name), part) for name, part in drawn.groupby("name", sort=False))
     groups = drawn.groupby("panel", sort=False)["value"]
     best = drawn.loc[groups.idxmin() if what.better == "lower" else groups.idxmax()]
-    first = f"{'Lowest' if what.better == 'lower' else 'Highest'} {noun(what)}"
+    extreme = f"the {'lowest' if what.better == 'lower' else 'highest'} {noun(what)}"
     findings = []
     for panel, name, at, value in best[["panel", "name", "at", "value"]].itertuples(index=False):
         which = ", ".join(part for part in dict.fromkeys((name, at)) if part and part != panel)
-        best_of = f"{first}{f' in {panel}' if panel else ''}: {amount(what, value)}"
-        findings.append(f"{best_of}{f' ({which})' if which else ''}.")
+        best_of = f"{extreme} {'are' if 'IOPS' in what.label else 'is'} {value_of(what, value)}"
+        findings.append(sentence(f"{f'in {panel}, ' if panel else ''}{best_of}{f' ({which})' if which else ''}"))
     return "\n".join(findings)
 
 
 def _range(what: Metric, name: str, part: pd.DataFrame) -> str:
     """The least and the most of one name; of ratios also how many are above 1, and how many of them a test shows."""
     ends = list(dict.fromkeys(what.show(part["value"].agg(end)) for end in ("min", "max")))
-    between = " to ".join(ends)
-    subject = ", ".join(filter(None, (name, what.label)))
+    lies = f"between {ends[0]} and {ends[1]}" if len(ends) > 1 else ends[0]
+    subject = f"{what.label}{f' of {name}' * bool(name)}"
     if what.name != "ratio":
-        return f"{subject}: {'from ' * (len(ends) > 1)}{between} {what.unit}".strip() + "."
-    sure = f"significant in {part['shown'].sum() or 'none'}"
-    sure = "single runs, significance not tested" if part["single"].all() else sure
-    above = (part["value"] > 1).sum()
-    side = f"above 1 in {above}" if above else "never above 1"
-    return f"{subject}: {between} in {counted(len(part), 'test')} ({side}, {sure})."
+        return f"{subject}: {lies} {what.unit}".strip() + "."
+    measured, _, base = what.label.partition(" relative to ")
+    metric, to = noun(replace(what, label=measured)), f" relative to {base}" * bool(base)
+    differ = int(part["shown"].sum())
+    sure = "These differences are not significant."
+    if part["single"].all():
+        sure = "These are single runs, whose significance was not tested."
+    elif differ:
+        sure = f"{differ} of these differences {'is' if differ == 1 else 'are'} significant."
+    verb = "are" if measured.endswith("IOPS") else "is"
+    return f"In {counted(len(part), 'test')}, {metric}{f' of {name}' * bool(name)} {verb} {lies}{to}. {sure}"

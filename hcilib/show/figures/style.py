@@ -205,13 +205,13 @@ def runs_note(table: pd.DataFrame, marks: bool = True) -> str | None:
         return None
     n = table.loc[table["n"] > 0, "n"].astype(int)
     if n.empty or n.max() == 1:
-        one = "one run or published value each, untested."
+        one = "one run or published value each, so significance is not tested."
         return f"Open markers: {one}" if marks else one.capitalize()
     if not (marks and table.filter(regex="(^|_)lo$").notna().any(axis=None)):
         return f"{n.max()} runs each." if n.nunique() == 1 else f"{n.min()} to {n.max()} runs each."
     runs = f"{n[n > 1].min()}" if n[n > 1].nunique() == 1 else f"{n[n > 1].min()} to {n.max()}"
     percent = f"{100 * table['confidence'].max():.0f} % " if "confidence" in table else ""
-    single = " Open markers: one run, untested." * int(n.min() == 1)
+    single = " Open markers: one run, so significance is not tested." * int(n.min() == 1)
     return f"{runs} runs each with {percent}intervals.{single}"
 
 

@@ -51,7 +51,7 @@ def plot_waterfall(steps: pd.DataFrame) -> np.ndarray:
     style.say(axes[0], "\n".join(said))
     style.caption(
         axes[-1],
-        "Amber: IOPS lost at that step. Software and load are all that drives and network do not explain.",
+        "Amber: IOPS lost at that step. Software and load: losses that drives and network do not explain.",
         "The network is a limit only if its links were measured.",
     )
     return axes
@@ -87,8 +87,8 @@ def _panel(ax: Axes, rows: pd.DataFrame, title: str) -> str:
     ax.xaxis.set_major_locator(MaxNLocator(4))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: style.count(v)))
     return (
-        f"{title}, {label}: the drives alone give {IOPS.show(whole)} IOPS. After copies and parity "
-        f"{IOPS.show(rows['iops']['scheme'])} are left. Clients get {IOPS.show(rest)}."
+        f"{title} on {label}: the drives alone could deliver {IOPS.show(whole)} IOPS. Copies and parity leave "
+        f"{IOPS.show(rows['iops']['scheme'])} of them. Clients get {IOPS.show(rest)}."
     )
 
 
