@@ -68,5 +68,5 @@ def _level(effect: str, level: object) -> str:
     if effect == "dedup":
         return "deduplication" if level in ("yes", True) else "no deduplication"
     if effect == "write_pct":
-        return {0: "reading alone", 100: "writing alone"}.get(float(str(level)), f"a mix with {level} % writes")
+        return {0.0: "reading alone", 100.0: "writing alone"}.get(float(str(level)), f"a mix with {level} % writes")
     return str(level)

@@ -26,7 +26,7 @@ def neighbours_answer(table: pd.DataFrame, labels: Mapping[str, str] | None = No
     Next to backup and desktops, the IOPS of database on lab-single fall by 16 % (7 to 24 %).
     Next to backup (limited to 1 MiB/s per VM) and desktops, the IOPS of database on lab-single fall by 12 %.
     """
-    lines = []
+    lines: list[str] = []
     for (system, tenant), rows in table.groupby(["system", "tenant"], sort=False):
         patterns = pattern_order(rows["pattern"].unique())
         for pattern in patterns:
