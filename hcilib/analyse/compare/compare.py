@@ -56,10 +56,10 @@ def summarize(
     Examples
     --------
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
-    >>> hci.summarize(results, "iops")[["system", "iodepth", "iops", "n", "warnings"]].head(2)
-         system  iodepth     iops  n                                    warnings
-    0  ceph-pve        1   8570.0  1  single-run: n = 1, so there is no interval
-    1  ceph-pve        2  15100.0  1  single-run: n = 1, so there is no interval
+    >>> hci.summarize(results, "iops")[["system", "iodepth", "iops", "n"]].head(2)
+         system  iodepth     iops  n
+    0  ceph-pve        1   8570.0  1
+    1  ceph-pve        2  15100.0  1
     """
     by = as_list(by)
     cells = describe(results, metric, by)
