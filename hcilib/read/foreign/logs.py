@@ -41,7 +41,7 @@ def log_series(path: str | Path | Mapping[str, Any] | Sequence[str | Path | Mapp
     --------
     >>> series = hci.log_series("tests/data/foreign/bench-fio")
     >>> series["run"].unique()[0], len(series)
-    ('elm-1/disk.img/4k/randread-iodepth-1-numjobs-2', 1)
+    ('elm-1/disk.img/4k/randread-iodepth-1-numjobs-2', 4)
     """
     parts, left_out = [], []
     for source in gathered(sources_of(path, None, None)):

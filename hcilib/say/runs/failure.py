@@ -82,7 +82,7 @@ def failure_facts(verdicts: pd.DataFrame, summary: pd.DataFrame, labels: Labels 
     >>> folder = hci.ROOT / "data/samples/box/failure-ceph"
     >>> summary = hci.failure_summary(hci.failures(hci.read_series(folder), hci.read_events(folder)))
     >>> print(hci.failure_facts(hci.failure_verdicts(summary), summary)[1])
-    Runs of box-ceph without stamped writes: IOPS recovery took 28 s (median), unfinished in 2 runs.
+    Runs of box-ceph without stamped writes: IOPS recovery was unfinished in 2 of 3 runs.
     """
     for row, found in _failures(verdicts.head(1), summary):
         outage = _with_loss([_outage(row, found, pattern_words(row["pattern"]), labels)], row, labels)
