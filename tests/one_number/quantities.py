@@ -80,7 +80,7 @@ def _against(page: Page) -> Iterator[Claim]:
     for line, part in lines(page):
         first, *others = _sentences(line, part)
         names = sorted((n for n in table["System"].unique() if n in first[0]), key=len)
-        if not names or "patterns" in first[0]:
+        if not names or "patterns" in first[0] or "the second" in first[0]:
             continue
         rows = table[table["System"] == names[-1]]
         yield from _finding(rows, *first)
