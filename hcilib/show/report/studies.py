@@ -33,6 +33,7 @@ CHAPTERS = {
     "02": "What do the bare drives do?",
     "10": "Do the numbers hold?",
     "12": "Has anything changed?",
+    "16": "Since when, and what changed?",
     "11": "What does certainty cost?",
     "01": "What is the plan?",
 }
