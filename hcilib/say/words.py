@@ -170,11 +170,6 @@ def value(what: Metric, number: float) -> str:
     return f"{what.show(number)} {what.unit}".strip()
 
 
-def amount(what: Metric, number: float) -> str:
-    """A value with its unit, which of IOPS is their name."""
-    return value(what, number) + " IOPS" * (not what.unit and what.label.endswith("IOPS"))
-
-
 def where(cell: Mapping[str, Any]) -> str:
     """``in 4k random write at iodepth 8`` from the cell's factors."""
     return " ".join(_place(name, value) for name, value in cell.items()) or "overall"
