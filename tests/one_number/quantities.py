@@ -533,7 +533,7 @@ def _10(page: Page) -> Iterator[Claim]:
     made = sum(verdicts.values())
     opposite, off, open_ = (verdicts.get(name, 0) for name in ("opposite", "off", "not checkable"))
     yield Claim("(?:Of|article has) # claims?", made)
-    yield Claim("# of # claims? in the article contradicts?", opposite + off, made)
+    yield Claim("# of # claims? in the article differs? from", opposite + off, made)
     yield Claim("All # checkable claims", made - open_)
     yield Claim("# says? the opposite", opposite)
     yield Claim("# differs? from", off)

@@ -40,7 +40,7 @@ def test_claims_and_checks_are_counted_as_they_are(checks, verdicts):
     assert sum(map(int, re.findall(r"(\d+) checks? of", whole))) == failed
     assert counted("printed numbers? (?:was|were) truncated", whole) == (audit["code"] == "truncated").sum()
     wrong = verdicts.count("off") + verdicts.count("opposite")
-    assert counted("claims? in the article contradicts?", answer) == wrong
+    assert counted("claims? in the article differs? from", answer) == wrong
     assert ("The 2 results lack" in answer) == audit["ok"].isna().all()
 
 

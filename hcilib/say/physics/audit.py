@@ -50,7 +50,7 @@ def audit_answer(audit: pd.DataFrame, regimes: pd.DataFrame, judged: pd.DataFram
     >>> results = hci.published().query("source == 'proxmox-2node-hci'")
     >>> claims = hci.check_claims(results, hci.published_claims(source="proxmox-2node-hci"), hci.published_facts())
     >>> hci.audit_answer(hci.audit(results), hci.regimes(results), claims, results).split(". ")[0]
-    '34 of 188 claims in the article contradict its own tables'
+    '34 of 188 claims in the article differ from its own tables'
     """
     texts = [_claims(judged), _checks(audit, len(results)), regimes_sentence(regimes, results)]
     return " ".join(filter(None, texts))
@@ -99,7 +99,7 @@ def _claims(judged: pd.DataFrame) -> str:
     if count == unknown:
         return f"The article has {counted(count, 'claim')}, which its tables cannot confirm or refute."
     if wrong:
-        verb = "contradicts" if wrong == 1 else "contradict"
+        verb = "differs from" if wrong == 1 else "differ from"
         first = f"{wrong} of {counted(count, 'claim')} in the article {verb} its own tables."
     else:
         all_ = f"All {count - unknown} checkable claims" if count - unknown > 1 else "The one checkable claim"

@@ -115,7 +115,7 @@ class Story:
 
     @property
     def contradictions(self) -> list[str]:
-        """The finding on an article's claims: how many of them its own tables contradict."""
+        """The finding on an article's claims: how many of them differ from its own tables."""
         audits = (page["finding"] for page in self.pages if page["name"].startswith("10_audit") and self.study.article)
         return [finding for finding in audits if finding]
 
