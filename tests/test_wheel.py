@@ -73,7 +73,8 @@ def test_tables_systems_and_campaigns_are_there_without_any_extra(run):
 
 def test_a_copy_to_edit_and_its_report(run, tmp_path):
     assert run("-m", "hcilib.cli", "init").returncode == 0
-    names = {path.relative_to(ROOT) for name in ("notebooks", "params") for path in (ROOT / name).rglob("*.[iy]*")}
+    ours = [path for name in ("notebooks", "params") for path in (ROOT / name).rglob("*.[iy]*")]
+    names = {path.relative_to(ROOT) for path in ours if ".ipynb_checkpoints" not in path.parts}  # JupyterLab's
     assert names == {path.relative_to(tmp_path) for path in tmp_path.rglob("*.[iy]*")}
     own = tmp_path / "notebooks" / "09_capacity.ipynb"
     own.write_text(text := own.read_text().replace("How much of the raw capacity", "How much of all capacity"))
