@@ -119,11 +119,14 @@ def test_testbeds_that_share_a_node_alone_count_and_others_do_not(bed, tmp_path)
 
 
 def test_a_machine_reached_by_two_names_is_one(bed, tmp_path):
+    """Both names ask at once. Of 25 times both gave way to each other in 4, and nobody had the lease."""
     twice = bed.model_copy(update={"nodes": (bed.nodes[0].model_copy(update={"name": "again"}), *bed.nodes)})
-    with Fleet(twice) as fleet, Lease(fleet, twice, twice.vms, tmp_path) as lease:
-        names = {"again", "node1"}
-        [(name, said)] = lease.unleased.items()
-        assert said == f"the same machine as {(names - {name}).pop()}, which is"
+    names = {"again", "node1"}
+    for n in range(12):
+        with Fleet(twice) as fleet, Lease(fleet, twice, twice.vms, tmp_path / str(n)) as lease:
+            [(name, said)] = lease.unleased.items()
+            assert said == f"the same machine as {(names - {name}).pop()}, which is"
+            assert lease._holds((names - {name}).pop())
 
 
 def test_a_lost_connection_is_leased_again_unless_somebody_came_between(bed, tmp_path):

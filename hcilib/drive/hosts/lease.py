@@ -87,13 +87,24 @@ mine() {
     locked=yes inode=$(stat -L -c %d:%i /proc/self/fd/9)
     case $1 in file:*) [ "$(stat -c %d:%i "$file" 2>/dev/null)" = "$inode" ] || return;; esac
   fi
-  by=$(leases "$1" | grep -v "^[0-9]* $token " | head -n 1)
-  [ -z "$by" ] || { echo "hci held ${by#* }"; exit; }
+  by=$(leases "$1" | grep -v "^[0-9]* $token ")
+  other=$(printf '%s' "$by" | grep -v "^[0-9]* ${token%/*}/" | head -n 1)
+  [ -z "$other" ] || { echo "hci held ${other#* }"; exit; }
+  [ ! "$locked" ] || return 0
+  # Under another name of this machine our own campaign asks, too. It has the lease if it has the lock;
+  # if both only asked, each would believe that the other has it, and nobody would.
+  same=$(printf '%s' "$by" | head -n 1)
+  if [ "$same" ] && tr '\0' '\n' 2>/dev/null <"/proc/$(holder)/cmdline" | grep -qF "${token%/*}/"; then
+    echo "hci held ${same#* }"; exit
+  fi
   flock -n 9
 }
-nameless() {
+holder() {
   i=$(stat -L -c %i /proc/self/fd/9)
-  p=$(grep -ls "FLOCK.*:$i 0 EOF" /proc/[0-9]*/fdinfo/* | head -n 1 | cut -d / -f 3)
+  grep -ls "FLOCK.*:$i 0 EOF" /proc/[0-9]*/fdinfo/* | head -n 1 | cut -d / -f 3
+}
+nameless() {
+  p=$(holder)
   by="a process that left no name (root sees it with fuser -v)"
   [ "$p" ] && read -r c <"/proc/$p/comm" && by="$c (process $p)"
   echo "hci nameless $1, that is held by $by"; exit
