@@ -14,7 +14,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from injections import at_work
+from injections import at_work, hurt, tree
 from nbformat.v4 import new_code_cell, new_notebook
 from probes import REPOSITORY, processes, python, until
 from test_rundir import PLAN, SYSTEM
@@ -24,7 +24,8 @@ import hcilib as hci
 from hcilib import cli
 from hcilib.drive.campaign import stopping
 from hcilib.drive.campaign.campaign import CampaignInterrupted, run
-from hcilib.drive.campaign.rundir import RunDir
+from hcilib.drive.campaign.rundir import RunDir, RunDirError
+from hcilib.model.places import PLAN as PLAN_FILE
 from hcilib.model.system import Check, Command, Setting, System
 from hcilib.read.run.records import events_of, locked
 
@@ -121,6 +122,39 @@ def test_a_campaign_of_another_thread_is_stopped(bed, mirror_system, short, tmp_
     assert "stopped, " in hci.stop(tmp_path / "run")
     measuring.join()
     assert "run the same again" in str(raised[0])
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("what", ["the directory was renamed", "plan.json was removed"])
+def test_what_is_done_to_a_directory_while_its_campaign_runs_loses_no_step(
+    victim, mirror_system, short, tmp_path, what
+):
+    run_dir, moved, results, raised = tmp_path / "run", tmp_path / "moved", [], []
+    plan = short(repeats=2, read_runtime_s=2)
+
+    def measure():
+        try:
+            results.append(run(plan, victim, mirror_system, run_dir, progress=False))
+        except RunDirError as error:
+            raised.append(str(error))
+
+    (measuring := threading.Thread(target=measure)).start()
+    assert until(lambda: any(event["event"] == "done" for event in events_of(run_dir)), 60)
+    at_work(victim)
+    if what == "plan.json was removed":
+        (run_dir / PLAN_FILE).unlink()
+        measuring.join()
+    else:
+        run_dir.rename(moved)
+        measuring.join()
+        assert str(run_dir) in raised[0]
+        assert not run_dir.exists()
+        assert not tree(victim, hurt(victim))
+        moved.rename(run_dir)
+        results.append(run(plan, victim, mirror_system, run_dir, progress=False))
+    assert sorted(results[0]["rep"]) == [1, 2]
+    assert (run_dir / PLAN_FILE).exists()
+    assert [event["event"] for event in events_of(run_dir)].count("done") == 2
 
 
 def test_it_is_heard_while_a_resumed_directory_is_still_checked(tmp_path, monkeypatch):

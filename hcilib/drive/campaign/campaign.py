@@ -223,6 +223,7 @@ def _campaign(todo: Iterator[Step], course: Policy, switch: Settings, consent: s
             with contextlib.suppress(OSError):  # a full disk must not hide the reason
                 rundir.log("end", problems=[f"{type(error).__name__}: {error}"])
             raise
+        rundir.claim(plan, testbed, measured)  # again, should somebody have removed plan.json meanwhile
         rundir.log("end", missing=missing)
     return missing
 

@@ -15,6 +15,7 @@ import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 import zstandard
 
@@ -79,7 +80,22 @@ class RunDir:
                 self._remove_temporaries()
                 self._rescue()
                 self._check(testbed)
-                yield self
+                try:
+                    yield self
+                except FileNotFoundError as error:
+                    self._require_in_place(lock, error)
+                    raise
+
+    def _require_in_place(self, lock: IO, error: FileNotFoundError) -> None:
+        """RunDirError where the directory is no longer the one that was opened."""
+        with contextlib.suppress(OSError):
+            if os.path.samestat((self.path / LOCK).stat(), os.fstat(lock.fileno())):
+                return
+        raise RunDirError(
+            f"{self.path}: the run directory was renamed or removed while its campaign was running ({error}). "
+            "fio was ended on the hosts. The finished steps are where the directory is now: move it back, then run "
+            "the same again"
+        ) from error
 
     # Whose it is
 
@@ -193,8 +209,9 @@ class RunDir:
 
     def work(self, step: Step) -> Path:
         """A folder for one attempt, which says what it is of, whatever becomes of it."""
+        (self.path / WORK).mkdir(exist_ok=True)  # never its parents: a directory that was moved is not begun anew
         work = self.path / WORK / step.id
-        work.mkdir(parents=True)
+        work.mkdir()
         self.order += 1
         _write(work / RECORD, {**step.to_dict(), "id": step.id, "valid": False, "order": self.order})
         return work
