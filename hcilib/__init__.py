@@ -39,8 +39,8 @@ _ROOMS = {
     "measure": "run obtain open_testbed integrity",
     "read.foreign.logs": "log_series",
     "read.foreign.results": "read_results recognise kinds_of_files",
-    "read.run.run": "read_hosts read_bins read_series read_silences read_counters read_drives read_wear "
-    "read_pool_fill read_events read_rollup read_histograms read_integrity samples",
+    "read.run.run": "read_hosts read_bins read_series read_silences read_counters read_drives read_layers "
+    "read_osds read_wear read_pool_fill read_events read_rollup read_histograms read_integrity samples",
     "read.foreign.history": "history",
     "read.nodes.facts": "read_network",
     "read.logs.rollup": "add_rollups",

@@ -79,6 +79,7 @@ RECORD = "step.json"
 OUTPUT = "fio.json.zst"
 COUNTERS = "counters.csv"
 DRIVES = "drives.csv"
+LAYERS, CHAINS, OSDS = "layers.csv", "layers.json", "osds.json"
 JOB = "job.fio"
 LOGS = "logs"
 

@@ -139,7 +139,8 @@ class System(Model):
     testbed. `savings`: what its store saves by deduplication, read after every run. `pool_fill`: how full its pool is,
     read before the first run and after the last; of several that `expect` finds the fullest. `settings`: what a
     campaign may compare with the system as it is (`with_setting`); `setting`: the one it is measured with.
-    `stated`: settings that the system was made with, as `hci.stated_settings` asks for them and never changes them.
+    `osd_counters`: how Ceph's OSDs are asked for their counters (`perf dump`), before and after each run; never during
+    it. `stated`: settings that the system was made with, as `hci.stated_settings` asks for them and never changes them.
     `health`: how it is asked whether it is healthy; a run that was degraded without a planned event does not count.
     `redirected`: a regular expression that is found in what placement.check says of a VM whose I/O goes through another
     node's file system.
@@ -171,6 +172,7 @@ class System(Model):
     pool_fill: Percentage | None = None
     redirected: form.Regex | None = None
     health: Health | None = None
+    osd_counters: Command | None = None
     price: form.Amount | None = None
     currency: form.Currency | None = None
     years: form.Amount | None = None
@@ -192,15 +194,13 @@ class System(Model):
         """
         later = ["placement", "failures", "disks", "settings", "setting", "cache_bytes"]
         later += ["savings", "pool_fill", "redirected", "health"]
-        return digest(
-            self.model_dump(exclude={*DECLARED, "stated", *(name for name in later if not getattr(self, name))})
-        )
+        unset = (name for name in later if not getattr(self, name))
+        return digest(self.model_dump(exclude={*DECLARED, "stated", "osd_counters", *unset}))
 
     def to_dict(self) -> dict:
         """Return what plan.json holds of it."""
-        return self.model_dump(
-            mode="json", exclude={*DECLARED, *(name for name in ("health", "stated") if not getattr(self, name))}
-        )
+        unset = (name for name in ("health", "stated", "osd_counters") if not getattr(self, name))
+        return self.model_dump(mode="json", exclude={*DECLARED, *unset})
 
     @property
     def variant(self) -> str:

@@ -38,7 +38,7 @@ from hcilib.drive.hosts.lease import Lease, end_orphans
 from hcilib.drive.launch import job
 from hcilib.drive.launch.job import FioError, Launch, Launched
 from hcilib.drive.launch.launch import launch
-from hcilib.model.places import NETWORK
+from hcilib.model.places import NETWORK, OSDS
 from hcilib.model.plan import Plan, Step
 from hcilib.model.system import System, under_test
 from hcilib.model.testbed import Testbed, Vm
@@ -487,7 +487,10 @@ def _launch(
     (work / "job.fio").write_text("".join(f"; --- {vm.name}\n{of.jobs[vm.name]}\n" for vm in vms))
     every_s, nodes = min(1.0, max(0.25, step.runtime_s / 4 or 1.0)), [node.name for node in testbed.nodes]
     speed = filling(testbed) if step.kind == "prefill" else contextlib.nullcontext()
-    with speed, sampled(fleet, nodes, work / "counters.csv", every_s, limit_s) as remarks:
+    measured = step.kind == "measure"
+    osds = subjects.osds_noted(fleet, course.of(step), work / OSDS) if measured else contextlib.nullcontext()
+    tested = look.names(vms, step.cell.numjobs) if measured else None
+    with osds, speed, sampled(fleet, nodes, work / "counters.csv", every_s, limit_s, tested) as remarks:
         began_s, began = time.time(), time.monotonic()
         try:
             with beside.written(begun, limit_s) if beside and begun else contextlib.nullcontext():

@@ -9,10 +9,13 @@ know of.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from hcilib.drive.beds import Actions
 from hcilib.drive.campaign.events import actions_of
@@ -24,6 +27,7 @@ from hcilib.model.plan import Plan, Step
 from hcilib.model.system import Command, Percentage, Placement, System
 from hcilib.model.testbed import Testbed, Vm
 from hcilib.model.workload import SPREAD
+from hcilib.read.nodes.layers import parse_osds
 from hcilib.read.run.records import events_of
 
 
@@ -150,6 +154,29 @@ def saved_pct(fleet: Fleet, subject: Subject) -> tuple[float, list[str]]:
         if not told[-1] < 100:
             remarks.append(f"{task.host}: what is saved is not known: {outcome.error or says(task, outcome)}")
     return (float("nan") if remarks or not told else sum(told) / len(told)), remarks
+
+
+@contextlib.contextmanager
+def osds_noted(fleet: Fleet, subject: Subject, file: Path) -> Iterator[None]:
+    """Keep what the OSDs count of their work, before and after what is done inside; of a system whose file does not say
+    how they are asked, nothing. What does not answer is noted, and stops nothing."""
+    if subject.system.osd_counters is None:
+        yield
+        return
+    before = _osds(fleet, subject, subject.system.osd_counters)
+    yield
+    file.write_text(json.dumps({"before": before, "after": _osds(fleet, subject, subject.system.osd_counters)}))
+
+
+def _osds(fleet: Fleet, subject: Subject, how: Command) -> dict:
+    """The OSDs' counters, each as [count, seconds], and a remark of each host that did not answer."""
+    found: dict[str, dict] = {}
+    remarks: list[str] = []
+    for task, outcome in execute_all(fleet, tasks(how, subject.testbed, subject.testbed.vms), ANSWER_S).items():
+        osds = parse_osds(outcome.value or "") if outcome.ok else {}
+        remarks += [] if osds else [f"{task.host}: {outcome.error or 'no counters of an OSD in what it printed'}"]
+        found |= osds
+    return {"osds": found, "remarks": remarks}
 
 
 def percentages(how: Percentage, text: str) -> list[tuple[float, str]]:

@@ -249,6 +249,11 @@ class LastLook:
             preludes[vm] = "\n".join([_COMMON, _LOOK, *opened, *seen, *looks, ":"])
         return paths, preludes
 
+    def names(self, vms: Sequence[Vm], numjobs: int) -> dict[str, list[str]]:
+        """VM -> the kernel's names of the devices that fio uses there; none where its engine reaches the storage past
+        the kernel."""
+        return {vm.name: [d.name for d in self._of([vm], numjobs).get(vm.name, {}).values()] for vm in vms}
+
     def writing(self, vms: Sequence[Vm], numjobs: int) -> None:
         """Know that what lies on these disks changes from now on, by us."""
         for place in _places(self._of(vms, numjobs)):

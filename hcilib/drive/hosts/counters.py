@@ -17,22 +17,29 @@ from pathlib import Path
 import pandas as pd
 
 from hcilib.drive.hosts.hosts import ANSWER_S, Fleet, Outcome, explain, powershell
-from hcilib.model.places import DRIVES
+from hcilib.drive.hosts.layers import BOOT, LayerLog, note_chains, sample_vms
+from hcilib.model.places import CHAINS, DRIVES, LAYERS
 from hcilib.read.nodes import counters as read
 
 FILES = ("/proc/stat", "/proc/net/dev", "/proc/diskstats")
 INFINIBAND = "/sys/class/infiniband"
-BLOCKS, MOUNTS, BOOT = "/sys/class/block", "/proc/mounts", "/proc/sys/kernel/random/boot_id"
+BLOCKS, MOUNTS = "/sys/class/block", "/proc/mounts"
 Sample = tuple[float, str, str, str]
 """Epoch second, and the texts of FILES."""
 
 
 @contextlib.contextmanager
 def sampled(
-    fleet: Fleet, nodes: Sequence[str], path: Path, every_s: float = 1.0, limit_s: float = 3600
+    fleet: Fleet,
+    nodes: Sequence[str],
+    path: Path,
+    every_s: float = 1.0,
+    limit_s: float = 3600,
+    tested: Mapping[str, Sequence[str]] | None = None,
 ) -> Iterator[list[str]]:
     """Sample the nodes until the block ends; one row an interval and network card in `path` (columns of
     read.nodes.counters), and beside it, in drives.csv, one an interval and drive of a Linux node (DRIVE_COLUMNS).
+    With `tested`, VM -> devices that fio uses, every block layer of nodes and VMs too, in layers.csv and layers.json.
 
     Yields a list that is complete after the block: a sentence for every Windows node's counters that are missing or
     doubtful. A node that stops answering leaves a gap, never a zero; the step's own acceptance decides what that means.
@@ -45,12 +52,15 @@ def sampled(
     with (  # by lines: what was sampled is in the file, whatever ends this process
         open(path, "w", newline="", buffering=1) as file,
         open(path.with_name(DRIVES), "w", newline="", buffering=1) as beside,
-        ThreadPoolExecutor(1, thread_name_prefix="counters") as pool,
+        _log_of_layers(fleet, tested, path) as log,
+        ThreadPoolExecutor(2, thread_name_prefix="counters") as pool,
     ):
         writer, of_drives = csv.DictWriter(file, read.COLUMNS), csv.DictWriter(beside, read.DRIVE_COLUMNS)
         writer.writeheader()
         of_drives.writeheader()
-        loop = pool.submit(_loop, fleet, linux, writer, of_drives, every_s, stop)
+        loop = pool.submit(_loop, fleet, linux, (writer, of_drives, log), every_s, stop)
+        vms = [vm for vm in tested or () if vm not in nodes and vm not in fleet.windows]
+        of_vms = pool.submit(sample_vms, fleet, vms, log, every_s, stop) if log else None
         streams: list[WindowsStream] = []
         try:
             for node in (node for node in nodes if node in fleet.windows):
@@ -61,15 +71,27 @@ def sampled(
             for stream in streams:
                 stream.stop()
         remarks += loop.result()
+        if log and of_vms:
+            note_chains(fleet, tested or {}, log.close(), of_vms.result(), path.with_name(CHAINS))
         for stream in streams:
             counters, said = stream.tables()
             counters.to_csv(file, header=False, index=False)
             remarks += said
 
 
-def _loop(fleet: Fleet, nodes: Sequence[str], writer, of_drives, every_s: float, stop: threading.Event) -> list[str]:
-    """Sample until told to stop; a remark for each node that did not always answer, or whose drives could not be
-    told."""
+@contextlib.contextmanager
+def _log_of_layers(fleet: Fleet, tested: Mapping | None, path: Path) -> Iterator[LayerLog | None]:
+    if tested is None:
+        yield None
+        return
+    with open(path.with_name(LAYERS), "w", newline="", buffering=1) as file:
+        yield LayerLog(fleet, file)
+
+
+def _loop(fleet: Fleet, nodes: Sequence[str], tables: tuple, every_s: float, stop: threading.Event) -> list[str]:
+    """Sample into `tables` (counters, drives, block layers or None) until told to stop; a remark for each node that
+    did not always answer, or whose drives could not be told."""
+    writer, of_drives, log = tables
     last: dict[str, Sample] = {}
     silent: dict[str, list[str]] = {}
     built: dict[str, dict[str, str] | None] = {}
@@ -87,6 +109,8 @@ def _loop(fleet: Fleet, nodes: Sequence[str], writer, of_drives, every_s: float,
                 if not outcome.ok:
                     silent.setdefault(node, []).append(outcome.error)
                     continue
+                if log:
+                    log.add(node, outcome.value[0], outcome.value[3])
                 if node in last:
                     (t0, stat0, net0, disks0), (t1, stat1, net1, disks1) = last[node], outcome.value
                     writer.writerows(read.rates(node, (t0, stat0, net0), (t1, stat1, net1)))

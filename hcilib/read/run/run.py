@@ -18,11 +18,14 @@ from hcilib.model.compressed import read_bytes
 from hcilib.model.engine import located
 from hcilib.model.places import (
     BLOCKS,
+    CHAINS,
     COUNTERS,
     DRIVES,
     INTEGRITY,
     JOB,
+    LAYERS,
     LOGS,
+    OSDS,
     PLAN,
     RECORD,
     ROOT,
@@ -33,7 +36,7 @@ from hcilib.model.places import (
 from hcilib.read.logs.fio_log import series_from_logs, silences_from_logs
 from hcilib.read.logs.rollup import rollup_of_logs
 from hcilib.read.nodes import counters as node_counters
-from hcilib.read.nodes import facts
+from hcilib.read.nodes import facts, layers
 from hcilib.read.run.acceptance import say, sha256, unlike_files, unlike_steps
 from hcilib.read.run.cache import tables
 from hcilib.read.run.records import (
@@ -119,11 +122,41 @@ def read_drives(path: str | Path | Sequence[str | Path | Mapping]) -> pd.DataFra
     node2  md0        5
     Name: device, dtype: int64
     """
+    return _each(_campaigns(path), _drives, (DRIVES,))
+
+
+def _campaigns(path: str | Path | Sequence[str | Path | Mapping]) -> str | Path | list[str | Path]:
+    """Of a notebook's `sources` those that are run directories."""
     if isinstance(path, (str, Path)):
-        return _each(path, _drives, (DRIVES,))
+        return path
     named = [entry for entry in path if not isinstance(entry, Mapping)]
-    campaigns = [entry for entry in named if any((located(entry) / part).exists() for part in (PLAN, STEPS))]
-    return _each(campaigns, _drives, (DRIVES,))
+    return [entry for entry in named if any((located(entry) / part).exists() for part in (PLAN, STEPS))]
+
+
+def read_layers(path: str | Path | Sequence[str | Path | Mapping]) -> pd.DataFrame:
+    """What every block layer of nodes and VMs did in each step's window, and what is built on what: step ... vms, then
+    the columns of `hcilib.read.nodes.layers.layers_of` (docs/RESULTS.md).
+
+    No row of a step whose layers were not sampled, as in run directories of earlier versions.
+
+    Examples
+    --------
+    >>> hci.read_layers(hci.samples()["lab-mirror"]).empty  # measured before layers were sampled
+    True
+    """
+    return _each(_campaigns(path), _layers, (LAYERS, CHAINS))
+
+
+def read_osds(path: str | Path | Sequence[str | Path | Mapping]) -> pd.DataFrame:
+    """What the OSDs of a Ceph system count of their work, between the readings before and after each step: step ...
+    vms, osd, counter (a name of Ceph's `perf dump`), count, seconds (altogether).
+
+    Examples
+    --------
+    >>> hci.read_osds(hci.samples()["lab-mirror"]).empty  # not Ceph
+    True
+    """
+    return _each(_campaigns(path), _osds, (OSDS,))
 
 
 def read_wear(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
@@ -281,6 +314,19 @@ def _counters(step: dict) -> pd.DataFrame:
 def _drives(step: dict) -> pd.DataFrame:
     table = _sampled(step, DRIVES, node_counters.read_drives_csv)
     return node_counters.totals(node_counters.within(table, *window(step)))
+
+
+def _layers(step: dict) -> pd.DataFrame:
+    file = step["folder"] / CHAINS
+    chains = layers.read_chains(read_bytes(file), str(file)) if file.exists() else {"tested": {}, "hosts": {}}
+    return layers.layers_of(_sampled(step, LAYERS, layers.read_layers_csv), chains, *window(step))
+
+
+def _osds(step: dict) -> pd.DataFrame:
+    file = step["folder"] / OSDS
+    if not file.exists():
+        return pd.DataFrame(columns=list(layers.OSD_COLUMNS))
+    return layers.osds_of(read_bytes(file), str(file))
 
 
 def _sampled(step: dict, name: str, read: Callable[[bytes | None, str], pd.DataFrame]) -> pd.DataFrame:

@@ -1,0 +1,275 @@
+"""Block layers of the hosts while a step runs: text of /proc/diskstats and /sys -> counts and chains; a step's
+layers.csv, layers.json and osds.json -> tables."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from math import gcd
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from hcilib.read.nodes.counters import read_step_csv
+
+LAYER_COUNTS = ("reads", "read_ms", "writes", "write_ms", "flushes", "flush_ms")
+LAYER_COLUMNS = ("node", "t_s", "device", *LAYER_COUNTS)
+_FIELDS = (0, 3, 4, 7, 15, 16)
+"""Fields 1, 4, 5, 8, 16 and 17 of /proc/diskstats (Documentation/admin-guide/iostats.rst), counted from 0."""
+_NO_LAYER = re.compile(r"(?:ram|zram|sr|fd)\d")
+_PATH = re.compile(r"(nvme\d+)c\d+(n\d+)")
+"""A hidden path of an NVMe namespace that the kernel reaches over several."""
+_OF_NETWORK = re.compile(r"/session\d+/|/nvme-fabrics/|/rport-")
+_LIO = "6001405"
+"""How the identifier (NAA) of a volume of Linux' SCSI target begins; its serial follows, without dashes."""
+Counts = tuple[int, ...]
+
+
+def parse_layers(text: str) -> dict[str, Counts]:
+    """Device -> `LAYER_COUNTS` since boot, as the kernel counts them modulo 2^32; before Linux 5.5, which counts no
+    flushes, these are 0."""
+    counts = {}
+    for line in text.splitlines():
+        _, _, name, *numbers = [*line.split(), "", "", ""][: max(3, len(line.split()))]
+        if len(numbers) >= 11 and all(number.isdigit() for number in numbers) and not _NO_LAYER.match(name):
+            counts[name] = tuple(int(numbers[n]) if n < len(numbers) else 0 for n in _FIELDS)
+    return counts
+
+
+# What a host says of its devices, by the script of hcilib.drive.hosts.layers.
+
+
+def parse_chain(parts: Mapping[str, str]) -> dict[str, Any]:
+    """Devices of a host with what each is and what is below it, and the volumes that it exports.
+
+    `parts`: ``links`` (`ls -l` of /sys/class/block), ``devices`` (a line of name=value each), ``drbd`` (`drbdsetup
+    events2 --now`), ``exports`` (path, its target, entry of configfs and serial).
+    """
+    links = dict(re.findall(r"(\S+) -> (\S+)$", parts.get("links", ""), re.M))
+    rows = {row["name"]: row for row in map(_fields, parts.get("devices", "").splitlines())}
+    resources = _resources(parts.get("drbd", ""))
+    devices: dict[str, dict] = {}
+    for name, row in rows.items():
+        paths = [other for other in rows if (of := _PATH.fullmatch(other)) and of[1] + of[2] == name]
+        below = sorted(row["slaves"].split() or paths)
+        device: dict[str, Any] = {"kind": _kind(name, row, links.get(name, "")), "below": below}
+        device |= {key: row[f] for key, f in (("level", "md/level"), ("name", "dm/name")) if row[f]}
+        device |= {"over": over} if (over := _over(row)) else {}
+        device |= {"resource": resources[name]} if name in resources else {}
+        devices[name] = device
+    for name, row in rows.items():
+        for part in row["partitions"].split():
+            devices[part] |= {"kind": "partition", "below": [name]}
+    by_path = {f"/dev/{name.replace('!', '/')}": name for name in rows}
+    by_path |= {f"/dev/mapper/{row['dm/name']}": name for name, row in rows.items() if row["dm/name"]}
+    return {"devices": devices, "exports": dict(_exports(parts.get("exports", ""), by_path))}
+
+
+def _fields(line: str) -> dict[str, str]:
+    return dict(part.split("=", 1) for part in line.split("\t") if "=" in part)
+
+
+def _kind(name: str, row: Mapping[str, str], link: str) -> str:
+    if _PATH.fullmatch(name):
+        return "path"
+    for kind in ("md", "dm", "drbd", "rbd", "nbd", "loop"):
+        if re.match(rf"{kind}-?\d", name):
+            return kind
+    if "/nvme-subsystem/" in link:
+        return "nvme"
+    return "network" if _OF_NETWORK.search(link) else "drive"
+
+
+def _over(row: Mapping[str, str]) -> str:
+    """By what the other end of a device reached over a network knows it."""
+    if row["device/subsysnqn"]:
+        return f"{row['device/subsysnqn']}#{row['nsid']}"
+    wwid = row["wwid"] or row["device/wwid"]
+    return wwid.strip() if wwid.startswith("naa.") else ""
+
+
+def _resources(events: str) -> dict[str, str]:
+    found = {}
+    for line in re.findall(r"(?m)^exists device (.*)$", events):
+        told = dict(word.split(":", 1) for word in line.split() if ":" in word)
+        if told.get("minor", "").isdecimal():
+            found[f"drbd{told['minor']}"] = f"{told.get('name', '')}/{told.get('volume', '')}"
+    return found
+
+
+def _exports(text: str, by_path: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+    for line in text.splitlines():
+        real, named, entry, serial = [*line.split(" ", 3), "", "", ""][:4]
+        device = by_path.get(real) or by_path.get(named, "")
+        if nvme := re.match(r"nvmet/subsystems/([^/]+)/namespaces/(\d+)/", entry):
+            yield f"{nvme[1]}#{nvme[2]}", device
+        elif serial:
+            digits = re.sub(r"[^0-9a-f]", "", serial.rpartition(":")[2].lower())
+            yield f"naa.{_LIO}{digits[:25]:0<25}", device
+
+
+def kept(chain: Mapping[str, Any], tested: Iterable[str], moved: Iterable[str]) -> dict[str, Any]:
+    """A chain with the devices alone that were tested or did something, and what is below them."""
+    devices, todo = chain["devices"], [*tested, *moved]
+    names: set[str] = set()
+    while todo:
+        name = todo.pop()
+        if name in devices and name not in names:
+            names.add(name)
+            todo += devices[name]["below"]
+    exports = {over: name for over, name in chain["exports"].items() if name in names}
+    return {"devices": {name: devices[name] for name in sorted(names)}, "exports": exports}
+
+
+# What Ceph's OSDs count of their own work: (count, seconds) pairs of `perf dump`, kept before and after a run.
+
+_SECTIONS = ("osd", "bluestore")
+
+
+def parse_osds(text: str) -> dict[str, dict[str, tuple[int, float]]]:
+    """OSD -> counter -> (count, seconds since its start), from `perf dump` of one OSD or of several, each behind its
+    name and a colon, as `ceph tell 'osd.*' perf dump` prints them."""
+    decoder, found = json.JSONDecoder(), {}
+    for named in re.finditer(r"(?m)^(osd\.\d+): *(?=\{)", text):
+        try:
+            dump, _ = decoder.raw_decode(text, named.end())
+        except ValueError:
+            continue
+        counters = {name: c for section in _SECTIONS for name, c in (dump.get(section) or {}).items()}
+        timed = {n: c for n, c in counters.items() if isinstance(c, dict) and {"avgcount", "sum"} <= c.keys()}
+        if timed:
+            found[named[1]] = {name: (c["avgcount"], c["sum"]) for name, c in timed.items()}
+    return found
+
+
+# A step's files -> tables.
+
+LAYER_TYPES = {
+    "node": str, "device": str, "kind": str, "level": str, "below": str, "over": str, "tested": bool, "tick_ms": float,
+    "seconds": float, **dict.fromkeys(LAYER_COUNTS, float), "code": str,
+}  # fmt: skip
+WRAP = 2**32
+TICKING = ("md", "dm", "drbd", "nvme")
+"""Kinds whose times the kernel counts in ticks: devices of bios; those of requests are counted in nanoseconds."""
+
+
+def layers_of(rows: pd.DataFrame, chains: Mapping[str, Any], start_s: float, end_s: float) -> pd.DataFrame:
+    """What every block device did between the first and the last sample of its host in a window (epoch seconds).
+
+    Returns
+    -------
+    DataFrame
+        node, device, kind, level, below (places ``node:device``, with blanks between), over (the places on other nodes
+        to which it reaches), tested (whether fio opened it), tick_ms (NaN of devices that count in ns), seconds,
+        `LAYER_COUNTS` (differences modulo 2^32), code: ``appeared`` or ``vanished`` where it was not there all the
+        time, ``few-samples`` where its host was sampled less than twice in the window; counts are then NaN. A device
+        that is named below another and was never sampled has a row with the code ``not-sampled``.
+    """
+    hosts = {host: said for host, said in chains["hosts"].items() if "devices" in said}
+    found = []
+    for node, samples in rows.groupby("node", sort=False):
+        said = hosts.get(node, {"devices": {}})["devices"]
+        times = np.unique(samples["t_s"])
+        inside = times[(times >= start_s) & (times <= end_s)]
+        ticks = samples[samples["device"].isin([n for n, about in said.items() if about["kind"] in TICKING])]
+        tick_ms = gcd(*ticks[["read_ms", "write_ms"]].to_numpy(np.int64).ravel().tolist()) or np.nan
+        for device, its in samples.groupby("device", sort=False):
+            about = said.get(device, {"kind": "", "below": []})
+            row = {"node": node, "device": device, **_about(node, about, hosts)}
+            row["tested"] = device in chains["tested"].get(node, ())
+            row["tick_ms"] = tick_ms if about["kind"] in TICKING else np.nan
+            found.append(row | _done(its.sort_values("t_s"), times, inside))
+    table = pd.DataFrame(found, columns=list(LAYER_TYPES))
+    return _with_unsampled(table, hosts, chains["tested"]).astype(LAYER_TYPES)
+
+
+def _about(node: str, about: Mapping[str, Any], hosts: Mapping[str, Any]) -> dict[str, str]:
+    """What a device is, and the places below it and at its other end."""
+    over = [f"{other}:{device}" for other, said in hosts.items() if other != node for device in _ends(about, said)]
+    below = " ".join(f"{node}:{name}" for name in about["below"])
+    return {"kind": about["kind"], "level": about.get("level", ""), "below": below, "over": " ".join(over)}
+
+
+def _ends(about: Mapping[str, Any], said: Mapping[str, Any]) -> list[str]:
+    """On another host what a device reaches: the volume that is exported to it, or below DRBD's device of its name."""
+    if "over" in about:
+        return [said["exports"][about["over"]]] if about["over"] in said["exports"] else []
+    if about["kind"] != "drbd" or "resource" not in about:
+        return []
+    same = [d for d in said["devices"].values() if d.get("resource") == about["resource"]]
+    return [name for device in same for name in device["below"]]
+
+
+def _done(samples: pd.DataFrame, times: np.ndarray, inside: np.ndarray) -> dict[str, Any]:
+    """Differences of a device's counts between the first and last of its host's `inside` samples. A row stands until
+    the device's next one."""
+    nothing = dict.fromkeys(("seconds", *LAYER_COUNTS), np.nan)
+    if len(inside) < 2:
+        return nothing | {"code": "few-samples"}
+    own = samples["t_s"].to_numpy()
+    if own[0] > inside[0]:
+        return nothing | {"code": "appeared"}
+    if own[-1] < times[-1] and own[-1] < inside[-1]:
+        return nothing | {"code": "vanished"}
+    first, last = (samples.iloc[np.searchsorted(own, t, "right") - 1] for t in (inside[0], inside[-1]))
+    done = {name: float((int(last[name]) - int(first[name])) % WRAP) for name in LAYER_COUNTS}
+    return {"seconds": inside[-1] - inside[0], **done, "code": ""}
+
+
+def _with_unsampled(table: pd.DataFrame, hosts: Mapping[str, Any], tested: Mapping[str, Any]) -> pd.DataFrame:
+    """Add devices that are tested, or below another, and have no row: those that counted nothing, or whose host was not
+    sampled."""
+    there = set(table["node"] + ":" + table["device"])
+    needed = {place: False for column in ("below", "over") for places in table[column] for place in places.split()}
+    needed |= {f"{node}:{name}": True for node, names in tested.items() for name in names}
+    rows = []
+    for place in (place for place in needed if place not in there):
+        node, _, device = place.partition(":")
+        about = hosts.get(node, {"devices": {}})["devices"].get(device, {"kind": "", "below": []})
+        is_idle = node in set(table["node"])
+        rows.append(
+            {"node": node, "device": device, **_about(node, about, hosts), "tested": needed[place], "tick_ms": np.nan}
+            | dict.fromkeys(("seconds", *LAYER_COUNTS), 0.0 if is_idle else np.nan)
+            | {"code": "idle" if is_idle else "not-sampled"}
+        )
+    return pd.concat([table, pd.DataFrame(rows, columns=list(LAYER_TYPES))], ignore_index=True) if rows else table
+
+
+def read_layers_csv(content: bytes | None, file: str) -> pd.DataFrame:
+    """One step's rows of LAYER_COLUMNS; as `hcilib.read.nodes.counters.read_step_csv`."""
+    return read_step_csv(content, file, LAYER_COLUMNS, "block layers")
+
+
+def read_chains(content: bytes, file: str) -> dict[str, Any]:
+    """What layers.json says; ValueError names the file and what is not its form."""
+    try:
+        said = json.loads(content)
+        if not isinstance(said["tested"], dict) or not all(isinstance(host, dict) for host in said["hosts"].values()):
+            raise TypeError("tested and hosts are not objects")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{file}: not what a step says of its block layers: {type(error).__name__} {error}") from None
+    return said
+
+
+OSD_COLUMNS = ("osd", "counter", "count", "seconds")
+
+
+def osds_of(content: bytes, file: str) -> pd.DataFrame:
+    """How often each OSD did what, and how long it took altogether, between the readings before and after a run: osd,
+    counter, count, seconds. No row of an OSD that was not read both times, or that began anew."""
+    try:
+        said = json.loads(content)
+        before, after = (said[when]["osds"] for when in ("before", "after"))
+        rows = [
+            (osd, name, count - before[osd][name][0], seconds - before[osd][name][1])
+            for osd, counters in after.items()
+            for name, (count, seconds) in counters.items()
+            if name in before.get(osd, {})
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{file}: not the OSDs' counters of a step: {type(error).__name__} {error}") from None
+    table = pd.DataFrame(rows, columns=list(OSD_COLUMNS))
+    restarted = table.loc[(table["count"] < 0) | (table["seconds"] < 0), "osd"]
+    return table[~table["osd"].isin(restarted)]

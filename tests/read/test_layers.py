@@ -1,0 +1,131 @@
+"""A step's block layers: what is kept of /proc/diskstats, how a device's counts become differences, and what is built on
+what as a host says it."""
+
+import io
+import json
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+
+from hcilib.drive.hosts.layers import LayerLog
+from hcilib.read.nodes.layers import (
+    LAYER_COLUMNS,
+    layers_of,
+    osds_of,
+    parse_chain,
+    parse_layers,
+    parse_osds,
+    read_chains,
+    read_layers_csv,
+)
+
+LINE = " 252 0 {name} {reads} 3 9 {read_ms} {writes} 4 9 {write_ms} 0 77 99 0 0 0 0 {flushes} {flush_ms}\n"
+
+
+def diskstats(**devices):
+    names = ("reads", "read_ms", "writes", "write_ms", "flushes", "flush_ms")
+    return "".join(LINE.format(name=name, **dict(zip(names, counts, strict=True))) for name, counts in devices.items())
+
+
+def log(*samples):
+    """layers.csv of (host, second, diskstats)."""
+    fleet = SimpleNamespace(read_now=lambda host, path: host.encode())
+    file = io.StringIO()
+    kept = LayerLog(fleet, file)
+    for sample in samples:
+        kept.add(*sample)
+    return kept.close(), pd.read_csv(io.StringIO(file.getvalue()))
+
+
+def test_the_fields_are_those_of_the_kernels_table():
+    assert parse_layers(diskstats(vda=(1, 2, 3, 4, 5, 6))) == {"vda": (1, 2, 3, 4, 5, 6)}
+    assert parse_layers(" 8 0 sda 1 0 9 2 3 0 9 4 0 77 99\n") == {"sda": (1, 2, 3, 4, 0, 0)}, "Linux before 5.5"
+    assert parse_layers(diskstats(ram0=(1,) * 6) + "nonsense\n") == {}
+
+
+def test_rows_are_kept_where_a_count_moved_and_at_both_ends():
+    idle, busy = (7,) * 6, [(n, n, 0, 0, 0, 0) for n in (5, 5, 8, 8, 8)]
+    moved, rows = log(*(("n1", t, diskstats(vda=busy[t], vdb=idle)) for t in range(5)))
+    assert moved == {"n1": ["vda"]}
+    assert rows[["t_s", "reads"]].to_numpy().tolist() == [[0, 5], [2, 8], [4, 8]]
+    assert tuple(rows) == LAYER_COLUMNS
+
+
+def test_of_hosts_on_one_kernel_the_first_is_kept():
+    fleet = SimpleNamespace(read_now=lambda host, path: b"one")
+    kept = LayerLog(fleet, file := io.StringIO())
+    for t in range(2):
+        for host in ("n1", "n2"):
+            kept.add(host, float(t), diskstats(vda=(t, 0, 0, 0, 0, 0)))
+    assert set(kept.close()) == {"n1"}
+    assert set(pd.read_csv(io.StringIO(file.getvalue()))["node"]) == {"n1"}
+
+
+def test_counts_wrap_at_two_to_the_power_of_32_and_a_device_that_appears_has_none():
+    late = {4: (1, 1, 0, 0, 0, 0), 5: (2, 1, 0, 0, 0, 0)}
+    samples = [
+        ("n1", t, diskstats(vda=(t, (2**32 - 2 + t) % 2**32, 0, 0, 0, 0), **({"vdb": late[t]} if t in late else {})))
+        for t in range(6)
+    ]
+    _, rows = log(*samples)
+    chains = {"tested": {"n1": ["vda"]}, "hosts": {"n1": {"devices": {}, "exports": {}}}}
+    table = layers_of(rows, chains, 0.5, 5.5).set_index("device")
+    assert table.loc["vda", ["reads", "read_ms", "seconds", "tested", "code"]].tolist() == [4, 4, 4, True, ""]
+    assert table.loc["vdb", "code"] == "appeared"
+    assert pd.isna(table.loc["vdb", "reads"])
+    assert set(layers_of(rows, chains, 4.5, 5.5)["code"]) == {"few-samples"}
+
+
+DEVICES = """\
+name=vda\tmd/level=\tdm/name=\twwid=\tdevice/wwid=\tdevice/subsysnqn=\tnsid=\tslaves=\tpartitions=
+name=md0\tmd/level=raid5\tdm/name=\twwid=\tdevice/wwid=\tdevice/subsysnqn=\tnsid=\tslaves=vda \tpartitions=
+name=dm-0\tmd/level=\tdm/name=vol1\twwid=\tdevice/wwid=\tdevice/subsysnqn=\tnsid=\tslaves=md0 \tpartitions=
+name=drbd1\tmd/level=\tdm/name=\twwid=\tdevice/wwid=\tdevice/subsysnqn=\tnsid=\tslaves=dm-0 \tpartitions=
+name=nvme0n1\tmd/level=\tdm/name=\twwid=\tdevice/wwid=\tdevice/subsysnqn=nqn.a\tnsid=1\tslaves=\tpartitions=
+name=nvme0c0n1\tmd/level=\tdm/name=\twwid=\tdevice/wwid=\tdevice/subsysnqn=\tnsid=\tslaves=\tpartitions=
+"""
+LINKS = """\
+lrwxrwxrwx 1 root root 0 Jan  1 00:00 nvme0n1 -> ../../devices/virtual/nvme-subsystem/nvme-subsys0/nvme0n1
+lrwxrwxrwx 1 root root 0 Jan  1 00:00 vda -> ../../devices/pci0000:00/virtio0/block/vda
+"""
+
+
+def test_a_host_says_what_is_built_on_what_and_what_it_exports():
+    drbd = "exists resource name:r1 role:Primary\nexists device name:r1 volume:0 minor:1 disk:UpToDate\n"
+    exports = (
+        "/dev/mapper/vol1 /dev/mapper/vol1 nvmet/subsystems/nqn.b/namespaces/1/device_path \n"
+        "/dev/vda /dev/vda target/core/iblock_0/x/udev_path T10 VPD Unit Serial Number: "
+        "0a1b2c3d-0000-1111-2222-333344445555\n"
+    )
+    chain = parse_chain({"links": LINKS, "devices": DEVICES, "drbd": drbd, "exports": exports})
+    devices = chain["devices"]
+    assert {name: about["kind"] for name, about in devices.items()} == {
+        "vda": "drive", "md0": "md", "dm-0": "dm", "drbd1": "drbd", "nvme0n1": "nvme", "nvme0c0n1": "path",
+    }  # fmt: skip
+    assert devices["md0"] == {"kind": "md", "below": ["vda"], "level": "raid5"}
+    assert devices["drbd1"]["resource"] == "r1/0"
+    assert devices["nvme0n1"] == {"kind": "nvme", "below": ["nvme0c0n1"], "over": "nqn.a#1"}
+    assert chain["exports"] == {"nqn.b#1": "dm-0", "naa.60014050a1b2c3d00001111222233334": "vda"}
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"tested": 1, "hosts": {}}', b'{"tested": {}, "hosts": {"a": 1}}'])
+def test_a_file_that_is_no_chain_is_named(content):
+    with pytest.raises(ValueError, match="steps/x/layers.json"):
+        read_chains(content, "steps/x/layers.json")
+
+
+def test_a_table_that_is_none_is_named():
+    with pytest.raises(ValueError, match=r"layers.csv: line 2: .*reads is 'many'"):
+        read_layers_csv((",".join(LAYER_COLUMNS) + "\nn1,1,vda,many,0,0,0,0,0\n").encode(), "layers.csv")
+
+
+def test_osds_differ_by_what_they_did_and_one_that_restarted_is_left_out():
+    dump = 'osd.0: {"osd": {"op": 5, "op_latency": {"avgcount": 3, "sum": 0.5}}, "mempool": {}}\nosd.1: {"osd": {}}\n'
+    assert parse_osds(dump) == {"osd.0": {"op_latency": (3, 0.5)}}
+    after = {"osd.0": {"op_latency": [9, 0.75]}, "osd.1": {"op_latency": [1, 0.1]}}
+    before = {"osd.0": {"op_latency": [3, 0.5]}, "osd.1": {"op_latency": [4, 0.1]}}
+    said = json.dumps({"before": {"osds": before}, "after": {"osds": after}}).encode()
+    assert osds_of(said, "osds.json").to_numpy().tolist() == [["osd.0", "op_latency", 6, 0.25]]
+    with pytest.raises(ValueError, match="osds.json"):
+        osds_of(b"{}", "osds.json")
