@@ -21,14 +21,15 @@ import zstandard
 from hcilib.model.engine import located
 
 LARGEST = 2**28
-"""Bytes, unpacked: ten thousand jobs' json+. A larger file is something else, or was packed to fill memory."""
+"""Bytes, unpacked, that are read at once: ten thousand jobs' json+. A larger document of fio's is read a few jobs at a
+time (hcilib.read.fio.fio_large). Any other larger file is something else, or was packed to fill memory."""
 DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError)
 """What `unpacking` raises of a stream that is damaged or cut off."""
 _ZSTD, _GZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
 _PIECE = 2**10
 """Of a packed stream at a time: 4 bytes of zstd may become 128 KiB, so never more than 32 MiB at once."""
 _UNPACKED_PIECE = 2**20
-_READ_PIECE = 2**16
+_READ_PIECE, _STREAM_PIECE = 2**16, 2**22
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a pipe"),
@@ -40,6 +41,10 @@ _KINDS = (
 
 class NotAFileError(ValueError):
     """A path that leads to something without an end; the sentence names both."""
+
+
+class TooLargeError(ValueError):
+    """A file of more than `LARGEST` bytes, which `pieces` reads; the sentence names it."""
 
 
 def opened(path: str | Path) -> io.BufferedReader:
@@ -101,11 +106,25 @@ def read_bytes(path: str | Path) -> bytes:
     Raises
     ------
     ValueError
-        It is no file, its compressed stream is damaged or cut off, or there are more than `LARGEST` bytes; the sentence
-        names the file.
+        It is no file, its compressed stream is damaged or cut off, or there are more than `LARGEST` bytes
+        (`TooLargeError`); the sentence names the file.
     """
     with opened(path) as file:
         return unpacked(read_bounded(file), path)
+
+
+def pieces(path: str | Path) -> Iterator[bytes]:
+    """The content of a file, unpacked, in pieces of at most 32 MiB; errors as of `read_bytes`, but for size."""
+    with opened(path) as file:
+        start = file.read(4)
+        file.seek(0)
+        if not is_packed(start):
+            yield from iter(lambda: file.read(_STREAM_PIECE), b"")
+            return
+        try:
+            yield from unpacking(file)
+        except DAMAGE as error:
+            raise ValueError(damaged(path, error)) from None
 
 
 def read_bounded(file: BinaryIO) -> bytes:
@@ -122,7 +141,7 @@ def read_bounded(file: BinaryIO) -> bytes:
 def unpacked(raw: bytes, path: str | Path) -> bytes:
     """As `read_bytes`, of bytes that were read already; `path` is for the sentence."""
     if len(raw) > LARGEST:
-        raise ValueError(_too_large(path, "it"))
+        raise TooLargeError(_too_large(path, "it"))
     if not is_packed(raw):
         return raw
     parts, left = [], LARGEST
@@ -131,7 +150,7 @@ def unpacked(raw: bytes, path: str | Path) -> bytes:
             parts.append(piece)
             left -= len(piece)
             if left < 0:
-                raise ValueError(_too_large(path, "unpacked it"))
+                raise TooLargeError(_too_large(path, "unpacked it"))
     except DAMAGE as error:
         raise ValueError(damaged(path, error)) from None
     return b"".join(parts)

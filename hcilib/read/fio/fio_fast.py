@@ -121,7 +121,8 @@ class Entry(NamedTuple):
 
 
 class FioFile(NamedTuple):
-    """One file; `clean`: it took the fast path; `caveats`: what its reader has to know."""
+    """One file; `clean`: it took the fast path; `caveats`: what its reader has to know; `bins`: the histograms of its
+    groups (`Bins` of hcilib.read.fio.fio_reports), where the latencies of a large document have none."""
 
     entries: list[Entry]
     noise: str
@@ -129,13 +130,19 @@ class FioFile(NamedTuple):
     disk_util: list[dict[str, Any]]
     clean: bool
     caveats: Caveats = NONE
+    bins: Any = None
 
 
-Decode = Callable[[bytes | memoryview], Document]
+Decode = Callable[[bytes | memoryview], Any]
 decode_typed: Decode = msgspec.json.Decoder(Document[Typed, Typed]).decode
 _DECODE_FOR: dict[bytes, Decode] = {
     b"read": msgspec.json.Decoder(Document[Typed, Raw]).decode,
     b"write": msgspec.json.Decoder(Document[Raw, Typed]).decode,
+}
+_DECODE_REPORTS: Decode = msgspec.json.Decoder(list[Report[Typed, Typed]]).decode
+_DECODE_REPORTS_FOR: dict[bytes, Decode] = {
+    b"read": msgspec.json.Decoder(list[Report[Typed, Raw]]).decode,
+    b"write": msgspec.json.Decoder(list[Report[Raw, Typed]]).decode,
 }
 _DECODE_DIRECTION = msgspec.json.Decoder(Typed).decode
 
@@ -154,7 +161,7 @@ def decode(raw: bytes) -> tuple[Document, str]:
     if b'"fio version"' in before or before.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
         raise Unusual("another document or a byte order mark before it")
     try:
-        document = _decoder(raw)(memoryview(raw)[start:] if start else raw)
+        document = _decoder(raw, _DECODE_FOR, decode_typed)(memoryview(raw)[start:] if start else raw)
         noise = before.decode("utf-8", "replace").strip()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Unusual(str(error)) from None
@@ -163,10 +170,18 @@ def decode(raw: bytes) -> tuple[Document, str]:
     return document, noise
 
 
-def _decoder(raw: bytes) -> Decode:
+def decode_reports(raw: bytes) -> list[Report]:
+    """A list of reports of clean output; Unusual as of `decode`."""
+    try:
+        return _decoder(raw, _DECODE_REPORTS_FOR, _DECODE_REPORTS)(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Unusual(str(error)) from None
+
+
+def _decoder(raw: bytes, by_rw: dict[bytes, Decode], of_any: Decode) -> Decode:
     """By `rw` of the first job: a guess at what the others do, which costs time where it is wrong, nothing else."""
     start = raw.find(_RW) + len(_RW)
-    return _DECODE_FOR.get(raw[start : raw.find(b'"', start)].removeprefix(b"rand"), decode_typed)
+    return by_rw.get(raw[start : raw.find(b'"', start)].removeprefix(b"rand"), of_any)
 
 
 def reports_of(document: Document) -> tuple[list[Report], list[int], list[list[tuple[str, Direction]]]]:
@@ -184,17 +199,15 @@ def reports_of(document: Document) -> tuple[list[Report], list[int], list[list[t
     reports = [*(document.jobs or ()), *(report for report in clients if report.jobname != SUMS)]
     if not reports:
         raise Unusual("no report of a host")
-    directions = _busy(reports)
+    directions = busy(reports)
     if not all(directions):
         raise Unusual("a report without I/O")
-    keys = [(report.hostname, report.port, report.jobname, report.groupid) for report in reports]
-    clones = [0] * len(keys) if len(set(keys)) == len(keys) else _clones(keys, directions)
-    return reports, clones, directions
+    return reports, clones_of(reports, directions), directions
 
 
-def _busy(reports: list[Report]) -> list[list[tuple[str, Direction]]]:
+def busy(reports: list[Report]) -> list[list[tuple[str, Direction]]]:
     """The directions with I/O of each report; an idle one's text is that of a report, or of a file, before."""
-    busy = []
+    of_all = []
     for report in reports:
         found = []
         for ddir, given in (("read", report.read), ("write", report.write), ("trim", report.trim)):
@@ -211,8 +224,8 @@ def _busy(reports: list[Report]) -> list[list[tuple[str, Direction]]]:
                 found.append((ddir, direction))
             elif isinstance(given, Raw):
                 _IDLE[ddir] = given.copy()  # a copy: the text of the whole file would stay with it
-        busy.append(found)
-    return busy
+        of_all.append(found)
+    return of_all
 
 
 def _decoded(direction: Raw) -> Direction | None:
@@ -222,13 +235,21 @@ def _decoded(direction: Raw) -> Direction | None:
         raise Unusual(str(error)) from None
 
 
-def _clones(keys: list[tuple], directions: list[list[tuple[str, Direction]]]) -> list[int]:
-    """Which of the reports of its key each one is."""
+def key_of(report: Report) -> tuple:
+    """What the clones of a job have in common."""
+    return report.hostname, report.port, report.jobname, report.groupid
+
+
+def clones_of(reports: list[Report], directions: list[list[tuple[str, Direction]]]) -> list[int]:
+    """Which of the reports of its key each one is; Unusual where they may be snapshots of each other."""
+    keys = list(map(key_of, reports))
+    if len(set(keys)) == len(keys):
+        return [0] * len(keys)
     clones = []
     seen: defaultdict[tuple, list[float]] = defaultdict(list)
-    for key, busy in zip(keys, directions, strict=True):
+    for key, own in zip(keys, directions, strict=True):
         clones.append(len(seen[key]))
-        seen[key].append(max(direction.runtime for _, direction in busy))
+        seen[key].append(max(direction.runtime for _, direction in own))
     if any(len(ran) > 1 and max(ran) >= GROWTH * min(ran) for ran in seen.values()):
         raise Unusual("reports of one job that ran for different times")
     return clones

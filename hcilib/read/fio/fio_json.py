@@ -19,9 +19,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from hcilib.model.compressed import TooLargeError, pieces, read_bytes
 from hcilib.model.metrics import OF_FLUSHES
 from hcilib.read.fio.fio_document import FioOutputError, raw_of
 from hcilib.read.fio.fio_fast import SUMS, Direction, FioFile, Options, Unusual
+from hcilib.read.fio.fio_large import read_pieces
 from hcilib.read.fio.fio_reports import (
     BIN_KEYS,
     JOB,
@@ -32,7 +34,6 @@ from hcilib.read.fio.fio_reports import (
     parse,
     parse_bins,
     reached,
-    read_reports,
     short,
 )
 
@@ -86,7 +87,7 @@ def read_fio(path: str | Path) -> pd.DataFrame:
     4
     """
     packer = Packer()
-    file = add_bytes(packer, raw_of(path), path)
+    file = _add_file(packer, path)._replace(entries=[])  # of a large document they are as large as the table
     table = packer.packed().to_pandas(use_threads=False)  # of one file threads take longer
     said = {"noise": file.noise, "fio_version": file.version, "disk_util": file.disk_util, "warnings": file.caveats}
     table.attrs |= said
@@ -107,9 +108,10 @@ def read_fio_bins(path: str | Path) -> pd.DataFrame:
     ------
     FioOutputError
         As `read_fio`; or bins that are not pairs of numbers; or total latency in one job and completion latency in
-        another, which are not one distribution.
+        another, which are not one distribution; or a file of more than 256 MiB, whose buckets are no table for a
+        memory: `read_results` adds them up.
     """
-    file = read_reports(path)
+    file = parse(raw_of(path), path)
     keys, bins = by_key(file, bins_of(file, path))
     if not len(bins.lat_ns):
         return _empty(bins.kind)
@@ -185,6 +187,22 @@ class Packer:
             for name, column in zip(names, _block(values, len(names)), strict=True):
                 columns.setdefault(name, np.full(len(self._ddirs), np.nan))[where] = column
         return columns
+
+
+def _add_file(packer: Packer, path: str | Path) -> FioFile:
+    """Add a file, whatever its size; its reports."""
+    try:
+        raw = read_bytes(path)
+    except TooLargeError:
+        file = read_pieces(pieces(path), path, bins=False)
+        try:
+            packer.add(file)
+        except (Unusual, ValueError, OverflowError) as error:
+            raise FioOutputError(f"{path}: a number of the fio document cannot be used: {error}") from None
+        return file
+    except ValueError as error:
+        raise FioOutputError(str(error)) from None
+    return add_bytes(packer, raw, path)
 
 
 def add_bytes(packer: Packer, raw: bytes, path: str | Path) -> FioFile:
@@ -303,7 +321,7 @@ def _counted(numbers: dict[str, np.ndarray]) -> dict[str, pa.Array]:
 # (`iodepth_level`). They are read beside the reports (hcilib.read.fio.fio_reports), by whoever needs them.
 
 
-def sync_latency(document: bytes, of: Callable[[str, str], bool] | None = None) -> dict[str, float]:
+def sync_latency(document: bytes | Iterable[dict], of: Callable[[str, str], bool] | None = None) -> dict[str, float]:
     """`OF_FLUSHES` (fdatasync=1) of all jobs of one output together, or of those for whose host and name `of` holds:
     mean, and the bucket that 99 % of them reach. NaN where none was timed, and the percentile where a job that flushed
     has no histogram (fio 3.x in plain json).
@@ -323,7 +341,9 @@ def sync_latency(document: bytes, of: Callable[[str, str], bool] | None = None) 
     return dict(zip(OF_FLUSHES, (mean, p99), strict=True))
 
 
-def full_depth_pct(document: bytes, iodepth: int, of: Callable[[str, str], bool] | None = None) -> float:
+def full_depth_pct(
+    document: bytes | Iterable[dict], iodepth: int, of: Callable[[str, str], bool] | None = None
+) -> float:
     """The percentage of I/Os that were submitted to a full queue of `iodepth`, over all jobs, or those for whose host
     and name `of` holds; NaN where fio does not say.
 
@@ -350,10 +370,14 @@ def _deepest(levels: Mapping[str, float], iodepth: int) -> float:
     return lowest[max(held)] if held else np.nan
 
 
-def _jobs(document: bytes, of: Callable[[str, str], bool] | None) -> list[dict]:
+def _jobs(document: bytes | Iterable[dict], of: Callable[[str, str], bool] | None) -> Iterable[dict]:
     """What fio wrote of each job, but its sums over clients; text of servers may stand before it (TRAPS section 1)."""
+    jobs = _all_jobs(document) if isinstance(document, bytes) else document
+    return (job for job in jobs if of is None or of(job.get("hostname", ""), job["jobname"]))
+
+
+def _all_jobs(document: bytes) -> list[dict]:
     text = document.decode(errors="replace")
     begin = re.search(r"(?m)^\{", text)
     found = json.JSONDecoder().raw_decode(text, begin.start())[0] if begin else {}
-    jobs = [job for job in found.get("client_stats") or found.get("jobs", ()) if job.get("jobname") != SUMS]
-    return [job for job in jobs if of is None or of(job.get("hostname", ""), job["jobname"])]
+    return [job for job in found.get("client_stats") or found.get("jobs", ()) if job.get("jobname") != SUMS]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from functools import lru_cache
 from itertools import combinations, pairwise
 from math import nan
@@ -40,11 +40,6 @@ PerClient = list[tuple[str, int | None, Options]]
 _DECODE = msgspec.json.Decoder(Options).decode
 
 
-def read_reports(path: str | Path) -> FioFile:
-    """The reports of a file, plain, .zst or .gz; FioOutputError if it holds no complete fio document."""
-    return parse(fio_document.raw_of(path), path)
-
-
 def parse(raw: bytes, path: str | Path, *, fast: bool = True) -> FioFile:
     """The reports in a file's bytes. Without `fast` the tolerant path is taken in any case."""
     try:
@@ -63,7 +58,7 @@ def parse(raw: bytes, path: str | Path, *, fast: bool = True) -> FioFile:
     reported = any(document.reports())
     if not reported and (document.client_stats or document.jobs or not noise):
         raise FioOutputError(f"{path}: {_nothing_reported(document)}.")
-    return FioFile(entries, noise, document.version, document.disk_util, False, _unfinished(entries, documents))
+    return FioFile(entries, noise, document.version, document.disk_util, False, unfinished(entries, documents))
 
 
 def _nothing_reported(document: fio_document.Document) -> str:
@@ -75,7 +70,7 @@ def _nothing_reported(document: fio_document.Document) -> str:
     return "the fio document holds no report of any job, and nothing beside it says why. Repeat the run"
 
 
-def _unfinished(entries: list[Entry], documents: int) -> Caveats:
+def unfinished(entries: list[Entry], documents: int) -> Caveats:
     """Of several documents (`--status-interval`) the last is the result, unless fio was killed before it wrote that
     one.
 
@@ -109,13 +104,18 @@ def _clean(raw: bytes) -> FioFile:
     except (ValueError, RecursionError) as error:
         raise Unusual(str(error)) from None
     if document.client_stats is not None and any(clones):
-        seen = Counter((report.hostname, report.port, report.jobname, report.groupid) for report in reports)
-        for report, given in zip(reports, options, strict=True):
-            if seen[report.hostname, report.port, report.jobname, report.groupid] != _owed(given):
-                raise Unusual("more or fewer reports of a job than its options ask for")
+        refuse_rounds(reports, options)
     entries = list(map(Entry, reports, clones, directions, options))
-    said = NONE if document.client_stats is not None else _unfinished(entries, 1)  # a client waits for its servers
+    said = NONE if document.client_stats is not None else unfinished(entries, 1)  # a client waits for its servers
     return FioFile(entries, noise, document.version, document.disk_util, True, said)
+
+
+def refuse_rounds(reports: list[Report], options: list[Options]) -> None:
+    """Unusual where a job has more or fewer reports than its options ask for."""
+    seen = Counter(map(fio_fast.key_of, reports))
+    for report, given in zip(reports, options, strict=True):
+        if seen[fio_fast.key_of(report)] != _owed(given):
+            raise Unusual("more or fewer reports of a job than its options ask for")
 
 
 def _entries(document: fio_document.Document) -> list[Entry]:
@@ -123,11 +123,16 @@ def _entries(document: fio_document.Document) -> list[Entry]:
     seen: Counter[tuple] = Counter()
     reports = final_reports(document)
     for report, options in zip(reports, options_of(document, reports), strict=True):
-        directions = report.directions() or _planned(report, options)
-        given = [(ddir, _direction(direction)) for ddir, direction in directions.items()]
-        entries.append(Entry(_report(report), seen[report.key], given, options))
+        typed, directions = report_of(report, options)
+        entries.append(Entry(typed, seen[report.key], directions, options))
         seen[report.key] += 1
     return entries
+
+
+def report_of(report: fio_document.Report, options: Options) -> tuple[Report, list[tuple[str, Direction]]]:
+    """A report of any version as one of clean output, and its directions."""
+    directions = report.directions() or _planned(report, options)
+    return _report(report), [(ddir, _direction(direction)) for ddir, direction in directions.items()]
 
 
 def _planned(report: fio_document.Report, options: Options) -> dict[str, fio_document.Direction]:
@@ -140,8 +145,8 @@ def _planned(report: fio_document.Report, options: Options) -> dict[str, fio_doc
 
 def _report(given: fio_document.Report) -> Report:
     numbers: dict[str, Any] = {name: _number(getattr(given, name)) for name in ("error", *JOB)}
-    groupid = _number(given.groupid)
-    return Report(jobname=given.jobname, groupid=groupid, hostname=given.hostname, port=given.port, **numbers)
+    numbers |= {"groupid": _number(given.groupid), "port": given.port}
+    return Report(jobname=given.jobname, options=given.options, hostname=given.hostname, **numbers)
 
 
 def _direction(given: fio_document.Direction) -> Direction:
@@ -395,8 +400,10 @@ class Bins(NamedTuple):
 
 def bins_of(file: FioFile, path: str | Path) -> Bins:
     """The histograms of a file's reports; FioOutputError as of `read_fio_bins`."""
-    rows = [_given(direction) for entry in file.entries for _, direction in entry.directions]
-    kind = _common_kind([kinds for kinds in rows if kinds], path)
+    if file.bins is not None:
+        return file.bins
+    rows = [kinds_of(direction) for entry in file.entries for _, direction in entry.directions]
+    kind = common_kind([kinds for kinds in rows if kinds], path)
     raws = [kinds.get(kind, _NONE) for kinds in rows]
     try:
         return Bins(kind, *parse_runs(raws))
@@ -404,7 +411,7 @@ def bins_of(file: FioFile, path: str | Path) -> Bins:
         raise FioOutputError(f"{path}: latency bins that cannot be read: {error}") from None
 
 
-def _given(direction: Direction) -> dict:
+def kinds_of(direction: Direction) -> dict:
     """The bins of a direction with I/O; those of total latency are preferred."""
     if not direction.any_io:
         return {}
@@ -412,7 +419,7 @@ def _given(direction: Direction) -> dict:
     return {kind: bins for kind, bins in (("lat", lat), ("clat", clat)) if len(bins)}
 
 
-def _common_kind(found: list[dict], path: str | Path) -> str | None:
+def common_kind(found: Collection[Container], path: str | Path) -> str | None:
     for kind in ("lat", "clat"):
         if found and all(kind in kinds for kinds in found):
             return kind

@@ -27,6 +27,7 @@ from hcilib.read.diskspd.diskspd_document import DiskspdOutputError, Timespan
 from hcilib.read.fio.fio_document import LOCAL_HOST
 from hcilib.read.fio.fio_fast import Direction, FioFile, Options
 from hcilib.read.fio.fio_json import full_depth_pct, sync_latency
+from hcilib.read.fio.fio_large import jobs_of, read_pieces
 from hcilib.read.fio.fio_reports import Entry, FioOutputError, bins_of, parse
 from hcilib.read.fio.fio_terse import is_terse, read_terse
 from hcilib.read.fio.fio_text import TextRun, fio_file, is_text, read_text, rounded
@@ -67,6 +68,12 @@ def fio_parts(raw: bytes, path: str) -> tuple[list[Part], str]:
     return parts, runs[0].version
 
 
+def large_fio_parts(stream: Iterator[bytes], path: str) -> tuple[list[Part], str]:
+    """As `fio_parts`, of JSON that is too large to be read at once and comes in pieces."""
+    file = read_pieces(stream, path)
+    return _parts_of(file, b"", path), file.version
+
+
 _TEXT = Caveat("text", "by fio's text, which states neither direct nor size")
 _TERSE = Caveat("text", "by fio's terse line, which states no option, in whole IOPS and microseconds")
 
@@ -86,17 +93,20 @@ def _parts_of(file: FioFile, raw: bytes, path: str, *, stated: bool = True) -> l
     if not file.entries:
         raise FioOutputError(f"{path}: the fio document reports no job")
     rows = [(n, ddir, direction) for n, entry in enumerate(file.entries) for ddir, direction in entry.directions]
-    found = bins_of(file, path) if b'"bins"' in raw else None
+    large = file.bins is not None
+    found = bins_of(file, path) if large or b'"bins"' in raw else None
     bins = (found.kind, found.of_rows()) if found and found.kind else (None, [])
     groups = _groups(file.entries, path)
     notes = notes_of(file.noise) if file.noise else ()
     parts = [_part(file.entries, own, rows, bins, len(groups) > 1, stated) for own in groups]
     for part, own in zip(parts, groups, strict=True):
         part.caveats += notes
-        if raw and isfinite(part.offered) and isfinite(depth := part.factors["iodepth"]):
-            part.full_depth_pct = full_depth_pct(raw, depth, _of(file.entries, own))
-        if raw and part.factors.get("sync") == FDATASYNC:
-            part.flushes = sync_latency(raw, _of(file.entries, own))
+        if not (raw or large):
+            continue
+        if isfinite(part.offered) and isfinite(depth := part.factors["iodepth"]):
+            part.full_depth_pct = full_depth_pct(raw or jobs_of(path), depth, _of(file.entries, own))
+        if part.factors.get("sync") == FDATASYNC:
+            part.flushes = sync_latency(raw or jobs_of(path), _of(file.entries, own))
     return parts
 
 

@@ -22,9 +22,17 @@ import msgspec
 import zstandard
 
 from hcilib.model.caveats import Caveat, Caveats
-from hcilib.model.compressed import first_bytes, is_packed, read_bytes
+from hcilib.model.compressed import TooLargeError, first_bytes, is_packed, pieces, read_bytes
 from hcilib.model.engine import located
-from hcilib.read.foreign.files import diskspd_parts, elbencho_parts, fio_parts, is_diskspd, is_elbencho, is_fio
+from hcilib.read.foreign.files import (
+    diskspd_parts,
+    elbencho_parts,
+    fio_parts,
+    is_diskspd,
+    is_elbencho,
+    is_fio,
+    large_fio_parts,
+)
 from hcilib.read.foreign.layouts import Naming, Place, cbt_twin, placed
 from hcilib.read.foreign.others import other_tool
 from hcilib.read.foreign.parts import ForeignError, Part, row_of
@@ -210,7 +218,10 @@ def _parts(file: File, place: Place) -> list[Part]:
 
 
 def _read(file: File, place: Place, head: bytes) -> list[Part]:
-    raw = read_bytes(file.path) if len(head) == HEAD or is_packed(head) else head
+    try:
+        raw = read_bytes(file.path) if len(head) == HEAD or is_packed(head) else head
+    except TooLargeError:
+        return _read_large(file, place)
     file.digest = blake2b(raw, digest_size=16).hexdigest()
     raw = _as_utf8(raw)
     for tool, is_its, parts_of in _TOOLS:
@@ -225,6 +236,23 @@ def _read(file: File, place: Place, head: bytes) -> list[Part]:
         raise ForeignError(f"it lies where {place.tool} puts a result, and holds none")
     file.skipped = _WHY[OTHER]  # and none of its text: it may be anybody's file, under a result's name
     return []
+
+
+def _read_large(file: File, place: Place) -> list[Part]:
+    """JSON of fio's; nothing else that is so large is a result."""
+    if b'"fio version"' not in next(pieces(file.path), b""):
+        raise ForeignError("it is more than 256 MiB and does not begin as JSON of fio's does: is this a result file?")
+    file.what, file.tool = RESULT, place.tool or "fio"
+    digest = blake2b(digest_size=16)
+    parts, file.version = large_fio_parts(_hashed(pieces(file.path), digest), file.path)
+    file.digest = digest.hexdigest()
+    return parts
+
+
+def _hashed(stream: Iterator[bytes], digest: Any) -> Iterator[bytes]:
+    for piece in stream:
+        digest.update(piece)
+        yield piece
 
 
 def _told_by_head(file: File, head: bytes) -> bool:
