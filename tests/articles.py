@@ -1,6 +1,6 @@
 """docs/ARTICLES.md, made from data/published/passages.csv, the claims and the files of params.
 
-`python -m tests.articles` writes it. tests/test_articles.py holds that it is current.
+`python -m tests.articles` writes it. tests/test_articles.py checks that it is current.
 """
 
 from __future__ import annotations
@@ -31,33 +31,34 @@ AUDITS = {
 }
 HEAD = """# The five articles, passage by passage
 
-Every sentence, figure and table of the five articles, in their order. `python -m tests.articles` makes this
-page from `data/published/passages.csv`, from `claims.csv`, and from the campaigns, systems and testbeds in
-`params`, whose values it shows. tests/test_articles.py holds that it is current. What is quoted from the
-articles are numbers and at most five words a claim.
+This page lists every sentence, figure and table of the five articles, in their order. `python -m tests.articles`
+makes it from `data/published/passages.csv`, from `claims.csv`, and from the campaigns, systems and testbeds in
+`params`, whose values it shows. tests/test_articles.py checks that the page is current. From the articles it quotes
+only numbers and at most five words a claim.
 
-**How passages are numbered.** Under each heading from 1, in reading order. A passage is a sentence. A bullet, a
-caption, the text of a picture and a line of a hardware table are one each, and so are a whole table of results
-and a whole block of commands. A sentence ends with its line, or at `.`, `!`, `?` or `…`, a closing bracket
-included, before a blank and a capital letter, digit, `#`, quote, bracket or emoji, not behind "vs.", "e.g.",
-"i.e.", "approx." and "etc.". A line that begins with a small letter continues the line before. Not counted are
-headings, a line equal to the one before it, list numbers, rules of tables, and what surrounds the article: menu, date,
-authors, advertisements, comments. Headings behind "Additional benchmarking: 1 VM" begin with `1 VM:` here.
+**How passages are numbered.** Under each heading the numbers begin with 1, in reading order. A passage is a sentence.
+Each bullet, caption, text of a picture and line of a hardware table is one passage. So is a whole table of results
+or a whole block of commands. A sentence ends with its line, or at `.`, `!`, `?` or `…`, a closing bracket included,
+if a blank and a capital letter, digit, `#`, quote, bracket or emoji follow. It does not end behind "vs.", "e.g.",
+"i.e.", "approx." and "etc.". A line that begins with a small letter continues the line before. These are not counted:
+headings, a line equal to the one before it, list numbers, rules of tables, and the surroundings of the article (menu,
+date, authors, advertisements, comments). Headings behind "Additional benchmarking: 1 VM" begin with `1 VM:` here.
 
-**How each is covered.** *applied by*: a file of params sets it. *checked by*: a system file asks for it, or it
-is a claim that an audit recomputes. *replayed by*: a page shows it from the article's numbers. *text only*:
-nothing to apply, check or replay. *not reproduced*: with the reason. A sentence with a number, an order or a
-comparison has its claims by number, or the reason why it is none: a setting, a definition, a plan, the only
-source of a number, a picture or table (its rows are in `results.csv`), a cause without a test, an opinion,
-background, or a repetition that follows from other claims.
+**How each passage is covered.** The column *how* has one of five values. *applied by*: a file of params makes the
+setting. *checked by*: a system file asks the hosts for the setting, or an audit computes the claim again. *replayed
+by*: a page of the report shows it from the article's numbers. *text only*: there is nothing to apply, check or replay.
+*not reproduced*: the reason follows. A claim is a statement with a number, an order or a comparison, which the audit
+checks. The column *claims* has the numbers of the claims in a passage. Otherwise it has the reason why the passage has
+no claim: it is a setting, a definition, a plan, the only source of a number, a picture or table (its rows are in
+`results.csv`), a cause without a test, an opinion, background, or a repetition that follows from other claims.
 
 **Windows.** Disks of Windows are never written and DiskSPD is never started. S2D is measured by fio in Linux
 VMs on Hyper-V nodes, which was not tried on Windows hardware. Windows results are read from files. S2D's
-`placement` is written from Microsoft's cmdlets.
+`placement` commands are written after Microsoft's documentation of its cmdlets.
 
-**Not taken over.** What moves between S2D's tiers during a run is not measured. CSVFS and virtual-disk counters
+**Not taken over.** Data that S2D moves between its tiers during a run are not measured. CSVFS and virtual-disk counters
 are not collected. The four systems of article 004 replace each other on a cluster, so they are measured one by
-one, and its VMs, sizes and runtimes are ours.
+one. For article 004 we chose VMs, sizes and runtimes ourselves.
 """
 
 
