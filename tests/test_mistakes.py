@@ -92,17 +92,22 @@ def test_a_mistake_is_named_with_its_remedy(name, folder, capsys):
     assert len(shown.err) < 1200
 
 
+HALVES = [list(MISTAKES_IN_NOTEBOOKS)[:2], pytest.param(list(MISTAKES_IN_NOTEBOOKS)[2:], marks=pytest.mark.deep)]
+
+
 @pytest.mark.slow
 @pytest.mark.needs("import papermill")
-def test_mistakes_that_a_notebook_finds_are_named_too(folder):
-    """All in one report, as each would be on a page of its own."""
+@pytest.mark.parametrize("names", HALVES)
+def test_mistakes_that_a_notebook_finds_are_named_too(folder, names):
+    """Several in one report, as each would be on a page of its own."""
+    mistakes = [MISTAKES_IN_NOTEBOOKS[name] for name in names]
     command = [sys.executable, "-m", "hcilib.cli", "report"]
-    for number, (place, _) in enumerate(MISTAKES_IN_NOTEBOOKS.values()):
+    for number, (place, _) in enumerate(mistakes):
         [file] = (folder / place).glob("*.yaml")
         command.append(str(file.rename(file.with_name(file.name.replace("mine", f"mine{number}")))))
     done = subprocess.run([*command, "--out", "out"], cwd=folder, capture_output=True, text=True, timeout=300)
     assert done.returncode == 1
-    for number, (_, words) in enumerate(MISTAKES_IN_NOTEBOOKS.values()):
+    for number, (_, words) in enumerate(mistakes):
         line = next(line for line in done.stdout.splitlines() if f"mine{number}: FAILED" in line)
         assert [word for word in words if word not in line] == [], line
     assert "Traceback" not in done.stdout + done.stderr

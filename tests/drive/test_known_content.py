@@ -297,6 +297,7 @@ def test_more_bytes_than_fio_wrote_end_the_disks_use(own, blank, tmp_path, monke
         measured(testbed, tmp_path / "another")
 
 
+@pytest.mark.deep
 def test_fewer_bytes_than_fio_wrote_are_no_result(own, blank, tmp_path, monkeypatch):
     """A kernel that stopped to count sees no stranger, and a disk that our bytes did not reach is another one."""
     _, device, testbed = blank

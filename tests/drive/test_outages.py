@@ -65,7 +65,10 @@ def lost(run_dir: Path) -> list[str]:
     return [json.loads(f.read_text())["problems"][0] for f in sorted(run_dir.glob("failed/*/step.json"))]
 
 
-@pytest.mark.parametrize("mechanism", list(CUTS))
+# A way that CI has room for; the others are the same campaign.
+@pytest.mark.parametrize(
+    "mechanism", [pytest.param(m, marks=[pytest.mark.deep] * (m in ("link", "node"))) for m in CUTS]
+)
 def test_an_outage_costs_at_most_the_attempt_it_hit(victim, short, mirror_system, tmp_path, hasty, mechanism):
     run_dir, plan = tmp_path / "run", short(repeats=2, read_runtime_s=2)
     with CUTS[mechanism](victim) as cut:
@@ -124,6 +127,7 @@ def test_more_outages_than_attempts_cost_no_run(victim, short, mirror_system, tm
     assert len(lost(run_dir)) == campaign.ATTEMPTS + 1
 
 
+@pytest.mark.deep
 def test_a_run_that_makes_its_vm_vanish_each_time_ends(victim, short, mirror_system, tmp_path, hasty, monkeypatch):
     monkeypatch.setattr(campaign, "MOST_ATTEMPTS", 4)
     run_dir, over = tmp_path / "run", threading.Event()

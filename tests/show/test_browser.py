@@ -633,6 +633,7 @@ def test_an_article_prints_its_finding_first(chromium, repository_report):
     page.context.close()
 
 
+@pytest.mark.deep
 def test_each_article_is_a_pdf_of_a_few_pages_whose_first_says_the_finding(repository_report, tmp_path):
     results = [json.loads(p.read_text("utf-8")) for p in sorted(repository_report.glob("*/*.json"))]
     folder = shutil.copytree(repository_report, tmp_path / "site")
