@@ -154,7 +154,7 @@ def command(qemu: str, accel: str, boot: tuple[Path, Path], guest: Guest, folder
              "-device", "virtio-net-pci,netdev=ssh,romfile="]  # fmt: skip
     argv += _replication(guest)
     for index, serial in enumerate(guest.drives):  # virtio-blk: qemu's emulated NVMe loses I/O
-        argv += ["-drive", f"if=none,id=d{index},{_medium(guest, folder, index)}",
+        argv += ["-drive", f"if=none,id=d{index},node-name=drive{index},{_medium(guest, folder, index)}",
                  "-device", f"virtio-blk-pci,drive=d{index},serial={serial}"]  # fmt: skip
     return argv
 
