@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from math import isfinite, nan
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -158,13 +158,61 @@ def _groups(entries: Sequence[Entry], path: str) -> list[list[int]]:
 def _part(entries: Sequence[Entry], own: list[int], rows: Sequence, bins, several: bool, stated: bool) -> Part:
     wanted = set(own)
     mine = [entries[n] for n in own]
-    options = [_with_defaults(entry) if stated else entry.options for entry in mine]
-    told = [asked(given) for given in options]
-    alone = {100: "read", 0: "write"}.get(told[0][0].get("rwmixread", nan), "mixed")
-    ddirs = {place: alone if ddir == "mixed" else ddir for place, (n, ddir, _) in enumerate(rows) if n in wanted}
+    load = _load_of_one(mine[0], stated) if len(mine) == 1 else _load(mine, stated)
+    ddirs = {place: load.alone if ddir == "mixed" else ddir for place, (n, ddir, _) in enumerate(rows) if n in wanted}
     places = [place for place, ddir in ddirs.items() if ddir in ("read", "write")]
     if not places and "mixed" in ddirs.values():
         raise FioOutputError("unified_rw_reporting: reads and writes are one number in it, and cannot be told apart")
+    kind, of_row = bins
+    own_percentiles, why = ({}, _OF_CLAT if kind == "clat" else "") if kind else _own(places, rows)
+    given = [of_row[place] for place in places] if kind else []
+    remote = {(e.report.hostname, e.report.port) for e in mine if e.report.hostname != LOCAL_HOST or e.report.port}
+    return Part(
+        job=mine[0].report.jobname if several else "",
+        factors=load.factors,
+        asked=load.asked,
+        rows=[Row(ddirs[place], _numbers(rows[place][2])) for place in places],
+        bins=tuple(np.concatenate(arrays) for arrays in zip(*given, strict=True)) if given else None,  # type: ignore[arg-type]
+        own_percentiles=own_percentiles,
+        hosts=tuple(f"{host}:{port}" for host, port in sorted(remote)),
+        jobs=load.jobs,
+        outstanding=load.outstanding,
+        offered=load.offered,
+        errors=tuple(_errors(mine)),
+        caveats=load.caveats,
+        percentiles=why,
+    )
+
+
+class _Load(NamedTuple):
+    """What jobs that ran at once were asked for; `alone`: the direction of numbers that fio gives for both together."""
+
+    alone: str
+    factors: dict[str, Any]
+    asked: dict[str, str]
+    jobs: int
+    outstanding: float
+    offered: float
+    caveats: tuple[Caveat, ...]
+
+
+_LOADS: dict[tuple, _Load] = {}
+"""Of single jobs by their options: a folder has thousands of files of the same."""
+_MOST_LOADS = 4096
+
+
+def _load_of_one(entry: Entry, stated: bool) -> _Load:
+    key = tuple(entry.options.items()), entry.report.hostname == LOCAL_HOST, stated
+    if not (load := _LOADS.get(key)):
+        if len(_LOADS) >= _MOST_LOADS:
+            _LOADS.clear()
+        load = _LOADS[key] = _load([entry], stated)
+    return load
+
+
+def _load(mine: list[Entry], stated: bool) -> _Load:
+    options = [_with_defaults(entry) if stated else entry.options for entry in mine]
+    told = [asked(given) for given in options]
     for name in UNLIKE:
         values = {f.get(name) for f, _ in told}
         if len(values) > 1:
@@ -186,24 +234,14 @@ def _part(entries: Sequence[Entry], own: list[int], rows: Sequence, bins, severa
     even = len({f.get("iodepth", 1) for f, _ in told}) == 1
     if not even:
         factors["iodepth"] = nan
-    kind, of_row = bins
-    own_percentiles, why = ({}, _OF_CLAT if kind == "clat" else "") if kind else _own(places, rows)
-    given = [of_row[place] for place in places] if kind else []
-    remote = {(e.report.hostname, e.report.port) for e in mine if e.report.hostname != LOCAL_HOST or e.report.port}
-    return Part(
-        job=mine[0].report.jobname if several else "",
+    return _Load(
+        alone={100: "read", 0: "write"}.get(told[0][0].get("rwmixread", nan), "mixed"),
         factors=factors,
         asked={name: mine[0].options[name] for name in _SHOWN if name in mine[0].options},
-        rows=[Row(ddirs[place], _numbers(rows[place][2])) for place in places],
-        bins=tuple(np.concatenate(arrays) for arrays in zip(*given, strict=True)) if given else None,  # type: ignore[arg-type]
-        own_percentiles=own_percentiles,
-        hosts=tuple(f"{host}:{port}" for host, port in sorted(remote)),
         jobs=jobs,
         outstanding=flying if numbered or not even else nan,
         offered=offered,
-        errors=tuple(_errors(mine)),
         caveats=tuple(dict.fromkeys(caveat for _, caveats in told for caveat in caveats)),
-        percentiles=why,
     )
 
 

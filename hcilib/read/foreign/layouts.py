@@ -52,8 +52,10 @@ class Place:
 def placed(file: str) -> Place:
     """The place of a file by its path below the folder that was given, ``/`` between; a loose file is a run of its
     own."""
-    places = (layout(file) for layout in LAYOUTS)
-    return next(filter(None, places), None) or Place("", file, file)
+    for layout in LAYOUTS:
+        if place := layout(file):
+            return place
+    return Place("", file, file)
 
 
 _VMFLEET_SWEEP = re.compile(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -51,11 +50,11 @@ def log_series(path: str | Path | Mapping[str, Any] | Sequence[str | Path | Mapp
         for (folder, prefix), logs in _runs(place.files).items():
             run = Path(os.path.relpath(folder, place.root), prefix).as_posix()
             try:
-                parts.append(_series(logs).assign(run=run))
+                parts.append(series_from_logs(logs).assign(run=run))
             except FioLogError as error:
                 left_out.append((run, str(error)))
     filled = [part for part in parts if len(part)]
-    series = pd.concat(filled, ignore_index=True) if filled else _series([]).assign(run="")
+    series = pd.concat(filled, ignore_index=True) if filled else series_from_logs([]).assign(run="")
     series.attrs = {"left_out": left_out}
     return series[["run", *series.columns.drop("run")]]
 
@@ -68,14 +67,3 @@ def _runs(files: Sequence[tuple[str, str]]) -> dict[tuple[str, str], list[Path]]
             if (found := NAME.fullmatch(name)) and found["log"] != "clat_hist":
                 runs[folder, found["job"]].append(Path(folder, name).resolve())
     return runs
-
-
-def _series(logs: Sequence[Path]) -> pd.DataFrame:
-    """The series of these logs alone, of a folder that holds those of other runs, too."""
-    with tempfile.TemporaryDirectory(prefix="hci-logs-") as alone:
-        for log in logs:
-            Path(alone, log.name).symlink_to(log)
-        try:
-            return series_from_logs(alone)
-        except FioLogError as error:
-            raise FioLogError(str(error).replace(alone, str(logs[0].parent))) from None

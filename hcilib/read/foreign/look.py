@@ -11,7 +11,7 @@ import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from hashlib import blake2b
 from math import nan
@@ -130,7 +130,7 @@ def tasks_of(files: Sequence[tuple[str, str]], root: str, naming: Naming) -> lis
         named, why = naming(file, root)
         twice = place.tool == "cbt" and cbt_twin(file) in there
         over = "it repeats what stands in its json_output" if twice else place.passed_over
-        place = replace(place, named={**place.named, **named}, unfit=why, passed_over=over)
+        place = Place(place.tool, place.run, place.host, {**place.named, **named}, place.label, over, why)
         run: tuple = (place.tool, place.run)
         if not place.tool and "vm" in named:
             run = os.path.dirname(file), *sorted((k, str(v)) for k, v in named.items() if k != "vm")

@@ -103,30 +103,10 @@ def row_of(parts: Sequence[tuple[Part, str]], named: dict[str, Any]) -> dict[str
     of = [part for part, _ in parts]
     found = _factors(of)
     hosts = {host for part, given in parts for host in (part.hosts or (given,))}
-    said = [caveat for part in of for caveat in part.caveats] + _contradictions(found, named)
-    factors = {**named, **{name: value for name, value in found.items() if value == value}}
-    if "block_sizes" in factors:  # whatever a name says
-        factors["bs_bytes"] = nan
-    if "rw" not in factors:
-        raise ForeignError(
-            "neither the file nor its name says rw (before 2.3 fio wrote no options into its JSON): "
-            "give names with {rw} and {bs}, or with {pattern}"
-        )
-    if "trim" in factors["rw"]:
-        raise ForeignError(f"rw {factors['rw']}: trims are neither reads nor writes, so no cell here is like it")
-    if factors.get("rwmixread") == 100:  # a read has nothing to make stable
-        factors["sync"] = 0
     vms = int(named.get("vms", len(hosts)))
-    numjobs = _jobs_of_a_vm(of, named, vms)
-    depth = factors.get("iodepth", nan)
-    apart = ("time_based", "runtime_s", "in_flight", "offered")
-    row: dict[str, Any] = {name: value for name, value in factors.items() if name not in apart}
-    row |= {"pattern": pattern_of(factors), "numjobs": numjobs, "iodepth": depth, "vms": vms}
-    row |= {"sync": factors.get("sync", nan), "rate_bytes": factors.get("rate_bytes", 0) * numjobs}
-    row["outstanding"] = _outstanding(of, vms, numjobs, depth)
-    if depth != depth and "iodepth" in found:
-        depths = sorted({str(part.factors.get("iodepth")) for part in of})
-        said.append(Caveat("iodepth", f"no one iodepth: {', '.join(depths)} in one run"))
+    cell, contradictions = _cell_of_one(of[0], named, vms) if len(of) == 1 else _cell(of, found, named, vms)
+    row, numjobs = dict(cell), cell["numjobs"]
+    said = [caveat for part in of for caveat in part.caveats] + contradictions
     row |= _measures([row for part in of for row in part.rows])
     if isfinite(offered := sum(part.offered for part in of)):
         told, caveats = _at_demand(row, offered, max(part.full_depth_pct for part in of))
@@ -143,8 +123,55 @@ def row_of(parts: Sequence[tuple[Part, str]], named: dict[str, Any]) -> dict[str
         errors.append(f"ran {ran_s:.3g} s of {wanted_s:g} s")
     said += [Caveat(PERCENTILES, why)] * bool(why) + [Caveat("invalid", error) for error in errors]
     row |= percentiles
-    row |= {"valid": not errors, "warnings": Caveats(said) if said else NONE}
+    row |= {"valid": not errors, "warnings": _together(tuple(said)) if said else NONE}
     return row
+
+
+_together = lru_cache(maxsize=4096)(Caveats)
+_CELLS: dict[tuple, tuple] = {}
+"""Of runs of one job by what they were asked for and what their names say: a folder has thousands of the same."""
+_MOST_CELLS = 4096
+
+
+def _cell_of_one(part: Part, named: dict[str, Any], vms: int) -> tuple[dict[str, Any], list[Caveat]]:
+    """As `_cell`. The factors are kept with it, so that no others are taken for them."""
+    key = id(part.factors), part.jobs, part.outstanding, vms, tuple(named.items())
+    known = _CELLS.get(key)
+    if known is None or known[0] is not part.factors:
+        if len(_CELLS) >= _MOST_CELLS:
+            _CELLS.clear()
+        known = _CELLS[key] = part.factors, _cell([part], part.factors, named, vms)
+    return known[1]
+
+
+def _cell(
+    of: Sequence[Part], found: dict[str, Any], named: dict[str, Any], vms: int
+) -> tuple[dict[str, Any], list[Caveat]]:
+    """The columns of a run that say what was asked for, and where files and names contradict each other."""
+    said = _contradictions(found, named)
+    factors = {**named, **{name: value for name, value in found.items() if value == value}}
+    if "block_sizes" in factors:  # whatever a name says
+        factors["bs_bytes"] = nan
+    if "rw" not in factors:
+        raise ForeignError(
+            "neither the file nor its name says rw (before 2.3 fio wrote no options into its JSON): "
+            "give names with {rw} and {bs}, or with {pattern}"
+        )
+    if "trim" in factors["rw"]:
+        raise ForeignError(f"rw {factors['rw']}: trims are neither reads nor writes, so no cell here is like it")
+    if factors.get("rwmixread") == 100:  # a read has nothing to make stable
+        factors["sync"] = 0
+    numjobs = _jobs_of_a_vm(of, named, vms)
+    depth = factors.get("iodepth", nan)
+    apart = ("time_based", "runtime_s", "in_flight", "offered")
+    row: dict[str, Any] = {name: value for name, value in factors.items() if name not in apart}
+    row |= {"pattern": pattern_of(factors), "numjobs": numjobs, "iodepth": depth, "vms": vms}
+    row |= {"sync": factors.get("sync", nan), "rate_bytes": factors.get("rate_bytes", 0) * numjobs}
+    row["outstanding"] = _outstanding(of, vms, numjobs, depth)
+    if depth != depth and "iodepth" in found:
+        depths = sorted({str(part.factors.get("iodepth")) for part in of})
+        said.append(Caveat("iodepth", f"no one iodepth: {', '.join(depths)} in one run"))
+    return row, said
 
 
 def _factors(parts: Sequence[Part]) -> dict[str, Any]:

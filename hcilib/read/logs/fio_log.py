@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -131,7 +132,7 @@ def _line_by_line(block: bytes, width: int) -> pa.Table:
     return pa.table([pa.array([row[i] for row in rows], _TYPES[i]) for i in range(width)], names)
 
 
-def series_from_logs(folder: str | Path, log_avg_msec: float | None = None) -> pd.DataFrame:
+def series_from_logs(logs: str | Path | Sequence[Path], log_avg_msec: float | None = None) -> pd.DataFrame:
     """The logs of one run, per host and second.
 
     Jobs of one host are summed on aligned seconds (latency weighted by I/Os). A second in which nothing was logged
@@ -141,6 +142,8 @@ def series_from_logs(folder: str | Path, log_avg_msec: float | None = None) -> p
 
     Parameters
     ----------
+    logs
+        Their folder, or their paths where it holds those of other runs too.
     log_avg_msec
         The interval fio averaged over; inferred from the samples when not given. Must divide a second.
 
@@ -158,9 +161,10 @@ def series_from_logs(folder: str | Path, log_avg_msec: float | None = None) -> p
     FioLogError
         Some logs of single I/Os among averaged ones, two clocks, or an interval that does not divide a second.
     """
-    if holds_single_ios(Path(folder)):
-        return series_of_single_ios(Path(folder))
-    samples = _samples(Path(folder))
+    folder, files = _files_of(logs)
+    if holds_single_ios(folder, files):
+        return series_of_single_ios(files)
+    samples = _samples(folder, files)
     if samples.empty:
         return _no_series()
     interval = log_avg_msec or _interval_ms(samples, folder)
@@ -178,10 +182,18 @@ _INTERVALS = (50, 100, 125, 200, 250, 500, 1000)
 _SERIES = ["host", "job", "ddir", "t_s", "iops", "bw_bytes", "lat_ns", "stalled"]
 
 
-def _samples(folder: Path) -> pd.DataFrame:
-    """All samples of a folder: host, job, number, kind, ddir, t_ms, value."""
+def _files_of(logs: str | Path | Sequence[Path]) -> tuple[Path, list[Path]]:
+    """The folder of logs, for sentences, and its files in the order of their names; none where it is not there."""
+    if not isinstance(logs, (str, Path)):
+        return (logs[0].parent if logs else Path()), sorted(logs)
+    folder = Path(logs)
+    return folder, sorted(folder.iterdir()) if folder.is_dir() else []
+
+
+def _samples(folder: Path, files: Sequence[Path]) -> pd.DataFrame:
+    """All samples of these logs: host, job, number, kind, ddir, t_ms, value."""
     filled = []
-    for path in sorted(folder.glob("*_*.log*")):
+    for path in files:
         if _NAME.fullmatch(path.name) and len(log := read_log(path)):
             told, log.attrs = log.attrs, {}
             filled.append(log.assign(**{name: told[name] for name in (*_JOB, "kind", "epoch")}))
@@ -327,13 +339,13 @@ def silences_from_logs(folder: str | Path, log_avg_msec: float | None = None) ->
         from_s, to_s (on the axis of `series_from_logs`), resolution_s (of the logs; NaN: no log). One row a silence
         that all writers of the folder share; one of length 0 where there is none, so that the resolution is known.
     """
-    samples = _samples(Path(folder))
+    samples = _samples(*_files_of(folder))
     if samples.empty:
         return pd.DataFrame({"from_s": [0.0], "to_s": [0.0], "resolution_s": [np.nan]})
     samples = samples[samples["kind"].isin(_rate_kinds(samples)[:1])]
     last = samples["t_ms"].max()
     samples = samples[(samples["kind"] != "iops") | (samples["value"] != 0)]
-    single = holds_single_ios(Path(folder))
+    single = holds_single_ios(*_files_of(folder))
     interval = 0.0 if single else log_avg_msec or _interval_ms(samples, folder)
     # To fio's millisecond, and to its own jitter: a sample is late by some, never by half an interval.
     origin = samples["t_ms"].min() - interval if samples["epoch"].iloc[0] else 0.0
@@ -370,15 +382,13 @@ _WITNESSES = ("lat", "clat", "iops", "bw", "slat")
 """Logs that tell of every I/O, the best first; of a job one is enough."""
 
 
-def holds_single_ios(folder: Path) -> bool:
-    """Whether logs in the folder, or rollups that VMs made of theirs, tell of single I/Os.
+def holds_single_ios(folder: Path, files: Sequence[Path]) -> bool:
+    """Whether these logs of a folder, or rollups that VMs made of theirs, tell of single I/Os.
 
     Raises FioLogError where others are averages.
     """
-    if not folder.is_dir():
-        return False
-    kinds = {_averaged(p) for p in folder.iterdir() if (n := NAME.fullmatch(p.name)) and n["log"] != "clat_hist"}
-    rolled = (table for p in folder.iterdir() if pushed_host(p) for table in read_pushed(p).tables)
+    kinds = {_averaged(p) for p in files if (n := NAME.fullmatch(p.name)) and n["log"] != "clat_hist"}
+    rolled = (table for p in files if pushed_host(p) for table in read_pushed(p).tables)
     kinds |= {False for table in rolled if table.log != "clat_hist"}
     if kinds >= {True, False}:
         raise FioLogError(
@@ -396,9 +406,10 @@ def _averaged(path: Path) -> bool | None:
     return None
 
 
-def series_of_single_ios(folder: Path) -> pd.DataFrame:
+def series_of_single_ios(files: Sequence[Path]) -> pd.DataFrame:
     """As `series_from_logs`; with log_unix_epoch the first second, which is not whole, is left out too."""
-    rollup = rollup_of_logs(folder, _WITNESSES)
+    logs = [path for path in files if NAME.fullmatch(path.name) or pushed_host(path)]
+    rollup = rollup_of_logs(logs, _WITNESSES)
     latency = next((log for log in ("lat", "clat") if (rollup["log"] == log).any()), None)
     first = int(rollup.attrs["epoch_s"] is not None)
     whole = rollup[rollup["t_s"].between(first, rollup["t_s"].max() - 1)]
