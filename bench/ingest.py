@@ -11,7 +11,10 @@ is timed. Then fresh processes on one core, the ways in turn and hcilib before e
 `ratio` is how many times longer the way takes than hcilib, with the same files to the same kind of table. fio-plot (16
 fields a job), which uv puts into an environment of its own, cannot read the text that fio's client writes before the
 document, so all ways but one read files without it; of mixed jobs it gives one direction a call, so it is called for
-reads and for writes. Last, run directories of two sizes are read into the cache (`memory_mb`, of the process that
+reads and for writes. A folder of one-job files is read to the table of results, beside `json.load` of each and the
+sixteen numbers of its reads and writes (IOPS, bandwidth, I/Os, runtime, mean and longest latency, p50, p99) and five of
+its options in a dict, and one DataFrame of these. One file of 2 GB json+ is read plain, as zstd and as gzip. These two
+cases have a limit. Last, run directories of two sizes are read into the cache (`memory_mb`, of the process that
 reads, at its peak) and from it, five times.
 """
 
@@ -20,6 +23,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -35,7 +39,8 @@ from parts.processes import peak_mb, uv
 IN_TEXT = "hcilib, behind fio's text"
 ROOT = Path(__file__).resolve().parents[1]
 SAVED = ROOT / "data" / "samples" / "bench_ingest.csv"
-COLUMNS = ("task", "way", "files", "mb", "seconds", "files_per_s", "cpu_s", "ratio", "cpu_ratio", "memory_mb", "note")
+COLUMNS = ("task", "way", "files", "mb", "seconds", "files_per_s", "cpu_s", "ratio", "cpu_ratio", "memory_mb", "note",
+           "limit", "holds")  # fmt: skip
 MEASURED = ("seconds", "cpu_s", "memory_mb")
 SHAPES = {
     "mid": ("json", "rw=randread\nrate_iops=6000\n"),
@@ -50,6 +55,10 @@ AGAIN = 5
 QUICK_FILES, QUICK_ROUNDS, QUICK_STEPS = {"mid": 40, "mixed": 20, "big": 15}, 1, {"mid": (100, 400), "big": (40, 80)}
 SMALL, SMALL_FILES, QUICK_SMALL = "small", 20_000, 500
 """One job a file, as users keep them: a folder to the table of results."""
+MOST_TIMES = 1.5
+"""CPU seconds that such a folder may take, in those of json and a frame."""
+LARGE_BYTES, QUICK_LARGE, MOST_MB = 2 * 10**9, 3 * 10**8, 1500
+"""A file of json+, and the resident memory that reading it may take."""
 PEER, INSTALL_S = "fio-plot==1.1.21", 60
 
 
@@ -69,9 +78,8 @@ def measured(quick: bool) -> list[dict]:
             rows += compared(f"hosts table, {said}", ways, folder, rounds, "hcilib")
         rows += compared("hosts table and merged bins", MERGED, folder, rounds, "hcilib, bins")
         small_files(folder / SMALL, QUICK_SMALL if quick else SMALL_FILES)
-        rows += compared(
-            "results of one-job files", dict.fromkeys(RESULTS_OF, SMALL), folder, min(rounds, 3), "read_results, files"
-        )
+        rows += folder_of_small_files(folder, min(rounds, 3))
+        rows += large_file(folder, QUICK_LARGE if quick else LARGE_BYTES)
         rows += [
             row for name in steps for count in steps[name] for row in campaign(name, captures[name], count, folder)
         ]
@@ -276,6 +284,14 @@ def small_files(folder: Path, count: int) -> None:
         (folder / f"system{n % 2}_r{n}.json").write_text(said.replace('"time" :', f'"number" : {n},\n  "time" :', 1))
 
 
+def folder_of_small_files(folder: Path, rounds: int) -> list[dict]:
+    rows = compared("results of one-job files", dict.fromkeys(RESULTS_OF, SMALL), folder, rounds, "read_results, files")
+    shutil.rmtree(folder / SMALL)
+    times = next(1 / row["cpu_ratio"] for row in rows if row["way"] != "read_results, files")
+    limit = f"{times:.3g} times the CPU seconds of json + list of dicts, of at most {MOST_TIMES}"
+    return [row | ({"limit": limit, "holds": times <= MOST_TIMES} if row["cpu_ratio"] == 1 else {}) for row in rows]
+
+
 def results_of_files(corpus: Path) -> dict:
     from hcilib.read.foreign.results import read_results
 
@@ -286,22 +302,89 @@ def json_of_files(corpus: Path) -> dict:
     import pandas as pd
 
     def row(file: Path) -> dict:
-        document = json.loads(file.read_bytes())
+        with open(file) as opened:
+            document = json.load(opened)
         job = document["jobs"][0]
-        asked, read = document.get("global options", {}) | job["job options"], job["read"]
+        asked = document.get("global options", {}) | job["job options"]
         system, rep = file.stem.split("_r")
-        said = {
-            "system": system,
-            "rep": int(rep),
-            **{name: asked.get(name) for name in ("rw", "bs", "iodepth", "numjobs")},
-        }
-        shares = {f"p{q}_ns": read["clat_ns"]["percentile"][f"{q}.000000"] for q in (50, 99)}
-        return said | {"iops": read["iops"], "bw_bytes": read["bw_bytes"], "lat_ns": read["lat_ns"]["mean"]} | shares
+        numbers = {"system": system, "rep": int(rep)}
+        for name in ("rw", "bs", "iodepth", "numjobs", "ioengine"):
+            numbers[name] = asked.get(name)
+        for way in ("read", "write"):
+            direction = job[way]
+            for name in ("iops", "bw_bytes", "total_ios", "runtime"):
+                numbers[f"{way}_{name}"] = direction[name]
+            numbers[f"{way}_lat_ns"], numbers[f"{way}_max_ns"] = direction["lat_ns"]["mean"], direction["lat_ns"]["max"]
+            percentiles = direction["clat_ns"].get("percentile", {})
+            for q in (50, 99):
+                numbers[f"{way}_p{q}_ns"] = percentiles.get(f"{q}.000000")
+        return numbers
 
     return timed(lambda: pd.DataFrame([row(file) for file in sorted(corpus.iterdir())]))
 
 
 RESULTS_OF = {"read_results, files": results_of_files, "json + list of dicts": json_of_files}
+
+
+# --- one large file ---------------------------------------------------------------------------------------------------
+
+
+def large_file(folder: Path, size: int) -> list[dict]:
+    """Rows of one document of so many bytes, whose jobs all have names of their own."""
+    place = folder / "large"
+    place.mkdir()
+    jobs = _large_document(place / "large.json", size)
+    rows = [_of_large(way, place, jobs) for way in LARGE]
+    for argv, ending in ((["zstd", "-q", "-3"], "zst"), (["gzip", "-1", "-k"], "gz")):
+        subprocess.run([*argv, place / "large.json"], check=True)
+        plain = (place / "large.json").rename(folder / "large.json")
+        rows.append(_of_large("read_results, large", place, jobs, f" as .{ending}"))
+        (place / f"large.json.{ending}").unlink()
+        plain.rename(place / "large.json")
+    shutil.rmtree(place)
+    return rows
+
+
+def _large_document(file: Path, size: int) -> int:
+    """How many jobs it has: eight of the null engine, again and again under other names."""
+    names = [f"--name=j{n}" for n in range(8)]
+    job = ["fio", "--output-format=json+", "--ioengine=null", "--size=1g", "--bs=4k", "--rw=randread", "--iodepth=8",
+           "--time_based", "--runtime=2", "--thread", *names]  # fmt: skip
+    said = subprocess.run(job, check=True, capture_output=True, cwd=file.parent).stdout
+    begin = said.index(b"[\n") + 2
+    end = said.index(b"\n  ]", begin)
+    jobs, count = said[begin:end], 0
+    with file.open("wb") as written:
+        written.write(said[:begin])
+        while written.tell() < size:
+            again = re.sub(rb'(name" : "j)(\d+)', lambda m: m[1] + b"%d" % (count + int(m[2])), jobs)  # noqa: B023
+            written.write(b",\n" * bool(count) + again)
+            count += 8
+        written.write(said[end:])
+    return count
+
+
+def _of_large(way: str, place: Path, jobs: int, packed: str = "") -> dict:
+    outcome = in_fresh_process(way, place)
+    outcomes = [outcome] if isinstance(outcome, dict) else []
+    note = f"{jobs:,} jobs in one file{packed}" if outcomes else outcome
+    row = _row("a large file of json+", way, place, outcomes, note)
+    return row | {"limit": f"memory_mb of at most {MOST_MB}", "holds": row["memory_mb"] <= MOST_MB}
+
+
+def large_hosts(corpus: Path) -> dict:
+    from hcilib.read.fio.fio_json import read_fio
+
+    return timed(lambda: [read_fio(file) for file in corpus.iterdir()])
+
+
+def large_results(corpus: Path) -> dict:
+    from hcilib.read.foreign.results import read_results
+
+    return timed(lambda: read_results(corpus, system="large"))
+
+
+LARGE = {"read_fio, large": large_hosts, "read_results, large": large_results}
 
 
 # --- a campaign and its cache -----------------------------------------------------------------------------------------
@@ -358,6 +441,7 @@ ONE = {
     PEER: fio_plot,
     "hcilib, bins": hcilib_merged,
     **RESULTS_OF,
+    **LARGE,
     "json + Counter": json_merged,
     ("read_results, in this process"): first_read,
     "read_results": second_read,
