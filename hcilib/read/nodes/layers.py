@@ -147,7 +147,7 @@ def parse_osds(text: str) -> dict[str, dict[str, tuple[int, float]]]:
 # A step's files -> tables.
 
 LAYER_TYPES = {
-    "node": str, "device": str, "kind": str, "level": str, "below": str, "over": str, "tested": bool, "tick_ms": float,
+    "node": str, "device": str, "layer": str, "level": str, "below": str, "over": str, "tested": bool, "tick_ms": float,
     "seconds": float, **dict.fromkeys(LAYER_COUNTS, float), "code": str,
 }  # fmt: skip
 WRAP = 2**32
@@ -161,11 +161,12 @@ def layers_of(rows: pd.DataFrame, chains: Mapping[str, Any], start_s: float, end
     Returns
     -------
     DataFrame
-        node, device, kind, level, below (places ``node:device``, with blanks between), over (the places on other nodes
-        to which it reaches), tested (whether fio opened it), tick_ms (NaN of devices that count in ns), seconds,
-        `LAYER_COUNTS` (differences modulo 2^32), code: ``appeared`` or ``vanished`` where it was not there all the
-        time, ``few-samples`` where its host was sampled less than twice in the window; counts are then NaN. A device
-        that is named below another and was never sampled has a row with the code ``not-sampled``.
+        node, device, layer (its kind: md, dm, drive ...), level, below (places ``node:device``, with blanks
+        between), over (the places on other nodes to which it reaches), tested (whether fio opened it), tick_ms (NaN of
+        devices that count in ns), seconds, `LAYER_COUNTS` (differences modulo 2^32), code: ``appeared`` or
+        ``vanished`` where it was not there all the time, ``few-samples`` where its host was sampled less than twice in
+        the window; counts are then NaN. A device that is named below another and was never sampled has a row with the
+        code ``not-sampled``.
     """
     hosts = {host: said for host, said in chains["hosts"].items() if "devices" in said}
     found = []
@@ -189,7 +190,7 @@ def _about(node: str, about: Mapping[str, Any], hosts: Mapping[str, Any]) -> dic
     """What a device is, and the places below it and at its other end."""
     over = [f"{other}:{device}" for other, said in hosts.items() if other != node for device in _ends(about, said)]
     below = " ".join(f"{node}:{name}" for name in about["below"])
-    return {"kind": about["kind"], "level": about.get("level", ""), "below": below, "over": " ".join(over)}
+    return {"layer": about["kind"], "level": about.get("level", ""), "below": below, "over": " ".join(over)}
 
 
 def _ends(about: Mapping[str, Any], said: Mapping[str, Any]) -> list[str]:

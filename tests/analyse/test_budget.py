@@ -1,0 +1,176 @@
+"""The arithmetic of a latency budget, on made counts with known answers."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import hcilib as hci
+from hcilib.model.places import shipped
+
+SECONDS, N = 10.0, 4000
+NONE = (0, 0.0)
+RUN = {"run_id": "r", "system": "s", "pattern": "4k-randwrite", "iodepth": 1, "numjobs": 1, "vms": 1}
+RUN |= {"rep": 1, "block": 1}
+
+
+def layer(place, kind, below="", *, read=NONE, write=NONE, flush=NONE, over="", level="", tick=np.nan, **more):
+    """`read`, `write` and `flush`: counts and ms altogether."""
+    node, _, device = place.partition(":")
+    counts = {"reads": read[0], "read_ms": read[1], "writes": write[0], "write_ms": write[1]}
+    counts |= {"flushes": flush[0], "flush_ms": flush[1]}
+    what = {"node": node, "device": device, "layer": kind, "level": level, "below": below, "over": over}
+    return RUN | what | {"tested": False, "tick_ms": tick, "seconds": SECONDS, "code": ""} | counts | more
+
+
+def parts(*layers, lat_ms=1.0, ddir="write", **run):
+    rates = {"read_iops": 0.0, "write_iops": 0.0, "read_lat_ns": np.nan, "write_lat_ns": np.nan}
+    rates |= {f"{ddir}_iops": N / SECONDS, f"{ddir}_lat_ns": lat_ms * 1e6}
+    return hci.latency_parts(pd.DataFrame([RUN | rates | run]), pd.DataFrame(layers))
+
+
+def ms(table, branch="path"):
+    its = table[table["branch"] == branch]
+    return dict(zip(its["part"], its["part_ns"] / 1e6, strict=True))
+
+
+def raid5(node="a", ms_md=0.9, flush=(0, 0.0), **more):
+    """Two reads of 0.3 ms and two data writes of 0.4 ms for each write, on five drives."""
+    drives = [f"{node}:vd{n}" for n in "abcde"]
+    share, each = 2 * N // 5, flush[0] // 5
+    write = (share + each, 0.4 * share + flush[1] / 5)
+    of = {"read": (share, 0.3 * share), "write": write, "flush": (each, flush[1] / 5)}
+    array = {"write": (N, ms_md * N), "level": "raid5", "tick": 4.0} | more
+    return [layer(f"{node}:md0", "md", " ".join(drives), **array), *(layer(drive, "drive", **of) for drive in drives)]
+
+
+def test_a_small_write_on_parity_has_two_phases_and_two_visits_each():
+    table = parts(*raid5(tested=True))
+    assert ms(table) == pytest.approx({"client": 0.1, "array": 0.2, "drive-reads": 0.3, "drive-writes": 0.4})
+    visits = table.set_index("part")["visits"]
+    assert visits[["drive-reads", "drive-writes"]].tolist() == [2.0, 2.0]
+    f = 0.9 / 4
+    assert table["error_ns"][0] == pytest.approx(4e6 * (f * (1 - f) / N) ** 0.5)
+    assert table["part_ns"].sum() == pytest.approx(1e6)
+    assert table["code"].eq("").all()
+
+
+def test_flushes_of_the_drives_are_no_data_writes():
+    table = parts(*raid5(tested=True, flush=(1000, 5000.0)))
+    assert ms(table)["drive-writes"] == pytest.approx(0.4)
+    assert table.set_index("part")["visits"]["drive-writes"] == pytest.approx(2.0)
+
+
+def drbd(local_ms=1.0, peer_ms=2.2, whole_ms=2.6):
+    """The peer's volume counts each write and its flush of 1 ms; its array counts no flush."""
+    here = raid5("a", 0.95)
+    there = raid5("b", 0.9, flush=(5 * N, 5 * N * 1.0))
+    return [
+        layer("a:drbd1", "drbd", "a:dm-0", write=(N, whole_ms * N), over="b:dm-0", tick=4.0, tested=True),
+        layer("a:dm-0", "dm", "a:md0", write=(N, local_ms * N), tick=4.0),
+        layer("b:dm-0", "dm", "b:md0", write=(2 * N, peer_ms * N), tick=4.0),
+        *here,
+        *there,
+    ]
+
+
+def test_the_slower_branch_of_drbd_is_the_path_and_the_faster_is_shown_beside_it():
+    table = parts(*drbd(), lat_ms=2.7)
+    path, beside = ms(table), ms(table, "beside")
+    wanted = {"client": 0.1, "network": 0.4, "volume": 0.3, "flush": 1.0, "array": 0.2, "drive-reads": 0.3}
+    assert path == pytest.approx(wanted | {"drive-writes": 0.4})
+    assert sum(path.values()) == pytest.approx(2.7)
+    assert beside["wait"] == pytest.approx(1.6)
+    assert beside["volume"] == pytest.approx(0.05)
+
+
+def test_a_local_branch_that_is_slower_leaves_what_the_mirror_adds_unexplained():
+    table = parts(*drbd(local_ms=2.5, peer_ms=2.2), lat_ms=2.7)
+    assert ms(table)["unexplained"] == pytest.approx(0.1)
+
+
+def test_of_native_multipath_the_path_counts_and_the_namespace_does_not():
+    table = parts(
+        layer("a:nvme0n1", "nvme", "a:nvme0c0n1", over="b:dm-0", tested=True),
+        layer("a:nvme0c0n1", "path", over="b:dm-0", write=(N, 0.8 * N)),
+        layer("b:dm-0", "dm", "b:vda", write=(N, 0.5 * N), tick=4.0),
+        layer("b:vda", "drive", write=(N, 0.45 * N)),
+    )
+    assert ms(table) == pytest.approx({"client": 0.2, "network": 0.3, "volume": 0.05, "drive": 0.45})
+
+
+def test_a_small_negative_part_is_shown():
+    table = parts(
+        layer("a:dm-0", "dm", "a:vda", write=(N, 0.5 * N), tick=4.0, tested=True),
+        layer("a:vda", "drive", write=(N, 0.51 * N)),
+    )
+    assert ms(table)["volume"] == pytest.approx(-0.01)
+
+
+def refused(**change):
+    rows = drbd()
+    for row in rows:
+        row.update(change.get(f"{row['node']}_{row['device'].replace('-', '')}", {}))
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("change", "place", "code"),
+    [
+        ({"a_drbd1": {"writes": 0.9 * N}}, "a:drbd1", "counts-differ"),
+        ({"a_drbd1": {"code": "few-samples", "writes": np.nan}}, "a:drbd1", "counts-nothing"),
+        ({"b_dm0": {"code": "not-sampled", "writes": np.nan}}, "a:drbd1", "not-sampled"),
+        ({"b_md0": {"code": "appeared", "writes": np.nan}}, "b:dm-0", "appeared"),
+        ({"b_md0": {"writes": 0, "write_ms": 0.0}}, "b:dm-0", "counts-nothing"),
+        ({"b_md0": {"write_ms": 3.0 * N}}, "b:dm-0", "below-exceeds"),
+        ({"a_drbd1": {"write_ms": 8.0 * N}}, "a:drbd1", "locked-to-ticks"),
+        ({"a_drbd1": {"over": ""}}, "a:drbd1", "no-other-end"),
+        ({"b_vdc": {"code": "vanished"}}, "b:md0", "vanished"),
+    ],
+)
+def test_what_cannot_be_believed_stays_undivided_with_its_reason(change, place, code):
+    table = parts(*refused(**change), lat_ms=2.7)
+    bad = table[(table["code"] != "") & (table["branch"] == "path")]
+    assert bad[["part", "place"]].to_numpy().tolist() == [["undivided", place]]
+    assert bad["code"].isin([code, "few-samples"]).all()
+    assert table.loc[table["branch"] == "path", "part_ns"].sum() == pytest.approx(2.7e6)
+
+
+def test_another_writer_of_the_array_leaves_the_volume_undivided():
+    stranger = layer("b:dm-1", "dm", "b:md0", write=(500, 100.0), tick=4.0)
+    table = parts(*drbd(), stranger, lat_ms=2.7).set_index("place")
+    assert table.loc["b:dm-0", ["part", "code"]].tolist() == ["undivided", "other-writer"]
+
+
+def test_ceph_is_divided_by_what_its_osds_count():
+    counters = {"op_w_latency": 1.01, "op_w_process_latency": 0.9, "op_w_prepare_latency": 0.05, "txc_commit_lat": 0.7}
+    osds = [RUN | {"osd": f"osd.{n}", "counter": name, "count": N * (1 + (name == "txc_commit_lat")) / 2,
+                   "seconds": mean / 1e3 * N * (1 + (name == "txc_commit_lat")) / 2}
+            for n in (0, 1) for name, mean in counters.items()]  # fmt: skip
+    run = RUN | {"read_iops": 0.0, "write_iops": 400.0, "read_lat_ns": np.nan, "write_lat_ns": 1.17e6}
+    table = hci.latency_parts(pd.DataFrame([run]), pd.DataFrame(), pd.DataFrame(osds))
+    assert ms(table) == pytest.approx({"outside": 0.16, "osd-queue": 0.16, "osd-replica": 0.15, "osd-commit": 0.7})
+    assert table["visits"].tolist() == [1, 1, 1, 2]
+
+
+def test_over_repeats_each_part_has_an_interval_and_what_it_can_win():
+    rates = {"read_iops": 0.0, "write_iops": N / SECONDS, "read_lat_ns": np.nan}
+    runs = pd.DataFrame(
+        [RUN | rates | {"rep": n, "block": n, "write_lat_ns": ns} for n, ns in ((1, 1.0e6), (2, 1.2e6))]
+    )
+    layers = pd.DataFrame([row | {"rep": n, "block": n} for n in (1, 2) for row in raid5(tested=True)])
+    client = hci.latency_budget(runs, layers).set_index("part").loc["client"]
+    half = 12.706204736432095 * 0.1e6
+    assert client[["n", "lat_ns", "part_ns", "without_ns"]].tolist() == pytest.approx([2, 1.1e6, 0.2e6, 0.9e6])
+    assert client[["part_ns_lo", "part_ns_hi"]].tolist() == pytest.approx([0.2e6 - half, 0.2e6 + half])
+
+
+def test_a_measured_small_write_on_raid_5_takes_two_phases_and_the_parts_add_up():
+    """Of the two reads the array's cache gave 5 % here."""
+    path = shipped("data/samples/box/budget-raid5")
+    budget = hci.latency_budget(hci.read_results(path), hci.read_layers(path))
+    write = budget[budget["ddir"] == "write"].set_index("part")
+    assert write.loc["drive-reads", "visits"] == pytest.approx(1.8966, abs=1e-4)
+    assert write.loc["drive-writes", "visits"] == pytest.approx(2.0, abs=0.1)
+    for _, its in budget[budget["code"] == ""].groupby("ddir"):
+        assert its["part_ns"].sum() == pytest.approx(its["lat_ns"].iloc[0])
+    assert set(budget["code"]) == {"", "counts-differ"}, "a run of either direction whose rate was uneven"
