@@ -242,7 +242,7 @@ def _parts(devices: pd.DataFrame, lat_ms: float, is_read: bool) -> list[dict]:
             found.append((f"{node} volume", per_io("dm", node) - md, np.nan))
     for kind in ("drbd", "path", "nvme"):
         reach = per_io(kind, top["node"])
-        if reach:
+        if reach and not is_read:  # reads are local
             found.append(("network", reach - per_io("dm", "node2"), np.nan))
             break
     return [{"part": part, "ms": ms, "visits": visits} for part, ms, visits in found]
