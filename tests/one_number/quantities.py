@@ -265,14 +265,19 @@ def _04(page: Page) -> Iterator[Claim]:
     patterns = winners["Pattern"].nunique()
     best = winners[winners["Share of the best (%)"].isin(["100", "100.0"])]
     alone = best[~best["Pattern"].duplicated(keep=False)]  # others round to 100 % too
+    clear = _clear(winners)
     for name, own in best.groupby("System"):
-        led = Span(count(alone["System"], str(name)), len(own))
+        led = Span(count(alone[alone["Pattern"].isin(clear)]["System"], str(name)), len(own))
         yield Claim(
             rf"{re.escape(name)} (?:and .* have|has) the .* in # of # patterns", led, patterns
         )
         yield Claim(rf", {re.escape(name)} in #(?=,|\.| \()", led)
         yield Claim(rf"{re.escape(name)} is first in #", led)
     yield from _lead_sizes(winners)
+    close = best[~best["Pattern"].isin(clear)]
+    level = close["State"] == "untested"
+    yield Claim("In # patterns? the first two are within # %", close[level]["Pattern"].nunique(), 2)
+    yield Claim("In # patterns? the order is", close[~level]["Pattern"].nunique())
     proven = best[best["State"] == "leads"]["Pattern"].nunique()
     yield Claim("# of these leads", proven)
     led, untested = (own["Pattern"].nunique() for own in (best, best[best["State"] == "untested"]))
@@ -292,6 +297,18 @@ def _04(page: Page) -> Iterator[Claim]:
     yield from _shares(page, page.table("System", "Scheme", "Usable share of raw (%)"))
 
 
+def _clear(winners: pd.DataFrame) -> list[str]:
+    """Return the patterns with a first: shown by a test, or by more than 2 % in single runs."""
+    clear = []
+    for pattern, own in winners.groupby("Pattern"):
+        order = own[own["State"] != "missing"]
+        shares = sorted(middle(share) for share in order["Share of the best (%)"])[-2:]
+        sure = set(order["State"]) & {"leads", "alone"}
+        if sure or ("tied" not in set(order["State"]) and shares[0] < 98):
+            clear.append(str(pattern))
+    return clear
+
+
 def _lead_sizes(winners: pd.DataFrame) -> Iterator[Claim]:
     """Return the claims about the gap between the first and another, from the IOPS of a pattern."""
     if "IOPS" not in winners:
@@ -304,11 +321,15 @@ def _lead_sizes(winners: pd.DataFrame) -> Iterator[Claim]:
         for place, row in enumerate(order.iloc[1:].to_dict("records")):
             ratio = through(lambda a, b: a / b, first["IOPS"], row["IOPS"])
             rows.append({"Pattern": pattern, "first": first["System"], "state": first["State"],
-                         "place": place, "other": row["System"], "ratio": ratio})  # fmt: skip
+                         "place": place, "other": row["System"], "ratio": ratio,
+                         "iops": first["IOPS"], "others_iops": row["IOPS"]})  # fmt: skip
     gaps = pd.DataFrame(rows)
     if gaps.empty:
         return
     second, tied = gaps[gaps["place"] == 0], gaps[gaps["state"] == "tied"]
+    for row in second.to_dict("records"):
+        where = f"In {pattern_words(row['Pattern'])}, {re.escape(row['first'])} has # IOPS"
+        yield Claim(f"{where}, {re.escape(row['other'])} #", row["iops"], row["others_iops"])
     for (name, state), own in second.groupby(["first", "state"]):
         sure = {"leads": r" \(significant\)", "untested": r"\."}.get(state)
         if sure:
@@ -779,6 +800,8 @@ def _lost(row: dict, part: tuple[int, int], margin: float) -> Iterator[Claim]:
     yield Claim(rf"{changed} by # %(?: \(# to # %\))?", off_pct(row["Ratio"]), *inner, part=part)
     yield Claim(rf"{changed} to # times(?: \(# to # times\))?", row["Ratio"], lo, hi, part=part)
     yield Claim("same within # %", 100 * margin, part=part)
+    open_ = rf"{metric}[^.]*? shows? no significant change \(undecided: # to # times"
+    yield Claim(open_, lo or "", hi or "", part=part)
 
 
 def _16(page: Page) -> Iterator[Claim]:

@@ -513,9 +513,9 @@ def test_sections_without_data_are_left_out_and_listed_in_one_line_at_the_end(tm
     ]
     page = shown(cells, tmp_path)
     [line] = re.findall(r'<p class="nothing" id="absent">(.*?)</p>', page)
-    assert line == (
-        "Sections without data: Rows that break a law (No rows); Physics (nothing to check); Node CPU (No node CPU)."
-    )
+    assert re.findall(r"“(.*?)”, because: (.*?)\.", line) == [
+        ("Rows that break a law", "No rows"), ("Physics", "nothing to check"), ("Node CPU", "No node CPU")
+    ]  # fmt: skip
     assert page.index(line) > page.index(">In words</h2>")
     assert re.findall(r"<h2[^>]*>(.*?)</h2>", page) == ["In words"]
     assert page.count('class="nothing"') == 1

@@ -120,7 +120,8 @@ def load_within(results: pd.DataFrame, by: Sequence[str] = BY, **limits: float |
     Returns
     -------
     `by`, metric, limit_ns, n (blocks), iops (geometric mean), iops_lo, iops_hi, bound, confidence,
-    warnings. `bound` is ``at least`` where in any block the limit was not reached while the storage
+    warnings. No end of a larger limit is below that of a smaller one, and without `at least` none is above
+    the closed-loop maximum. `bound` is ``at least`` where in any block the limit was not reached while the storage
     kept up (iops_hi is inf, iops is iops_lo), ``below`` where in any block even the least demand
     exceeded it (iops_lo is 0, iops is iops_hi), else empty; `warnings` has the count. Where blocks
     disagree about that, iops is NaN and the row says so.
@@ -145,7 +146,19 @@ def load_within(results: pd.DataFrame, by: Sequence[str] = BY, **limits: float |
         for key, blocks in _groups(_crossings(results, by, metric, limit_ns), by):
             rows.append(key | {"metric": metric, "limit_ns": limit_ns} | _over_blocks(blocks))
     columns = [*by, "metric", "limit_ns", "n", "iops", "iops_lo", "iops_hi", "bound", "warnings"]
-    return pd.DataFrame(rows, columns=columns).assign(confidence=CONFIDENCE)
+    table = pd.DataFrame(rows, columns=columns).assign(confidence=CONFIDENCE)
+    return _rising(table, [*by, "metric"])
+
+
+def _rising(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Return the table with bounds that hold for every limit: what a limit allows, a larger one allows too."""
+    rising = table.sort_values("limit_ns", kind="stable")
+    least = rising.groupby(list(by), observed=True, dropna=False)["iops_lo"].cummax()
+    most = rising[::-1].groupby(list(by), observed=True, dropna=False)["iops_hi"].cummin()
+    table = table.assign(iops_lo=least, iops_hi=most)
+    table.loc[table["bound"] == "at least", "iops"] = table["iops_lo"]
+    table.loc[table["bound"] == "below", "iops"] = table["iops_hi"]
+    return table
 
 
 def load_within_runs(results: pd.DataFrame, by: Sequence[str] = BY, **limit: float) -> pd.DataFrame:
@@ -167,7 +180,7 @@ def load_within_runs(results: pd.DataFrame, by: Sequence[str] = BY, **limit: flo
     1      A      2  795.0   True
     """
     [(metric, limit_ns)] = _limits(limit)
-    return _crossings(results, by, metric, limit_ns).drop(columns=["least", "most"])
+    return _crossings(results, by, metric, limit_ns).drop(columns=["least", "most", "maximum"])
 
 
 def latency_at(
@@ -226,7 +239,8 @@ def _offered(results: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFr
     refuse_mixing(offered, by, besides=OF_A_LEVEL)
     if "rep" in offered and offered.reindex(columns=["block"])["block"].isna().all():
         offered = offered.assign(block=offered["rep"])  # files of other tools have no blocks: a repeat is a curve
-    return offered.assign(above=offered["offered_iops"] > ABOVE * _maximum(offered, closed, by))
+    maximum = _maximum(offered, closed, by)
+    return offered.assign(maximum=maximum, above=offered["offered_iops"] > ABOVE * maximum)
 
 
 def _maximum(offered: pd.DataFrame, closed: pd.DataFrame, by: Sequence[str]) -> pd.Series:
@@ -323,7 +337,7 @@ def _kept_up_with(block: pd.DataFrame, metric: str) -> tuple[np.ndarray, np.ndar
 
 def _crossings(results: pd.DataFrame, by: Sequence[str], metric: str, limit_ns: float) -> pd.DataFrame:
     """One row a block: iops (where the curve, log-linear between levels, reaches the limit), `least` and `most` (where
-    a convex curve may), bound, valid."""
+    a convex curve may), maximum (of the closed loop), bound, valid."""
     offered = _offered(results, metric, by)
     own = [name for name in ("source", "run_id", "block") if name in offered and name not in by]
     rows = []
@@ -333,8 +347,9 @@ def _crossings(results: pd.DataFrame, by: Sequence[str], metric: str, limit_ns: 
         hidden = _hidden(crossing, limit_ns, metric, block)
         least = _crossing(x, np.exp(y), limit_ns * np.exp(-hidden))[0]
         most = np.inf if bound == "at least" else _last_crossing(x, np.exp(y), limit_ns)
-        rows.append(key | {"iops": crossing, "least": least, "most": most, "bound": bound, "valid": bound == ""})
-    return pd.DataFrame(rows, columns=[*by, *own, "iops", "least", "most", "bound", "valid"])
+        ends = {"least": least, "most": most, "maximum": block["maximum"].iloc[0]}
+        rows.append(key | {"iops": crossing} | ends | {"bound": bound, "valid": bound == ""})
+    return pd.DataFrame(rows, columns=[*by, *own, "iops", "least", "most", "maximum", "bound", "valid"])
 
 
 def _crossing(x: np.ndarray, y: np.ndarray, limit: float) -> tuple[float, str]:
@@ -394,8 +409,8 @@ def _hidden(iops: float, latency_ns: float, metric: str, block: pd.DataFrame) ->
 
 def _over_blocks(blocks: pd.DataFrame) -> dict:
     found, n = _interval(blocks["iops"], "iops"), len(blocks)
-    least, most = (_interval(blocks[end], "iops") for end in ("least", "most"))
-    found |= {"iops_lo": least["iops_lo"], "iops_hi": most["iops_hi"]}
+    least, most, maximum = (_interval(blocks[end], "iops") for end in ("least", "most", "maximum"))
+    found |= {"iops_lo": least["iops_lo"], "iops_hi": np.fmin(most["iops_hi"], maximum["iops_hi"])}
     said = [SINGLE_RUN] if found["n"] == 1 else []
     under, over = (int(blocks["bound"].eq(bound).sum()) for bound in ("below", "at least"))
     bound = ""
@@ -404,13 +419,13 @@ def _over_blocks(blocks: pd.DataFrame) -> dict:
         said.append(Caveat("disagree", why))
         found |= dict.fromkeys(("iops", "iops_lo", "iops_hi"), np.nan)
     elif over:
-        bound, why = "at least", "the latency limit was not reached at the highest request rate that was sustained"
-        said.append(Caveat("at-least", f"in {over} of {n} blocks {why}"))
+        bound, why = "at least", "was below the limit even at the highest request rate that was sustained"
+        said.append(Caveat("at-least", f"only a lower bound: in {over} of {n} blocks the latency {why}"))
         lowest = blocks["least"].min() if np.isnan(found["iops_lo"]) else found["iops_lo"]
         found |= {"iops": lowest, "iops_lo": lowest, "iops_hi": np.inf}
     elif under:
-        bound, why = "below", "even the lowest request rate exceeded the latency limit"
-        said.append(Caveat("below", f"in {under} of {n} blocks {why}"))
+        bound, why = "below", "was above the limit even at the lowest request rate"
+        said.append(Caveat("below", f"only an upper bound: in {under} of {n} blocks the latency {why}"))
         highest = blocks["most"].max() if np.isnan(found["iops_hi"]) else found["iops_hi"]
         found |= {"iops": highest, "iops_lo": 0.0, "iops_hi": highest}
     return found | {"bound": bound, "warnings": Caveats(said)}

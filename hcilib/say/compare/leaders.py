@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from hcilib.analyse.compare.compare import rank
@@ -27,6 +28,8 @@ from hcilib.say.words import (
 
 LONGEST = 91
 """Letters of a page's title and its full stop, which a first sentence should not exceed."""
+CLOSE = 1.02
+"""Single runs whose ratio is within this factor have no first: repeats often differ by as much."""
 MOST = 4
 """Of more systems than these a sentence has the first and the last."""
 
@@ -43,6 +46,9 @@ def first_places(winners: pd.DataFrame, does: str, do: str, labels: Labels = Non
     best = winners[(winners["pct_of_best"] - 100).abs() < 1e-9]
     if best.empty:
         return ""
+    clear = best[[_is_clear(row, winners) for row in best.to_dict("records")]]
+    close = best.drop(clear.index)
+    best = clear if len(clear) else best
     counts = best.groupby("system", sort=False, observed=True).size().sort_values(ascending=False, kind="stable")
     named = [((labels or {}).get(name, name), count) for name, count in counts.items()]
     first = [name for name, count in named if count == counts.iloc[0]]
@@ -61,7 +67,25 @@ def first_places(winners: pd.DataFrame, does: str, do: str, labels: Labels = Non
         found.append("These are single runs.")
     elif proven:
         found.append(f"{proven} of these leads {'are' if proven > 1 else 'is'} significant.")
-    return " ".join(found)
+    return " ".join([*found, *_close(close)] if len(clear) else found)
+
+
+def _is_clear(first: Mapping[str, Any], winners: pd.DataFrame) -> bool:
+    """Return whether the first of a pattern is ahead: shown by a test, or in single runs by more than `CLOSE`."""
+    if first["state"] != "untested":
+        return first["state"] != "tied"
+    others = winners.loc[(winners["pattern"] == first["pattern"]) & (winners["system"] != first["system"])]
+    ratios = others["pct_of_best"].dropna() / 100
+    return bool((np.maximum(ratios, 1 / ratios) > CLOSE).all())
+
+
+def _close(close: pd.DataFrame) -> Iterator[str]:
+    """Yield in how many patterns no system is first."""
+    untested = int(close["state"].eq("untested").sum())
+    if untested:
+        yield f"In {counted(untested, 'pattern')} the first two are within {100 * (CLOSE - 1):.0f} % of each other."
+    if tied := len(close) - untested:
+        yield f"In {counted(tied, 'pattern')} the order is not significant."
 
 
 def winners_facts(winners: pd.DataFrame, labels: Labels = None, metric: str = "iops") -> list[str]:
@@ -102,7 +126,7 @@ def leads_proof(winners: pd.DataFrame) -> str:
     --------
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
     >>> hci.leads_proof(hci.winners(results))
-    'No. The lead in 1 pattern rests on single runs, which cannot be tested.'
+    'Not proven: the lead in 1 pattern rests on single runs, which cannot be tested.'
     """
     best = winners[(winners["pct_of_best"] - 100).abs() < 1e-9]
     if best.empty:
@@ -111,12 +135,12 @@ def leads_proof(winners: pd.DataFrame) -> str:
     proven, untested = (int(best["state"].eq(state).sum()) for state in ("leads", "untested"))
     patterns = counted(leads, "pattern")
     if untested == leads:
-        begin = "The lead" if leads == 1 else "The leads"
-        return f"No. {begin} in {patterns} rest{'s' * (leads == 1)} on single runs, which cannot be tested."
+        begin = "the lead" if leads == 1 else "the leads"
+        return f"Not proven: {begin} in {patterns} rest{'s' * (leads == 1)} on single runs, which cannot be tested."
     are = {count: "is" if count == 1 else "are" for count in (proven, untested)}
     single = f" {untested} {are[untested]} from single runs, which cannot be tested." if untested else ""
-    answer = "Yes" if proven == leads else "In part" if proven else "No"
-    return f"{answer}. {proven} of {counted(leads, 'lead')} {are[proven]} significant.{single}"
+    answer = "Proven" if proven == leads else "Proven in part" if proven else "Not proven"
+    return f"{answer}: {proven} of {counted(leads, 'lead')} {are[proven]} significant.{single}"
 
 
 def leads_sizes(winners: pd.DataFrame, labels: Labels = None, metric: str = "iops") -> str:
@@ -130,8 +154,8 @@ def leads_sizes(winners: pd.DataFrame, labels: Labels = None, metric: str = "iop
 
     Returns
     -------
-    str : at most four sentences, about the systems that are first most often. Empty where fewer
-        than two systems have a value in any pattern
+    str : a sentence for each system that is first, with the values of its largest lead for the one
+        that is first most often. Empty where fewer than two systems have a value in any pattern
 
     Examples
     --------
@@ -146,10 +170,12 @@ def leads_sizes(winners: pd.DataFrame, labels: Labels = None, metric: str = "iop
     for gap, sure in (("shown", " (significant)"), ("untested", "")):
         own = gaps[gaps["gap"] == gap]
         counts = own.groupby("first", sort=False).size().sort_values(ascending=False, kind="stable")
-        for name in counts.index[counts == counts.max()][:2]:
+        for place, name in enumerate(counts.index):
             rows = own[own["first"] == name]
             ahead = _ahead(rows["second_ratio"], metric, f"the second ({listed(rows['second'].unique(), 'or')})")
             said.append(f"{name} has {ahead} in {counted(len(rows), 'pattern')}{sure}.")
+            if not place and metric == "iops":
+                said.append(_largest(rows, winners))
     if gaps["gap"].eq("untested").any():
         said.append("These are single runs, untested.")
     tied = gaps[gaps["gap"] == "tied"]
@@ -160,6 +186,14 @@ def leads_sizes(winners: pd.DataFrame, labels: Labels = None, metric: str = "iop
         ahead = _ahead(beyond["beyond_ratio"], metric, listed(beyond["beyond"].unique(), "or"))
         said.append(f"It has {ahead} {'there' if len(beyond) == len(tied) else f'in {len(beyond)}'} (significant).")
     return " ".join(said)
+
+
+def _largest(gaps: pd.DataFrame, winners: pd.DataFrame) -> str:
+    """Return the IOPS of the first and the second in the pattern of the largest gap."""
+    gap = gaps.loc[gaps["second_ratio"].idxmax()]
+    iops = winners.loc[winners["pattern"] == gap["pattern"], "iops"].dropna().sort_values(ascending=False)
+    first, second = (metric_of("iops").show(value) for value in iops.iloc[:2])
+    return f"In {pattern_words(gap['pattern'])}, {gap['first']} has {first} IOPS, {gap['second']} {second}."
 
 
 def _gaps(winners: pd.DataFrame, labels: Mapping[str, str]) -> Iterator[dict[str, Any]]:

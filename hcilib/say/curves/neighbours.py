@@ -78,7 +78,8 @@ def _effect(row: Mapping, is_one_run: bool) -> tuple[str, str]:
         same = f"the same within {100 * row['margin']:g} %"
         return f"{{}} stays {same}", f"{{}} stay {same}"
     if row["verdict"] == "inconclusive":
-        return "{} shows no significant change", "{} show no significant change"
+        ends = f" (undecided: {lo:.2g} to {hi:.2g} times the value alone)" if lo == lo else ""
+        return f"{{}} shows no significant change{ends}", f"{{}} show no significant change{ends}"
     sure = "" if "-rate" in row["beside"] else interval(ratio, lo, hi)  # with a limit only the table has it
     sure = " in one run" if lo != lo and not is_one_run else sure
     change = f"{'to' if is_factor(ratio, hi) else 'by'} {size(ratio, lo, hi)}{sure}"

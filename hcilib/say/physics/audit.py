@@ -116,5 +116,9 @@ def _checks(audit: pd.DataFrame, rows: int) -> str:
     example = LAWS.get(laws.iloc[0], laws.iloc[0])
     among = f"{counted(asked, 'plausibility check')} of {counted(rows, 'result')}"
     if failed:
-        return f"{failed} of {among} fail{'s' * (failed == 1)}."
+        broken = audit.loc[audit["ok"].eq(False), "check"].unique()
+        which = listed(LAWS.get(check, check) for check in broken)
+        return (
+            f"{failed} of {among} fail{'s' * (failed == 1)}. {'They concern' if failed > 1 else 'It concerns'} {which}."
+        )
     return f"All {among} hold." if asked > 1 else f"The only plausibility check ({example}) holds."

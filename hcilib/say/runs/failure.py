@@ -233,7 +233,9 @@ def _recovery(found: Quantities, level: str = "") -> str:
         unfinished = f"unfinished in {counted(missing, 'run')}"
         return f"IOPS recovery{level} took {number(back['median'])} s (median), {unfinished}."
     if not back["worst"]:
-        return f"IOPS recovery{level} was immediate{' in each run' * (back['n'] > 1)}."
+        brief = found.get("dip_pct", {"worst": 0})["worst"] > 100 * TOLERANCE
+        dips = ", except brief dips" * bool(brief)
+        return f"IOPS recovery{level} was immediate{' in each run' * (back['n'] > 1)}{dips}."
     return _each(found, "back_s", f"IOPS recovery{level} took {{}}.")
 
 

@@ -244,7 +244,7 @@ def without_notes(table: str) -> tuple[str, list[str]]:
 def finding(svg: str) -> str:
     """Return the alternative text that a figure carries (hcilib.show.figures.style.say)."""
     said = re.search(r"<desc>(.*?)</desc>", svg, re.S)
-    return said[1].strip() if said else ""
+    return unescape(said[1]).strip() if said else ""
 
 
 def width_pt(svg: str) -> float:

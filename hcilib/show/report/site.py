@@ -15,7 +15,7 @@ from hcilib.say.runs.failure import without_failure
 from hcilib.show.report.page import TEMPLATES, Section, dark_inks, rendered, unescaped
 from hcilib.show.report.strips import CALCULATED, DEFAULT, SAME, strip
 from hcilib.show.report.studies import CHAPTER, STRIP, Result, Story, evidence_map, label_of, rows_of, stories
-from hcilib.show.report.topology import known_systems, topology
+from hcilib.show.report.topology import known_systems, layouts, topology
 
 MIX = {**DEFAULT, "calculated": CALCULATED, "same": SAME}
 """The default mix, and what a page says of others."""
@@ -26,7 +26,7 @@ def write_index(results: Sequence[Result], out: Path, revision: str, root: Path 
     out.mkdir(parents=True, exist_ok=True)
     told, systems = stories(results, root), known_systems()
     for story in told:
-        story.strip = strip_of(story, out)
+        story.strip = strip_of(story, out, systems)
         story.unfailed = _unfailed(story, out, systems)
         _write_study(story, out, revision, systems)
     _write_map(told, out)
@@ -36,13 +36,13 @@ def write_index(results: Sequence[Result], out: Path, revision: str, root: Path 
     return _write(out, "index.html", **content, revision=revision, inks=inks)
 
 
-def strip_of(story: Story, out: Path) -> dict[str, Any] | None:
+def strip_of(story: Story, out: Path, known: Mapping[str, System]) -> dict[str, Any] | None:
     """Return the strip of a study's comparison, from the files beside its page."""
     page = next((page for page in story.pages if page["ok"] and STRIP in page.get("files", [])), None)
     if page is None:
         return None
     winners, curves = (_download(out / page["name"] / name) for name in (STRIP, "iops.csv"))
-    return strip(winners, curves)
+    return strip(winners, curves, layouts(known))
 
 
 def _unfailed(story: Story, out: Path, known: Mapping[str, System]) -> str:

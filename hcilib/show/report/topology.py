@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from hcilib.model.schemes import parse_scheme
 from hcilib.model.system import System, TestbedError, load_systems
 from hcilib.say.words import scheme_words
 
@@ -40,6 +41,16 @@ def topology(names: Iterable[str], known: Mapping[str, System]) -> list[dict[str
         group = found.setdefault(key, _hardware(system, model))
         group["systems"].append(_system(system))
     return list(found.values())
+
+
+def layouts(known: Mapping[str, System]) -> dict[str, str]:
+    """Return system -> in words how it keeps its data, and that no copy is on another node where that is so."""
+    words = {}
+    for name, system in known.items():
+        if system.scheme:
+            where = "" if parse_scheme(system.scheme).survives.servers else " on one node"
+            words[name] = f"{scheme_words(system.scheme)}{where}"
+    return words
 
 
 def _hardware(system: System, model: str) -> dict[str, Any]:
