@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hcilib.model.schemes import parse_scheme
 from hcilib.model.system import System, TestbedError, load_systems
-from hcilib.say.words import scheme_words
+from hcilib.say.words import kept_words, scheme_words
 
 
 def known_systems() -> dict[str, System]:
@@ -45,12 +44,7 @@ def topology(names: Iterable[str], known: Mapping[str, System]) -> list[dict[str
 
 def layouts(known: Mapping[str, System]) -> dict[str, str]:
     """Return system -> in words how it keeps its data, and that no copy is on another node where that is so."""
-    words = {}
-    for name, system in known.items():
-        if system.scheme:
-            where = "" if parse_scheme(system.scheme).survives.servers else " on one node"
-            words[name] = f"{scheme_words(system.scheme)}{where}"
-    return words
+    return {name: kept_words(system.scheme) for name, system in known.items() if system.scheme}
 
 
 def _hardware(system: System, model: str) -> dict[str, Any]:

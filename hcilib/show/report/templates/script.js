@@ -30,7 +30,7 @@
   const between = (points, reads) => {
     const i = Math.max(1, points.findIndex(([share]) => share >= reads)), [[a, x, below], [b, y, above]] = [points[i - 1], points[i]];
     const depths = reads === a ? [below] : reads === b ? [above] : [...new Set([below, above])].sort((p, q) => p - q);
-    return { iops: 1 / (1 / x + (1 / y - 1 / x) * (reads - a) / (b - a)), depth: depths.join(" to ") };
+    return { iops: reads === a ? x : reads === b ? y : 1 / (1 / x + (1 / y - 1 / x) * (reads - a) / (b - a)), depth: depths.join(" to ") };
   };
   const order = (systems, reads, load) => {
     const found = Object.entries(systems).map(([name, loads]) => ({ name, ...between(loads[load], reads) })).sort((a, b) => b.iops - a.iops);
