@@ -254,16 +254,17 @@ def naming_of(names: Any) -> Naming:
 
 
 def _of_pattern(names: str, readings: list[re.Pattern[str]], file: str, root: str) -> Said:
-    found = {tuple(match.groupdict().items()) for regex in readings if (match := _held(regex, file, root))}
+    found = [match.groupdict() for regex in readings if (match := _held(regex, file, root))]
     if not found:
         return {}, f"its name does not fit names {names!r}"
-    if len(found) > 1:
-        both = " or ".join(", ".join(f"{k} {v}" for k, v in sorted(given)) for given in sorted(found))
+    if any(other != found[0] for other in found):
+        pairs = sorted(tuple(given.items()) for given in found)
+        both = " or ".join(", ".join(f"{k} {v}" for k, v in sorted(given)) for given in pairs)
         return (
             {},
             f"names {names!r} fits its name twice: {both}; say more of it, such as {{rw}} or {{pattern}} in place of *",
         )
-    return _valued(dict(found.pop()))
+    return _valued(found[0])
 
 
 def _of_expression(regex: re.Pattern[str], file: str, _: str) -> Said:

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -222,7 +222,7 @@ def _read(file: File, place: Place, head: bytes) -> list[Part]:
         raw = read_bytes(file.path) if len(head) == HEAD or is_packed(head) else head
     except TooLargeError:
         return _read_large(file, place)
-    file.digest = blake2b(raw, digest_size=16).hexdigest()
+    file.digest = sha256(raw).hexdigest()
     raw = _as_utf8(raw)
     for tool, is_its, parts_of in _TOOLS:
         if is_its(raw):
@@ -243,7 +243,7 @@ def _read_large(file: File, place: Place) -> list[Part]:
     if b'"fio version"' not in next(pieces(file.path), b""):
         raise ForeignError("it is more than 256 MiB and does not begin as JSON of fio's does: is this a result file?")
     file.what, file.tool = RESULT, place.tool or "fio"
-    digest = blake2b(digest_size=16)
+    digest = sha256()
     parts, file.version = large_fio_parts(_hashed(pieces(file.path), digest), file.path)
     file.digest = digest.hexdigest()
     return parts

@@ -102,8 +102,7 @@ def row_of(parts: Sequence[tuple[Part, str]], named: dict[str, Any]) -> dict[str
     """
     of = [part for part, _ in parts]
     found = _factors(of)
-    hosts = {host for part, given in parts for host in (part.hosts or (given,))}
-    vms = int(named.get("vms", len(hosts)))
+    vms = int(named["vms"]) if "vms" in named else len({h for part, given in parts for h in (part.hosts or (given,))})
     cell, contradictions = _cell_of_one(of[0], named, vms) if len(of) == 1 else _cell(of, found, named, vms)
     row, numjobs = dict(cell), cell["numjobs"]
     said = [caveat for part in of for caveat in part.caveats] + contradictions
@@ -249,13 +248,13 @@ def _flushes(parts: Sequence[Part]) -> dict[str, float]:
 def _percentiles(parts: Sequence[Part]) -> tuple[dict[str, float], str]:
     """Of all histograms together; NaN, and why, where the tool kept only percentiles: those of several parts cannot be
     merged."""
+    if len(parts) == 1 and parts[0].bins is None:
+        return parts[0].own_percentiles or dict.fromkeys(QUANTILES, nan), parts[0].percentiles
     whys = "; ".join(dict.fromkeys(part.percentiles for part in parts if part.percentiles))
     if all(part.bins is not None for part in parts):
         lat_ns, count = (np.concatenate(arrays) for arrays in zip(*[p.bins for p in parts if p.bins], strict=True))
         return percentiles_of(lat_ns, count), whys
-    if len(parts) == 1 and parts[0].own_percentiles:
-        return parts[0].own_percentiles, whys
-    if len(parts) > 1 and (not whys or any(part.own_percentiles for part in parts)):
+    if not whys or any(part.own_percentiles for part in parts):
         whys = f"percentiles of {len(parts)} files without histograms cannot be merged, and an average of them is none"
     return dict.fromkeys(QUANTILES, nan), whys
 

@@ -9,6 +9,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
+from math import nan
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -361,14 +362,15 @@ def aggregate(ddir: np.ndarray, numbers: dict[str, np.ndarray]) -> dict[str, flo
 
 def of_one(ddir: str, row: dict[str, float]) -> dict[str, float]:
     """`aggregate` of a single row, without arrays: files of one job come by the ten thousand."""
-    busy = ddir in ("read", "write")
-    iops, bw, ran = (row[name] if busy else np.nan for name in ("iops", "bw_bytes", "runtime"))
-    lat = row["lat_ns_mean"] * iops / iops if iops > 0 else np.nan
-    read, write = (lat if ddir == name else np.nan for name in ("read", "write"))
-    rate, bw = (value if value == value else 0.0 for value in (iops, bw))
-    rates = rate, rate * (ddir == "read"), rate * (ddir == "write")
-    longest = row["lat_ns_max"] if lat == lat else np.nan
-    return dict(zip(FLEET, (*rates, bw, lat, lat, read, write, longest, ran / 1000), strict=True))
+    reads, writes = ddir == "read", ddir == "write"
+    iops, bw, ran = row["iops"], row["bw_bytes"], row["runtime"]
+    if not (reads or writes):
+        iops = bw = ran = nan
+    lat = row["lat_ns_mean"] * iops / iops if iops > 0 else nan
+    rate, bw = iops if iops == iops else 0.0, bw if bw == bw else 0.0
+    both = lat, lat, lat if reads else nan, lat if writes else nan
+    longest = row["lat_ns_max"] if lat == lat else nan
+    return dict(zip(FLEET, (rate, rate * reads, rate * writes, bw, *both, longest, ran / 1000), strict=True))
 
 
 def _sum(values: np.ndarray) -> float:
