@@ -19,7 +19,13 @@ def layer(place, kind, below="", *, read=NONE, write=NONE, flush=NONE, over="", 
     counts = {"reads": read[0], "read_ms": read[1], "writes": write[0], "write_ms": write[1]}
     counts |= {"flushes": flush[0], "flush_ms": flush[1]}
     what = {"node": node, "device": device, "layer": kind, "level": level, "below": below, "over": over}
-    return RUN | what | {"tested": False, "tick_ms": tick, "seconds": SECONDS, "code": ""} | counts | more
+    return (
+        RUN
+        | what
+        | {"tested": False, "tick_ms": tick, "window": "inside", "seconds": SECONDS, "code": ""}
+        | counts
+        | more
+    )
 
 
 def parts(*layers, lat_ms=1.0, ddir="write", **run):

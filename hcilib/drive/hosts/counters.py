@@ -18,6 +18,7 @@ import pandas as pd
 
 from hcilib.drive.hosts.hosts import ANSWER_S, Fleet, Outcome, explain, powershell
 from hcilib.drive.hosts.layers import BOOT, LayerLog, note_chains, sample_vms
+from hcilib.drive.hosts.layers import sample_once as sample_once_more
 from hcilib.model.places import CHAINS, DRIVES, LAYERS
 from hcilib.read.nodes import counters as read
 
@@ -72,6 +73,7 @@ def sampled(
                 stream.stop()
         remarks += loop.result()
         if log and of_vms:
+            sample_once_more(fleet, [*linux, *vms], log)  # what fio did to its end lies between two samples
             note_chains(fleet, tested or {}, log.close(), of_vms.result(), path.with_name(CHAINS))
         for stream in streams:
             counters, said = stream.tables()

@@ -92,23 +92,29 @@ class LayerLog:
         self._written[place] = t_s
 
 
+def sample_once(fleet: Fleet, hosts: Sequence[str], log: LayerLog) -> dict[str, str]:
+    """Read /proc/diskstats of these hosts, each on its own connection; host -> why it did not answer."""
+
+    def each(host: str) -> tuple[float, str]:
+        text = fleet.read_now(host, DISKSTATS).decode()
+        return time.time(), text
+
+    outcomes = fleet.each(hosts, each, limit_s=LIMIT_S)
+    for host, outcome in outcomes.items():
+        if outcome.ok:
+            log.add(host, *outcome.value)
+    return {host: outcome.error for host, outcome in outcomes.items() if not outcome.ok}
+
+
 def sample_vms(fleet: Fleet, vms: Sequence[str], log: LayerLog, every_s: float, stop: threading.Event) -> list[str]:
     """Read /proc/diskstats of these VMs, each on its own connection, until told to stop; a remark for each that did
     not always answer."""
-
-    def each(vm: str) -> tuple[float, str]:
-        text = fleet.read_now(vm, DISKSTATS).decode()
-        return time.time(), text
-
     silent: dict[str, list[str]] = {}
     is_over = not vms
     while not is_over:
         started = time.monotonic()
-        for vm, outcome in fleet.each(vms, each, limit_s=LIMIT_S).items():
-            if outcome.ok:
-                log.add(vm, *outcome.value)
-            else:
-                silent.setdefault(vm, []).append(outcome.error)
+        for vm, error in sample_once(fleet, vms, log).items():
+            silent.setdefault(vm, []).append(error)
         is_over = stop.wait(max(0.0, every_s - (time.monotonic() - started)))
     return [f"{vm}: {len(why)} samples of its block layers are missing: {why[-1]}" for vm, why in silent.items()]
 

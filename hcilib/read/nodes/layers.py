@@ -111,8 +111,11 @@ def _exports(text: str, by_path: Mapping[str, str]) -> Iterable[tuple[str, str]]
 
 
 def kept(chain: Mapping[str, Any], tested: Iterable[str], moved: Iterable[str]) -> dict[str, Any]:
-    """A chain with the devices alone that were tested or did something, and what is below them."""
-    devices, todo = chain["devices"], [*tested, *moved]
+    """A chain with the devices alone that were tested or did something, what is below them, and DRBD's on them, which
+    count nothing where they are secondary."""
+    devices = chain["devices"]
+    secondary = [name for name, about in devices.items() if "resource" in about and {*about["below"]} & {*moved}]
+    todo = [*tested, *moved, *secondary]
     names: set[str] = set()
     while todo:
         name = todo.pop()
@@ -148,7 +151,7 @@ def parse_osds(text: str) -> dict[str, dict[str, tuple[int, float]]]:
 
 LAYER_TYPES = {
     "node": str, "device": str, "layer": str, "level": str, "below": str, "over": str, "tested": bool, "tick_ms": float,
-    "seconds": float, **dict.fromkeys(LAYER_COUNTS, float), "code": str,
+    "window": str, "seconds": float, **dict.fromkeys(LAYER_COUNTS, float), "code": str,
 }  # fmt: skip
 WRAP = 2**32
 TICKING = ("md", "dm", "drbd", "nvme")
@@ -156,17 +159,18 @@ TICKING = ("md", "dm", "drbd", "nvme")
 
 
 def layers_of(rows: pd.DataFrame, chains: Mapping[str, Any], start_s: float, end_s: float) -> pd.DataFrame:
-    """What every block device did between the first and the last sample of its host in a window (epoch seconds).
+    """What every block device did in a window (epoch seconds): between the first and the last sample of its host that
+    are inside it, and between the last before it and the first after it.
 
     Returns
     -------
     DataFrame
         node, device, layer (its kind: md, dm, drive ...), level, below (places ``node:device``, with blanks
         between), over (the places on other nodes to which it reaches), tested (whether fio opened it), tick_ms (NaN of
-        devices that count in ns), seconds, `LAYER_COUNTS` (differences modulo 2^32), code: ``appeared`` or
-        ``vanished`` where it was not there all the time, ``few-samples`` where its host was sampled less than twice in
-        the window; counts are then NaN. A device that is named below another and was never sampled has a row with the
-        code ``not-sampled``.
+        devices that count in ns), window (``inside``, ``around``), seconds (around: the window's own), `LAYER_COUNTS`
+        (differences modulo 2^32), code: ``appeared`` or ``vanished`` where it was not there all the time,
+        ``few-samples`` where its host was not sampled at both ends; counts are then NaN. A device that is named below
+        another and was never sampled has a row with the code ``not-sampled``.
     """
     hosts = {host: said for host, said in chains["hosts"].items() if "devices" in said}
     found = []
@@ -174,6 +178,7 @@ def layers_of(rows: pd.DataFrame, chains: Mapping[str, Any], start_s: float, end
         said = hosts.get(node, {"devices": {}})["devices"]
         times = np.unique(samples["t_s"])
         inside = times[(times >= start_s) & (times <= end_s)]
+        outside = np.array([*times[times <= start_s][-1:], *times[times >= end_s][:1]])
         ticks = samples[samples["device"].isin([n for n, about in said.items() if about["kind"] in TICKING])]
         tick_ms = gcd(*ticks[["read_ms", "write_ms"]].to_numpy(np.int64).ravel().tolist()) or np.nan
         for device, its in samples.groupby("device", sort=False):
@@ -181,26 +186,34 @@ def layers_of(rows: pd.DataFrame, chains: Mapping[str, Any], start_s: float, end
             row = {"node": node, "device": device, **_about(node, about, hosts)}
             row["tested"] = device in chains["tested"].get(node, ())
             row["tick_ms"] = tick_ms if about["kind"] in TICKING else np.nan
-            found.append(row | _done(its.sort_values("t_s"), times, inside))
+            its = its.sort_values("t_s")
+            found.append(row | {"window": "inside"} | _done(its, times, inside))
+            around = _done(its, times, outside) | ({"seconds": end_s - start_s} if len(outside) == 2 else {})
+            found.append(row | {"window": "around"} | around)
     table = pd.DataFrame(found, columns=list(LAYER_TYPES))
     return _with_unsampled(table, hosts, chains["tested"]).astype(LAYER_TYPES)
 
 
 def _about(node: str, about: Mapping[str, Any], hosts: Mapping[str, Any]) -> dict[str, str]:
     """What a device is, and the places below it and at its other end."""
-    over = [f"{other}:{device}" for other, said in hosts.items() if other != node for device in _ends(about, said)]
+    own = hosts.get(node, {"devices": {}})["devices"]
+    named = {own[name].get("name", "") for name in about["below"] if name in own} - {""}
+    others = [(other, said) for other, said in hosts.items() if other != node]
+    over = [f"{other}:{device}" for other, said in others for device in _ends(about, said, named)]
     below = " ".join(f"{node}:{name}" for name in about["below"])
     return {"layer": about["kind"], "level": about.get("level", ""), "below": below, "over": " ".join(over)}
 
 
-def _ends(about: Mapping[str, Any], said: Mapping[str, Any]) -> list[str]:
-    """On another host what a device reaches: the volume that is exported to it, or below DRBD's device of its name."""
+def _ends(about: Mapping[str, Any], said: Mapping[str, Any], named: set[str]) -> list[str]:
+    """On another host what a device reaches: the volume that is exported to it, or below DRBD's device of its name.
+    `named`: of the volumes below it, which the peer's are called too where its own DRBD device was not kept."""
     if "over" in about:
         return [said["exports"][about["over"]]] if about["over"] in said["exports"] else []
     if about["kind"] != "drbd" or "resource" not in about:
         return []
     same = [d for d in said["devices"].values() if d.get("resource") == about["resource"]]
-    return [name for device in same for name in device["below"]]
+    alike = [name for name, d in said["devices"].items() if d.get("name") in named]
+    return [name for device in same for name in device["below"]] or alike
 
 
 def _done(samples: pd.DataFrame, times: np.ndarray, inside: np.ndarray) -> dict[str, Any]:
@@ -230,11 +243,13 @@ def _with_unsampled(table: pd.DataFrame, hosts: Mapping[str, Any], tested: Mappi
         node, _, device = place.partition(":")
         about = hosts.get(node, {"devices": {}})["devices"].get(device, {"kind": "", "below": []})
         is_idle = node in set(table["node"])
-        rows.append(
+        rows += [
             {"node": node, "device": device, **_about(node, about, hosts), "tested": needed[place], "tick_ms": np.nan}
+            | {"window": window}
             | dict.fromkeys(("seconds", *LAYER_COUNTS), 0.0 if is_idle else np.nan)
             | {"code": "idle" if is_idle else "not-sampled"}
-        )
+            for window in ("inside", "around")
+        ]
     return pd.concat([table, pd.DataFrame(rows, columns=list(LAYER_TYPES))], ignore_index=True) if rows else table
 
 
