@@ -80,6 +80,7 @@ _ROOMS = {
     "analyse.physics.audit": "given name_rows tally audit residuals rounding unlike_working_sets",
     "analyse.curves.factorial": "as_factorial effects factor_cells grid",
     "analyse.claims.claims": "check_claims claim_checks open_claims",
+    "say.physics.budget": "budget_sentences",
     "say.physics.cost": "cost_sentences",
     "say.runs.failure": "failure_answer failure_facts failure_sentences",
     "say.runs.integrity": "integrity_sentence",

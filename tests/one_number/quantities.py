@@ -830,6 +830,23 @@ def _16(page: Page) -> Iterator[Claim]:
         )
 
 
+def _17(page: Page) -> Iterator[Claim]:
+    parts = page.tables[0] if page.tables else pd.DataFrame()
+    name = next(column for column in parts if column.endswith("(ms)") and "rror" not in column)
+    change = next(table for table in page.tables if any("atency" in column for column in table))
+    lat = next(column for column in change if "atency" in column and column.endswith("(ms)"))
+    for system, pattern in set(zip(change["System"], change["Pattern"], strict=True)):
+        here = (parts["System"] == system) & (parts["Pattern"] == pattern)
+        whole_ms = change[(change["System"] == system) & (change["Pattern"] == pattern)][lat]
+        words = f"{re.escape(pattern_words(pattern))} on {re.escape(system)}"
+        fragment = f"Of # ms for a {words}, [^#]*? takes # ms"
+        yield Claim(fragment, least(whole_ms), most(parts[here][name]))
+    undivided = page.tables[-1]
+    for row in undivided.to_dict("records") if "Pattern" in undivided else ():
+        words = f"{re.escape(pattern_words(row['Pattern']))} on {re.escape(row['System'])}"
+        yield Claim(f"In # runs? of {words}", row["Runs"] if "Runs" in row else row.get("n"))
+
+
 RULES: dict[str, Callable[[Page], Iterator[Claim]]] = {
     "00_files": _00,
     "01_plan": _01,
@@ -848,6 +865,7 @@ RULES: dict[str, Callable[[Page], Iterator[Claim]]] = {
     "14_demand": _14,
     "15_neighbours": _15,
     "16_history": _16,
+    "17_latency_budget": _17,
     "template": _against,
 }
 
