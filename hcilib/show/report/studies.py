@@ -22,6 +22,7 @@ CHAPTERS = {
     "04": "Who is faster?",
     "00": "Who is faster in these files?",
     "05": "How long does one I/O take?",
+    "17": "Where does the time of one I/O go?",
     "14": "How much load within a latency limit?",
     "09": "What does it cost?",
     "13": "What happens when something fails?",
