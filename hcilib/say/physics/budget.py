@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from hcilib.model.metrics import metric
 from hcilib.say.words import counted, pattern_words
 
 PARTS = {
@@ -28,25 +27,32 @@ def budget_sentences(budget: pd.DataFrame, labels: Mapping[str, str] | None = No
 
     Returns
     -------
-    list : then a sentence for each whose runs could not all be divided
+    list : then a sentence for each system on which a run could not be divided at all
 
     Examples
     --------
     >>> results = hci.read_results(hci.samples()["lab-mirror"])
     >>> budget = hci.latency_budget(results, hci.read_layers(hci.samples()["lab-mirror"])).head(1)
     >>> print(*hci.budget_sentences(budget))
-    In 3 runs of 4k random read on lab-mirror, latency could not be divided fully.
+    On lab-mirror, latency could not be divided in 4 of 4 runs.
     """
     called, groups = labels or {}, ["system", "pattern", "iodepth", "ddir"]
     path = budget[(budget["branch"] == "path") & (budget["part"] != "undivided")]
     largest = path.sort_values("part_ns").drop_duplicates(groups, keep="last").sort_values("lat_ns", ascending=False)
-    shown = metric("lat_ns").show
     found = []
     for _, row in largest.iterrows():
         where = f"{pattern_words(row['pattern'])} on {called.get(row['system'], row['system'])}"
-        part = f"{PARTS[row['part']]} takes {shown(row['part_ns'])} ms"
-        found.append(f"Of {shown(row['lat_ns'])} ms for a {where}, {part}.")
-    for (system, pattern, *_), its in budget[budget["part"] == "undivided"].groupby(groups, sort=False, observed=True):
-        where = f"{pattern_words(str(pattern))} on {called.get(str(system), system)}"
-        found.append(f"In {counted(int(its['n'].sum()), 'run')} of {where}, latency could not be divided fully.")
+        part = f"{PARTS[row['part']]} takes {_ms(row['part_ns'])}"
+        found.append(f"Of {_ms(row['lat_ns'])} for a {where}, {part}.")
+    runs = budget.drop_duplicates([*groups, "part", "code"]).query("part in ['client', 'outside', 'undivided']")
+    whole = runs[(runs["part"] != "undivided") | runs["visits"].isna()]
+    for system, its in whole.groupby("system", sort=False, observed=True):
+        left = int(its.loc[its["part"] == "undivided", "n"].sum())
+        if left:
+            name = called.get(str(system), system)
+            found.append(f"On {name}, latency could not be divided in {left} of {counted(int(its['n'].sum()), 'run')}.")
     return found
+
+
+def _ms(ns: float) -> str:
+    return f"{float(f'{ns / 1e6:.3g}'):g} ms"
