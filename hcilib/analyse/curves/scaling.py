@@ -28,6 +28,8 @@ ALPHA = 0.05
 MAY_FOLLOW = ("nodes", "placement", "span_bytes", "pool_fill_pct")
 """Factors that may change with the number of VMs because they describe where the VMs and their data are; named in a
 warning."""
+COLUMN_WORDS = {"span_bytes": "the amount of data under test", "pool_fill_pct": "the fill level of the pools"}
+"""Columns whose name says too little in a warning."""
 
 COLUMNS = [
     "n", "points", "knee", "knee_lo", "knee_hi", "slope_before", "slope_after", "smallest_vms", "peak", "peak_vms",
@@ -105,7 +107,7 @@ def _plateau(curve: pd.DataFrame, warnings: list[Caveat]) -> dict:
     top = curve.loc[curve["center"].idxmax()]
     single = int(curve["n"].min()) == 1
     if single:
-        why = "single runs at some VM counts, so the knee has no interval and smallest_vms rests on single values"
+        why = "some VM counts have single runs, so the knee and the smallest VM count near the peak have no interval"
         warnings.append(Caveat("single-runs", why))
     near = curve["center" if single else "low"] >= NEAR_PEAK * top["center"]
     if not near.any():
@@ -253,7 +255,9 @@ def _refuse_mixing(runs: pd.DataFrame, by: list[str]) -> list[Caveat]:
     refuse_mixing(runs, by, besides=("vms", *MAY_FOLLOW), among=FACTORS)
     own = [c for c in MAY_FOLLOW if c in runs and c not in by]
     follow = [c for c in own if runs[c].nunique(dropna=c in MAY_BE_UNTOLD) > 1]
-    return [Caveat("follows", f"{column} changes together with the VM count") for column in follow]
+    return [
+        Caveat("follows", f"{COLUMN_WORDS.get(column, column)} changes together with the VM count") for column in follow
+    ]
 
 
 # ---- The universal scalability law: contention and coherency as two numbers

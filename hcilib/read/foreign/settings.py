@@ -26,7 +26,9 @@ MEMORY_BYTES = 16 * 2**30
 """A file that is smaller fits into the memory of almost every server."""
 CACHED = Caveat("direct", "direct=0: the page cache of the host was measured too")
 SHORT = Caveat("short", f"ran for less than {SHORT_S} s")
-SMALL = Caveat("small-file", f"its files are smaller than {MEMORY_BYTES // 2**30} GiB, so memory may hold them")
+SMALL = Caveat(
+    "small-file", f"the tested files are smaller than {MEMORY_BYTES // 2**30} GiB, so reads may come from memory"
+)
 _TARGET = ("filename", "directory", "uri", "pool", "rbdname", "volume", "brick", "opendir")
 _OF_THE_QUEUE = (
     "iodepth_batch", "iodepth_batch_submit", "iodepth_batch_complete", "iodepth_batch_complete_min",
