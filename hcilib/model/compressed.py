@@ -58,14 +58,14 @@ def opened(path: str | Path) -> io.BufferedReader:
         It is not there, or not for us to read.
     """
     place = _placed(path)
-    return os.fdopen(_descriptor(place, path), "rb") if isinstance(place, (str, Path)) else place.open("rb")
+    return os.fdopen(_descriptor(place, path)[0], "rb") if isinstance(place, (str, Path)) else place.open("rb")
 
 
 def first_bytes(path: str | Path, most: int) -> bytes:
     """The beginning of a file, with errors as of `opened`, without a file object: it takes as long as a small file."""
-    number = _descriptor(path, path)
+    number, size = _descriptor(path, path)
     try:
-        return os.read(number, min(os.fstat(number).st_size + 1, most))  # no more memory than the file needs
+        return os.read(number, min(size + 1, most))  # no more memory than the file needs
     finally:
         os.close(number)
 
@@ -78,15 +78,17 @@ def _placed(path: str | Path) -> Any:
     return path if isinstance(path, str) and os.path.isabs(path) else located(path)
 
 
-def _descriptor(place: str | Path, path: str | Path) -> int:
-    """Looked at again once it is open: a pipe that has come in between must not be waited for."""
+def _descriptor(place: str | Path, path: str | Path) -> tuple[int, int]:
+    """An open file and its size. It is looked at again once it is open: a pipe that has come in between must not be
+    waited for."""
     if kind := _other_kind(os.stat(place).st_mode):
         raise NotAFileError(_not_a_file(path, kind))
     number = os.open(place, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-    if kind := _other_kind(os.fstat(number).st_mode):
+    state = os.fstat(number)
+    if kind := _other_kind(state.st_mode):
         os.close(number)
         raise NotAFileError(_not_a_file(path, kind))
-    return number
+    return number, state.st_size
 
 
 def _other_kind(mode: int) -> str:

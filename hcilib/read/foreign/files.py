@@ -24,8 +24,7 @@ from hcilib.model.caveats import PERCENTILES, Caveat
 from hcilib.model.metrics import QUANTILES
 from hcilib.read.diskspd.diskspd import buckets_of, load, outstanding_of, rows_of, version_of
 from hcilib.read.diskspd.diskspd_document import DiskspdOutputError, Timespan
-from hcilib.read.fio.fio_document import LOCAL_HOST
-from hcilib.read.fio.fio_fast import Direction, FioFile, Options
+from hcilib.read.fio.fio_fast import LOCAL_HOST, LOCAL_PORT, Direction, FioFile, Options
 from hcilib.read.fio.fio_json import full_depth_pct, sync_latency
 from hcilib.read.fio.fio_large import jobs_of, read_pieces
 from hcilib.read.fio.fio_reports import Entry, FioOutputError, bins_of, parse
@@ -166,7 +165,7 @@ def _part(entries: Sequence[Entry], own: list[int], rows: Sequence, bins, severa
     kind, of_row = bins
     own_percentiles, why = ({}, _OF_CLAT if kind == "clat" else "") if kind else _own(places, rows)
     given = [of_row[place] for place in places] if kind else []
-    remote = {(e.report.hostname, e.report.port) for e in mine if e.report.hostname != LOCAL_HOST or e.report.port}
+    remote = {(e.report.hostname, e.report.port) for e in mine} - {(LOCAL_HOST, LOCAL_PORT)}
     return Part(
         job=mine[0].report.jobname if several else "",
         factors=load.factors,

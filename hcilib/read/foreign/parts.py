@@ -105,9 +105,18 @@ def row_of(parts: Sequence[tuple[Part, str]], named: dict[str, Any]) -> dict[str
     vms = int(named["vms"]) if "vms" in named else len({h for part, given in parts for h in (part.hosts or (given,))})
     cell, contradictions = _cell_of_one(of[0], named, vms) if len(of) == 1 else _cell(of, found, named, vms)
     row, numjobs = dict(cell), cell["numjobs"]
-    said = [caveat for part in of for caveat in part.caveats] + contradictions
-    row |= _measures([row for part in of for row in part.rows])
-    if isfinite(offered := sum(part.offered for part in of)):
+    said: list[Caveat] = []
+    errors: list[str] = []
+    rows: list[Row] = []
+    offered = 0.0
+    for part in of:
+        said += part.caveats
+        errors += part.errors
+        rows += part.rows
+        offered += part.offered
+    said += contradictions
+    row |= _measures(rows)
+    if isfinite(offered):
         told, caveats = _at_demand(row, offered, max(part.full_depth_pct for part in of))
         row |= told
         said += caveats
@@ -116,13 +125,14 @@ def row_of(parts: Sequence[tuple[Part, str]], named: dict[str, Any]) -> dict[str
     if all(part.bins for part in of):
         said += thin_tail(sum(part.bins[1].sum() for part in of if part.bins)).found
     said += caveats_of(row, numjobs, row["runtime_s"])
-    errors = [error for part in of for error in part.errors]
     ran_s, wanted_s = row["runtime_s"], found.get("runtime_s", nan)
     if found.get("time_based") and ran_s < 0.95 * wanted_s:
         errors.append(f"ran {ran_s:.3g} s of {wanted_s:g} s")
-    said += [Caveat(PERCENTILES, why)] * bool(why) + [Caveat("invalid", error) for error in errors]
+    if why:
+        said.append(Caveat(PERCENTILES, why))
+    said += [Caveat("invalid", error) for error in errors]
     row |= percentiles
-    row |= {"valid": not errors, "warnings": _together(tuple(said)) if said else NONE}
+    row["valid"], row["warnings"] = not errors, _together(tuple(said)) if said else NONE
     return row
 
 
