@@ -205,7 +205,7 @@ def network_delay_ms(box: Cluster) -> float:
 
 def parts(results: pd.DataFrame, layers: pd.DataFrame) -> pd.DataFrame:
     """system, pattern, rep, part, ms, visits; one row a part of each run."""
-    layers = layers.loc[:, ~layers.columns.duplicated(keep="last")]  # a step has a kind, and so has a device
+    layers = layers[layers["window"] == "inside"]
     rows = []
     for key, run in results.groupby(KEYS):
         where = (layers[KEYS] == list(key)).all(axis=1)
@@ -219,17 +219,17 @@ def _parts(devices: pd.DataFrame, lat_ms: float, is_read: bool) -> list[dict]:
     [top] = devices[devices["tested"]].to_dict("records")
     ios = top[count]
 
-    def per_io(kind: str, node: str) -> float:
-        own = devices[(devices["node"] == node) & (devices["kind"] == kind)]
+    def per_io(layer: str, node: str) -> float:
+        own = devices[(devices["node"] == node) & (devices["layer"] == layer)]
         return float(own[time_ms].sum()) / ios
 
     found = [("total", lat_ms, np.nan), ("client", lat_ms - top[time_ms] / ios, np.nan)]
     for node in sorted(devices["node"].unique()):
-        drives = devices[(devices["node"] == node) & (devices["kind"] == "drive")].sum(numeric_only=True)
+        drives = devices[(devices["node"] == node) & (devices["layer"] == "drive")].sum(numeric_only=True)
         reads = drives["read_ms"] / drives["reads"] if drives["reads"] else 0.0
         data = drives["writes"] - drives["flushes"]
         writes = (drives["write_ms"] - drives["flush_ms"]) / data if data > 0 else 0.0
-        array = devices[(devices["node"] == node) & (devices["kind"] == "md") & (devices["level"] == "raid5")]
+        array = devices[(devices["node"] == node) & (devices["layer"] == "md") & (devices["level"] == "raid5")]
         md = float(array[time_ms].sum()) / ios
         if not drives["reads"]:
             continue
