@@ -43,7 +43,7 @@ def budget_sentences(budget: pd.DataFrame, labels: Mapping[str, str] | None = No
     for _, row in largest.iterrows():
         where = f"{pattern_words(row['pattern'])} on {called.get(row['system'], row['system'])}"
         part = f"{PARTS[row['part']]} takes {_ms(row['part_ns'])}"
-        found.append(f"Of {_ms(row['lat_ns'])} for a {where}, {part}.")
+        found.append(f"Of {_ms(row['lat_ns'])} for a {where}, {part}{' (one run)' if row['n'] == 1 else ''}.")
     runs = budget.drop_duplicates([*groups, "part", "code"]).query("part in ['client', 'outside', 'undivided']")
     whole = runs[(runs["part"] != "undivided") | runs["visits"].isna()]
     for system, its in whole.groupby("system", sort=False, observed=True):
