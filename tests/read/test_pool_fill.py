@@ -88,9 +88,9 @@ def test_systems_on_pools_of_unlike_levels_are_marked_as_such():
 
 def test_a_fleet_that_grows_fills_its_pool_which_is_said():
     grown = RUNS.assign(pool_fill_pct=RUNS["vms"].map({1: 20.0, 2: 40.0})).query("system == 'a'")
-    assert "follows: pool_fill_pct" in str(hci.saturation(grown)["warnings"].iloc[0])
+    assert "follows: the fill level of the pools" in str(hci.saturation(grown)["warnings"].iloc[0])
     known = grown.assign(pool_fill_pct=grown["pool_fill_pct"].where(grown["vms"] == 1))
-    assert "pool_fill_pct" not in str(hci.saturation(known)["warnings"].iloc[0])
+    assert "fill level" not in str(hci.saturation(known)["warnings"].iloc[0])
 
 
 def test_campaigns_of_earlier_versions_have_no_level_and_nothing_is_said_of_it():

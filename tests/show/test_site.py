@@ -160,7 +160,7 @@ def test_the_method_page_explains_every_verdict_and_is_linked_from_every_page(si
         "percentile",
         "ceiling",
         "no verdict",
-        "arithmetic means of both",
+        "blocks no verdict",
         "from 1/1.05 to 1.05",
     }
     defined = {
