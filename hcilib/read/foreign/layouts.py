@@ -295,7 +295,7 @@ def _pattern(names: str, *, lazy: bool) -> re.Pattern[str]:
             if factor not in FIELDS:
                 near = get_close_matches(factor, FIELDS, 1)
                 meant = f", did you mean {near[0]!r}" if near else ""
-                there = f"there are {', '.join(FIELDS)}, and _ or * for what does not matter"
+                there = f"there are {', '.join(FIELDS)}, and {{_}} or * for text that does not matter"
                 raise NamesError(f"names {names!r}: no field {factor!r}{meant}; {there}")
             as_written = FIELDS[factor] if lazy or FIELDS[factor] != _TEXT else _TEXT.removesuffix("?")
             written.append(f"(?P<{factor}>{as_written})")
