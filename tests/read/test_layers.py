@@ -70,15 +70,20 @@ def test_counts_wrap_at_two_to_the_power_of_32_and_a_device_that_appears_has_non
     ]
     _, rows = log(*samples)
     chains = {"tested": {"n1": ["vda"]}, "hosts": {"n1": {"devices": {}, "exports": {}}}}
-    table = layers_of(rows, chains, 0.5, 5.5)
-    assert table.loc[table["window"] == "around", "code"].tolist() == ["few-samples"] * 2, "no sample is after the end"
-    around = layers_of(rows, chains, 0.5, 4.5).query("window == 'around' and device == 'vda'")
-    assert around[["reads", "seconds"]].to_numpy().tolist() == [[5.0, 4.0]], "rates are of the window itself"
-    table = table[table["window"] == "inside"].set_index("device")
+    table = layers_of(rows, chains, 0.5, 5.5).set_index("device")  # no sample is after the end
+    assert table["window"].tolist() == ["inside", "inside"]
     assert table.loc["vda", ["reads", "read_ms", "seconds", "tested", "code"]].tolist() == [4, 4, 4, True, ""]
     assert table.loc["vdb", "code"] == "appeared"
     assert pd.isna(table.loc["vdb", "reads"])
     assert set(layers_of(rows, chains, 4.5, 5.5)["code"]) == {"few-samples"}
+
+
+@pytest.mark.parametrize(("ramp_s", "window", "reads", "seconds"), [(0.0, "around", 5, 4.0), (0.2, "inside", 3, 3.0)])
+def test_without_a_ramp_the_samples_around_the_window_hold_all_that_fio_did(ramp_s, window, reads, seconds):
+    _, rows = log(*(("n1", t, diskstats(vda=(t, 0, 0, 0, 0, 0))) for t in range(6)))
+    chains = {"tested": {"n1": ["vda"]}, "hosts": {"n1": {"devices": {}, "exports": {}}}}
+    [row] = layers_of(rows, chains, 0.5, 4.5, ramp_s).to_dict("records")
+    assert (row["window"], row["reads"], row["seconds"], row["code"]) == (window, reads, seconds, "")
 
 
 DEVICES = """\

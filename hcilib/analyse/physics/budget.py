@@ -286,19 +286,8 @@ def _run_parts(
         return _ceph_parts(osds, ddir, lat_ns)
     if layers is None:
         return [Part("undivided", "path", "", lat_ns, 0.0, np.nan, "not-sampled")]
-    found: list[Part] = []
-    for window in ("inside", "around"):  # where the rate was uneven, the samples inside are not of fio's mean
-        own = layers[layers["window"] == window].to_dict("records")
-        rows = {f"{row['node']}:{row['device']}": row for row in own}
-        parts = _window_parts(_Stack(rows, ddir, mixed), rate, lat_ns)
-        found = found or parts
-        if parts[0].code != "counts-differ":
-            return parts if parts[0].code == "" else found
-    return found
-
-
-def _window_parts(stack: _Stack, rate: float, lat_ns: float) -> list[Part]:
-    rows, ddir = stack.layers, stack.ddir
+    rows = {f"{row['node']}:{row['device']}": row for row in layers.to_dict("records")}
+    stack = _Stack(rows, ddir, mixed)
     tops = [stack.counting(place) for place, row in rows.items() if row["tested"]]
     busy = [place for place in tops if rows[place][f"{ddir}s"] > 0]
     code = next((rows[place]["code"] for place in tops if rows[place]["code"] not in ("", "idle")), "")
@@ -311,7 +300,7 @@ def _window_parts(stack: _Stack, rate: float, lat_ns: float) -> list[Part]:
     if code:
         return [Part("undivided", "path", " ".join(tops), lat_ns, 0.0, np.nan, code)]
     [top] = busy
-    stack = _Stack(rows, ddir, stack.mixed, stack.count(top))
+    stack = _Stack(rows, ddir, mixed, stack.count(top))
     client = Part("client", "path", "", lat_ns - stack.time_ns(top), stack.error_ns(top), 1.0)
     return [client, *stack.parts(top)]
 

@@ -158,16 +158,22 @@ TICKING = ("md", "dm", "drbd", "nvme")
 """Kinds whose times the kernel counts in ticks: devices of bios; those of requests are counted in nanoseconds."""
 
 
-def layers_of(rows: pd.DataFrame, chains: Mapping[str, Any], start_s: float, end_s: float) -> pd.DataFrame:
-    """What every block device did in a window (epoch seconds): between the first and the last sample of its host that
-    are inside it, and between the last before it and the first after it.
+def layers_of(
+    rows: pd.DataFrame, chains: Mapping[str, Any], start_s: float, end_s: float, ramp_s: float = 0.0
+) -> pd.DataFrame:
+    """What every block device did in a window (epoch seconds).
+
+    Without a ramp: between the last sample of its host before the window and the first after it, so that the counts
+    are of fio's own I/Os exactly. With a ramp, whose I/Os fio leaves out, or where no sample is on one side of the
+    window: between the first and the last sample inside it.
 
     Returns
     -------
     DataFrame
         node, device, layer (its kind: md, dm, drive ...), level, below (places ``node:device``, with blanks
         between), over (the places on other nodes to which it reaches), tested (whether fio opened it), tick_ms (NaN of
-        devices that count in ns), window (``inside``, ``around``), seconds (around: the window's own), `LAYER_COUNTS`
+        devices that count in ns), window (``around`` or ``inside``: which samples), seconds (around: the window's own,
+        as fio does nothing outside), `LAYER_COUNTS`
         (differences modulo 2^32), code: ``appeared`` or ``vanished`` where it was not there all the time,
         ``few-samples`` where its host was not sampled at both ends; counts are then NaN. A device that is named below
         another and was never sampled has a row with the code ``not-sampled``.
@@ -179,6 +185,8 @@ def layers_of(rows: pd.DataFrame, chains: Mapping[str, Any], start_s: float, end
         times = np.unique(samples["t_s"])
         inside = times[(times >= start_s) & (times <= end_s)]
         outside = np.array([*times[times <= start_s][-1:], *times[times >= end_s][:1]])
+        is_around = not ramp_s > 0 and len(outside) == 2
+        chosen, window = (outside, {"window": "around"}) if is_around else (inside, {"window": "inside"})
         ticks = samples[samples["device"].isin([n for n, about in said.items() if about["kind"] in TICKING])]
         tick_ms = gcd(*ticks[["read_ms", "write_ms"]].to_numpy(np.int64).ravel().tolist()) or np.nan
         for device, its in samples.groupby("device", sort=False):
@@ -187,9 +195,8 @@ def layers_of(rows: pd.DataFrame, chains: Mapping[str, Any], start_s: float, end
             row["tested"] = device in chains["tested"].get(node, ())
             row["tick_ms"] = tick_ms if about["kind"] in TICKING else np.nan
             its = its.sort_values("t_s")
-            found.append(row | {"window": "inside"} | _done(its, times, inside))
-            around = _done(its, times, outside) | ({"seconds": end_s - start_s} if len(outside) == 2 else {})
-            found.append(row | {"window": "around"} | around)
+            done = _done(its, times, chosen)
+            found.append(row | window | done | ({"seconds": end_s - start_s} if is_around else {}))
     table = pd.DataFrame(found, columns=list(LAYER_TYPES))
     return _with_unsampled(table, hosts, chains["tested"]).astype(LAYER_TYPES)
 
@@ -216,20 +223,20 @@ def _ends(about: Mapping[str, Any], said: Mapping[str, Any], named: set[str]) ->
     return [name for device in same for name in device["below"]] or alike
 
 
-def _done(samples: pd.DataFrame, times: np.ndarray, inside: np.ndarray) -> dict[str, Any]:
-    """Differences of a device's counts between the first and last of its host's `inside` samples. A row stands until
+def _done(samples: pd.DataFrame, times: np.ndarray, chosen: np.ndarray) -> dict[str, Any]:
+    """Differences of a device's counts between the first and last of its host's `chosen` samples. A row stands until
     the device's next one."""
     nothing = dict.fromkeys(("seconds", *LAYER_COUNTS), np.nan)
-    if len(inside) < 2:
+    if len(chosen) < 2:
         return nothing | {"code": "few-samples"}
     own = samples["t_s"].to_numpy()
-    if own[0] > inside[0]:
+    if own[0] > chosen[0]:
         return nothing | {"code": "appeared"}
-    if own[-1] < times[-1] and own[-1] < inside[-1]:
+    if own[-1] < times[-1] and own[-1] < chosen[-1]:
         return nothing | {"code": "vanished"}
-    first, last = (samples.iloc[np.searchsorted(own, t, "right") - 1] for t in (inside[0], inside[-1]))
+    first, last = (samples.iloc[np.searchsorted(own, t, "right") - 1] for t in (chosen[0], chosen[-1]))
     done = {name: float((int(last[name]) - int(first[name])) % WRAP) for name in LAYER_COUNTS}
-    return {"seconds": inside[-1] - inside[0], **done, "code": ""}
+    return {"seconds": chosen[-1] - chosen[0], **done, "code": ""}
 
 
 def _with_unsampled(table: pd.DataFrame, hosts: Mapping[str, Any], tested: Mapping[str, Any]) -> pd.DataFrame:
@@ -245,10 +252,9 @@ def _with_unsampled(table: pd.DataFrame, hosts: Mapping[str, Any], tested: Mappi
         is_idle = node in set(table["node"])
         rows += [
             {"node": node, "device": device, **_about(node, about, hosts), "tested": needed[place], "tick_ms": np.nan}
-            | {"window": window}
+            | {"window": ""}
             | dict.fromkeys(("seconds", *LAYER_COUNTS), 0.0 if is_idle else np.nan)
             | {"code": "idle" if is_idle else "not-sampled"}
-            for window in ("inside", "around")
         ]
     return pd.concat([table, pd.DataFrame(rows, columns=list(LAYER_TYPES))], ignore_index=True) if rows else table
 

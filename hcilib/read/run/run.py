@@ -319,7 +319,8 @@ def _drives(step: dict) -> pd.DataFrame:
 def _layers(step: dict) -> pd.DataFrame:
     file = step["folder"] / CHAINS
     chains = layers.read_chains(read_bytes(file), str(file)) if file.exists() else {"tested": {}, "hosts": {}}
-    return layers.layers_of(_sampled(step, LAYERS, layers.read_layers_csv), chains, *window(step))
+    samples = _sampled(step, LAYERS, layers.read_layers_csv)
+    return layers.layers_of(samples, chains, *window(step), step.get("ramp_s") or 0.0)
 
 
 def _osds(step: dict) -> pd.DataFrame:
