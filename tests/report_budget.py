@@ -17,6 +17,8 @@ from urllib.parse import unquote
 
 from bs4 import BeautifulSoup, Tag
 
+from tests.style import length
+
 WIDTH, SCREEN = 1280, 800
 
 
@@ -70,6 +72,9 @@ def costs_of_files(site: Path) -> Iterator[Cost]:
     yield Cost("Script of a page in kB", max(scripts) / 1000, 60)
     titles = [heading.get_text(strip=True) for page in front for heading in parsed(page).select("h1, section.study h2")]
     yield Cost("Letters of the longest title", max(map(len, titles)), 90, max(titles, key=len))
+    answers = [" ".join(a.get_text(" ").split()) for page in front for a in parsed(page).select(".answers dd")]
+    longest = max(answers, key=length, default="")
+    yield Cost("Words of the longest of the five answers", length(longest), 45, longest[:60])
     found = [
         f"{page.name}#{s.get('aria-labelledby')}" for page in (*pages, *evidence) for s in empty_sections(parsed(page))
     ]

@@ -281,9 +281,9 @@ def _04(page: Page) -> Iterator[Claim]:
     proven = best[best["State"] == "leads"]["Pattern"].nunique()
     yield Claim("# of these leads", proven)
     led, untested = (own["Pattern"].nunique() for own in (best, best[best["State"] == "untested"]))
-    yield Claim("# of # leads? (?:is|are) significant", proven, led)
+    yield Claim("significantly ahead in # of # patterns?", proven, led)
     yield Claim("# (?:is|are) from single runs", untested)
-    yield Claim("leads? in # patterns? rests?", led)
+    yield Claim("order in # patterns? rests", led)
     cost = "IOPS per node and 1 % CPU"
     for line, part in lines(page):
         if line.startswith("For each 1 %") and cost in winners:
@@ -328,27 +328,27 @@ def _lead_sizes(winners: pd.DataFrame) -> Iterator[Claim]:
         return
     second, tied = gaps[gaps["place"] == 0], gaps[gaps["state"] == "tied"]
     for row in second.to_dict("records"):
-        where = f"In {pattern_words(row['Pattern'])}, {re.escape(row['first'])} has # IOPS"
+        where = f"In {pattern_words(row['Pattern'])} it has # IOPS"
         yield Claim(f"{where}, {re.escape(row['other'])} #", row["iops"], row["others_iops"])
-    for (name, state), own in second.groupby(["first", "state"]):
-        sure = {"leads": r" \(significant\)", "untested": r"\."}.get(state)
-        if sure:
-            yield from _ahead(
-                own, rf"{re.escape(name)} has ", rf" the second [^.]*? in # patterns?{sure}"
-            )
-    yield from _ahead(tied[tied["place"] == 0], "the first has ", " the second")
+    clear = second[second["Pattern"].isin(_clear(winners))]
+    for name, own in clear.groupby("first"):
+        named = re.escape(name)
+        yield from _ahead(own, rf"{named} has ", r" the second in # patterns? \(", " (?:than|of)")
+        yield from _ahead(own, rf"{named} (?:has )?", r" in #(?: patterns?)?(?:,|\.)")
+    yield from _ahead(tied[tied["place"] == 0], "the first has ", " the second", " (?:than|of)")
     yield Claim("In # patterns? the first has", tied["Pattern"].nunique())
     for name, own in tied[tied["place"] > 0].groupby("other"):
-        yield from _ahead(own, "It has ", f" {re.escape(name)} there")
+        ahead = rf" {re.escape(name)}(?: in #)? \(significant\)"
+        yield from _ahead(own, "and ", ahead, " (?:than|of)")
 
 
-def _ahead(gaps: pd.DataFrame, before: str, after: str) -> Iterator[Claim]:
+def _ahead(gaps: pd.DataFrame, before: str, after: str, of: str = "") -> Iterator[Claim]:
     """Return the claims about a range of ratios, as per cent more or as a factor."""
     if gaps.empty:
         return
     ratios = list(gaps["ratio"])
     more = [Span(100 * (ratio.lo - 1), 100 * (ratio.hi - 1)) for ratio in ratios]
-    for values, words in ((more, "% more IOPS than"), (ratios, "times the IOPS of")):
+    for values, words in ((more, f"% more IOPS{of}"), (ratios, f"times the IOPS{of}")):
         low = most(values) if len(values) == 1 else least(values)
         counts = [len(gaps)] * after.count("#")
         yield Claim(f"{before}#(?: to #)? {words}{after}", low, most(values), *counts)
@@ -637,8 +637,8 @@ def _13(page: Page) -> Iterator[Claim]:
     yield Claim("up to # s longer", most(known) if known else Free("no interval has it"))
     known_head = None
     for line, part in lines(page):
-        head = re.match(r"(?:After )?(\S+) (?:stopped .+ )?on (.+?)(?: for |, )", line)
-        if not head and not line.startswith(("Runs of ", "All copies ")):  # these go on about it
+        head = re.match(r"(?:After )?(\S+) (?:stopped (?:.+ on )?|on )(.+?)(?: for |, )", line)
+        if not head and " stamped writes, " not in line:  # these go on about it
             continue
         known_head = head = head or known_head
         own = summary[(summary["Failure"] == head[1]) & (summary["System"] == head[2])]
@@ -661,7 +661,7 @@ QUANTITIES = {
     "dip after the heal": ("Dip (%)", "the worst second had"),
     "healthy rate back after": (
         "Recovered after (s)",
-        "IOPS recovery(?: to # % of normal)? took",
+        "(?:IOPS recovery(?: to # % of normal)? took|recovered in)",
     ),
     "copies whole after": ("Whole (s)", "copies were complete"),
 }
@@ -676,6 +676,8 @@ def _one_failure(
     yield Claim(r"# runs?\)", rounds, part=part)
     never = count(runs["Recovered after (s)"], "not recovered")
     yield Claim("unfinished in (?:all )?#(?: of #)? runs?", never, rounds, part=part)
+    yield Claim("recovered in # of # runs?", rounds - never, rounds, part=part)
+    yield Claim("but not in # runs?", never, part=part)
     yield Claim("IOPS recovery to # % of normal was", level, part=part)
     late = runs[NOTES].str.contains("before the copies were").sum() if NOTES in runs else 0
     yield Claim("in (?:all )?#(?: of #)? runs after fio had ended", late, rounds, part=part)

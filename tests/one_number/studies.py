@@ -22,7 +22,7 @@ MARK = re.compile(
     rf"(.+?): ({NUMBER}) % of the best, ({NUMBER}) IOPS(?: at queue depth ({NUMBER}))?,"
 )
 NOT_MEASURED = "Not measured"
-OWN = re.compile("when its node dies|^The rest is about|^No failure of")
+OWN = re.compile("^Without another copy|^No failure of")
 """Sentences of a study alone, whose digits are those of names."""
 
 
@@ -91,7 +91,7 @@ def unquoted(page: Tag, evidence: Mapping[str, Page]) -> Iterator[str]:
     said = " ".join(" ".join(own.said.split()) for own in evidence.values())
     known = {*ABSENT.values()}
     for text in (
-        " ".join(e.get_text(" ").split()) for e in page.select(".answers dd, p.answer, p.more")
+        " ".join(e.get_text(" ").split()) for e in page.select(".answers dd, p.answer, .more")
     ):
         for sentence in re.split(r"(?<=[.?!])\s+", text):
             own = OWN.search(sentence) or sentence in known

@@ -39,6 +39,15 @@ def texts(runs: pd.DataFrame, integrity: list[str] | None = None) -> tuple[str, 
     return hci.failure_answer(verdicts, summary, None, {"box-drbd": "DRBD"}), text
 
 
+def facts(runs: pd.DataFrame, integrity: list[str] | None) -> list[str]:
+    """Return what a decider reads of one failure's runs."""
+    stamped = pd.DataFrame({"system": "box-drbd", "pattern": "4k-randwrite", "iodepth": 8, "events": "cut-link@30",
+                            "integrity": integrity or []})  # fmt: skip
+    summary = hci.failure_summary(runs)
+    verdicts = hci.failure_verdicts(summary, stamped if integrity else None)
+    return hci.failure_facts(verdicts, summary, {"box-drbd": "DRBD"})
+
+
 @settings(max_examples=examples(150))
 @given(st.data())
 def test_every_kind_of_failure_reads_well(data):
@@ -90,6 +99,23 @@ def test_a_recovery_that_no_run_lived_to_see_is_not_called_one(back_s, words):
     for text in texts(costs(len(back_s), back_s=back_s)):
         assert re.search(rf"IOPS recovery(?: to 80 % of normal)?(?: was)? {re.escape(words)}", text)
         assert length(text.splitlines()[0]) <= 45 or "iodepth" in text
+
+
+@pytest.mark.parametrize(
+    ("back_s", "integrity", "words"),
+    [
+        ([20.0, 10.0, np.nan], None, "Without stamped writes, DRBD recovered in 20 s (median), but not in 1 run."),
+        ([np.nan] * 3, None, "Without stamped writes, DRBD recovered in 0 of 3 runs."),
+        ([0.0] * 3, ["kept"] * 3, "With stamped writes, DRBD recovered at once, with dips."),
+        ([20.0, 10.0, 30.0], ["kept"] * 3, "With stamped writes, DRBD recovered in 30 s at worst (median 20 s)."),
+    ],
+)
+def test_a_decider_reads_the_outage_the_loss_and_the_recovery(back_s, integrity, words):
+    outage, recovery = facts(costs(3, gap_s=[1.0, 2.0, 6.0], back_s=back_s), integrity)
+    assert re.search(r"DRBD for (\S+) s at worst \((\d) runs\)", outage).groups() == ("6", "3")
+    assert ("lost" in outage) == (integrity is not None)
+    assert recovery == words
+    assert length(f"{outage} {recovery}") <= 45
 
 
 def test_a_failure_without_a_repair_has_no_recovery():

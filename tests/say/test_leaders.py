@@ -9,8 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hcilib as hci
-from hcilib.say.compare.leaders import crossover_sentences, latency_answer, leads_proof, unknown_facts, winners_facts
-from tests.style import faults
+from hcilib.say.compare.leaders import (
+    crossover_sentences,
+    latency_answer,
+    leads_proof,
+    leads_sizes,
+    unknown_facts,
+    winners_facts,
+)
+from tests.style import faults, length, sentences
 
 NO_COST = pd.DataFrame(columns=["ratio", "pattern", "system", "n"])
 LABELS = {"a": "Array A", "b": "Array B"}
@@ -68,6 +75,44 @@ def test_every_leader_is_counted_over_all_patterns():
     counts = best.loc[best["state"].eq("leads"), "system"].value_counts()
     assert re.findall(r"(?:in |\. )(\d+)", facts[0]) == [*map(str, dict.fromkeys(counts)), str(proven)]
     assert re.findall(r"\d+", plain([leads_proof(table)])[0]) == [*map(str, (proven, len(best)))]
+
+
+def single_runs(patterns: dict[str, dict[str, float]]) -> pd.DataFrame:
+    return hci.winners(pd.concat(results({k: [v] for k, v in own.items()}, name) for name, own in patterns.items()))
+
+
+def test_how_far_the_first_is_ahead_is_said_of_the_patterns_that_have_a_first():
+    table = single_runs({
+        "4k-randread": {"a": 300, "b": 200, "c": 100}, "4k-randwrite": {"a": 110, "b": 100, "c": 50},
+        "1m-read": {"a": 100, "b": 120, "c": 40}, "1m-write": {"a": 10, "b": 30, "c": 90},
+        "64k-randread": {"a": 99, "b": 100, "c": 50},
+    })  # fmt: skip
+    [first], said = plain(winners_facts(table, LABELS))[:1], plain([leads_sizes(table, LABELS)])[0]
+    counts = {"Array A": 2, "Array B": 1, "c": 1}
+    assert re.findall(r"(Array [AB]|c) (?:has|is|in) .*?(\d) ", first.replace("is first in", "is"))[0][0] == "Array A"
+    assert [int(n) for n in re.findall(r"in (\d)\b", said)] == list(counts.values())
+    assert sum(counts.values()) + 1 == table["pattern"].nunique(), "one pattern has no first"
+    assert re.search(r"Array A has (\d+) to (\d+) % more", said).groups() == ("10", "50")
+    assert re.search(r"In 4k random read it has (\d+) IOPS, Array B (\d+)", said).groups() == ("300", "200")
+    assert re.search(r"Array B has (\d+) % more", said)[1] == "20"
+    assert re.search(r"c ([\d.]+) times", said)[1] == "3"
+    assert len(sentences(said)) == 3
+    assert length(said) <= 45
+
+
+def test_of_single_runs_that_are_all_close_the_first_is_named_with_its_lead():
+    said = leads_sizes(single_runs({"4k-randread": {"a": 101, "b": 100}}), LABELS)
+    assert re.search(r"Array A has (\S+) % more IOPS", said)[1] == "1"
+
+
+def test_a_tie_has_its_size_and_of_whom_the_first_is_shown_to_be_ahead():
+    noise = (0.99, 1.0, 1.01)
+    table = hci.winners(
+        results({name: [level * f for f in noise] for name, level in zip("abc", (1001, 1000, 100), strict=True)})
+    )
+    [said] = plain([leads_sizes(table)])
+    assert re.findall(r"has (\S+) % more IOPS than the second \(not significant\)", said) == ["0.1"]
+    assert re.findall(r"and (\S+) times the IOPS of c \(significant\)", said) == ["10"]
 
 
 def test_of_many_systems_the_cpu_has_the_first_and_the_last():
@@ -138,13 +183,23 @@ def test_stable_writes_have_their_least_and_most_and_the_system_of_the_most():
     patterns = {"4k-randwrite": (1, 2), "4k-randwrite-sync": (1.5, 5), "4k-randwrite-fdatasync": (1.05, 1.95)}
     one = one_io(patterns)
     cost = hci.pattern_cost(one, ["4k-randwrite-sync", "4k-randwrite-fdatasync"], "4k-randwrite")
-    said = plain(latency_answer(one, cost, LABELS).splitlines())[-1]
-    assert re.findall(r"takes ([\d.]+) to ([\d.]+) times", said) == [("1.5", "2.5"), ("0.98", "1.05")]
-    assert re.findall(r"most on (Array [AB])", said) == ["Array B", "Array A"]
+    said = plain(latency_answer(one, cost, LABELS).splitlines())[0]
+    assert re.findall(r"takes ([\d.]+) to ([\d.]+) times", said) == [("0.98", "1.05"), ("1.5", "2.5")]
+    assert re.findall(r"most on (Array [AB])", said) == ["Array A", "Array B"]
     assert "single runs" not in said
     once = one_io(patterns, runs=1)
     cost = hci.pattern_cost(once, "4k-randwrite-sync", "4k-randwrite")
     assert "single runs" in latency_answer(once, cost, LABELS).splitlines()[-1]
+
+
+def test_stable_writes_come_first_only_beside_plain_ones():
+    one = one_io({"4k-randwrite": (1, 2), "4k-randwrite-sync": (1.5, 5), "4k-randread": (1, 2)})
+    writes = one[one["pattern"] != "4k-randread"]
+    for rows, place in ((one, -1), (writes, 0)):
+        lines = latency_answer(rows, hci.pattern_cost(rows, "4k-randwrite-sync", "4k-randwrite")).splitlines()
+        assert [re.search(r"[\d.]+ to [\d.]+ times", line) is not None for line in lines].index(True) == place % len(
+            lines
+        )
 
 
 def curves(a, b, noise=(0.0,), pattern="4k-randread"):

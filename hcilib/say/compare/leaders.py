@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,9 @@ LONGEST = 91
 """Letters of a page's title and its full stop, which a first sentence should not exceed."""
 CLOSE = 1.02
 """Single runs whose ratio is within this factor have no first: repeats often differ by as much."""
+SURE = {"shown": "significant", "untested": "single runs"}
+"""Kind of a lead -> how sure it is."""
+GAPS = ["pattern", "first", "gap", "second", "second_ratio", "beyond", "beyond_ratio"]
 MOST = 4
 """Of more systems than these a sentence has the first and the last."""
 
@@ -126,25 +129,23 @@ def leads_proof(winners: pd.DataFrame) -> str:
     --------
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
     >>> hci.leads_proof(hci.winners(results))
-    'Not proven: the lead in 1 pattern rests on single runs, which cannot be tested.'
+    'Not proven: the order in 1 pattern rests on single runs, which cannot be tested.'
     """
     best = winners[(winners["pct_of_best"] - 100).abs() < 1e-9]
     if best.empty:
         return ""
-    leads = len(best)
     proven, untested = (int(best["state"].eq(state).sum()) for state in ("leads", "untested"))
-    patterns = counted(leads, "pattern")
-    if untested == leads:
-        begin = "the lead" if leads == 1 else "the leads"
-        return f"Not proven: {begin} in {patterns} rest{'s' * (leads == 1)} on single runs, which cannot be tested."
-    are = {count: "is" if count == 1 else "are" for count in (proven, untested)}
-    single = f" {untested} {are[untested]} from single runs, which cannot be tested." if untested else ""
-    answer = "Proven" if proven == leads else "Proven in part" if proven else "Not proven"
-    return f"{answer}: {proven} of {counted(leads, 'lead')} {are[proven]} significant.{single}"
+    patterns = counted(len(best), "pattern")
+    if untested == len(best):
+        return f"Not proven: the order in {patterns} rests on single runs, which cannot be tested."
+    are = "is" if untested == 1 else "are"
+    single = f" {untested} {are} from single runs, which cannot be tested." if untested else ""
+    answer = "Proven" if proven == len(best) else "Proven in part" if proven else "Not proven"
+    return f"{answer}: the first is significantly ahead in {proven} of {patterns}.{single}"
 
 
 def leads_sizes(winners: pd.DataFrame, labels: Labels = None, metric: str = "iops") -> str:
-    """Return how far the first is ahead of the second; where no test shows that, of whom it is shown to be ahead.
+    """Return how far the first is ahead of the second, in the patterns in which ``winners_facts`` has a first.
 
     Parameters
     ----------
@@ -154,40 +155,38 @@ def leads_sizes(winners: pd.DataFrame, labels: Labels = None, metric: str = "iop
 
     Returns
     -------
-    str : a sentence for each system that is first, with the values of its largest lead for the one
-        that is first most often. Empty where fewer than two systems have a value in any pattern
+    str : the system that is first most often, with the values of its largest lead, then the others that
+        are first, then the patterns in which no test shows a lead, and of whom one is shown there.
+        Empty where fewer than two systems have a value in any pattern
 
     Examples
     --------
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
     >>> print(hci.leads_sizes(hci.winners(results)).replace(". ", ".\\n"))
-    drbd-tcp-pve has 4.1 % more IOPS than the second (starwind-rdma-pve) in 1 pattern.
-    In 1M read, drbd-tcp-pve has 33,100 IOPS, starwind-rdma-pve 31,800.
-    These are single runs, untested.
+    drbd-tcp-pve has 4.1 % more IOPS than the second in 1 pattern (single runs).
+    In 1M read it has 33,100 IOPS, starwind-rdma-pve 31,800.
     """
-    gaps = pd.DataFrame(_gaps(winners, labels or {}))
-    if gaps.empty:
-        return ""
+    gaps = pd.DataFrame(_gaps(winners, labels or {}), columns=GAPS)
+    led = gaps[gaps["gap"].isin(SURE)]
+    if led.empty:  # as in `first_places`
+        led = gaps[gaps["gap"] == "close"].assign(gap="untested")
+    order = sorted((rows for _, rows in led.groupby(["gap", "first"], sort=False)), key=_place)
     said = []
-    for gap, sure in (("shown", " (significant)"), ("untested", "")):
-        own = gaps[gaps["gap"] == gap]
-        counts = own.groupby("first", sort=False).size().sort_values(ascending=False, kind="stable")
-        for place, name in enumerate(counts.index):
-            rows = own[own["first"] == name]
-            ahead = _ahead(rows["second_ratio"], metric, f"the second ({listed(rows['second'].unique(), 'or')})")
-            said.append(f"{name} has {ahead} in {counted(len(rows), 'pattern')}{sure}.")
-            if not place and metric == "iops":
-                said.append(_largest(rows, winners))
-    if gaps["gap"].eq("untested").any():
-        said.append("These are single runs, untested.")
+    for most in order[:1]:
+        ahead = _ahead(most["second_ratio"], metric, "the second")
+        patterns = counted(len(most), "pattern")
+        said.append(f"{most['first'].iloc[0]} has {ahead} in {patterns} ({SURE[most['gap'].iloc[0]]}).")
+        if metric == "iops":
+            said.append(_largest(most, winners))
+    if others := order[1:]:
+        said.append(_others(others, metric, order[0]["gap"].iloc[0]))
     tied = gaps[gaps["gap"] == "tied"]
-    if len(tied):
-        ahead = _ahead(tied["second_ratio"], metric, "the second")
-        said.append(f"In {counted(len(tied), 'pattern')} the first has {ahead} (not significant).")
-    if len(beyond := tied.dropna(subset=["beyond"])):
-        ahead = _ahead(beyond["beyond_ratio"], metric, listed(beyond["beyond"].unique(), "or"))
-        said.append(f"It has {ahead} {'there' if len(beyond) == len(tied) else f'in {len(beyond)}'} (significant).")
-    return " ".join(said)
+    return " ".join([*said, *_ties(tied, metric)])
+
+
+def _place(lead: pd.DataFrame) -> tuple[bool, int]:
+    """Return the place of a system's leads: those that a test shows first, then by their number."""
+    return lead["gap"].iloc[0] != "shown", -len(lead)
 
 
 def _largest(gaps: pd.DataFrame, winners: pd.DataFrame) -> str:
@@ -195,11 +194,46 @@ def _largest(gaps: pd.DataFrame, winners: pd.DataFrame) -> str:
     gap = gaps.loc[gaps["second_ratio"].idxmax()]
     iops = winners.loc[winners["pattern"] == gap["pattern"], "iops"].dropna().sort_values(ascending=False)
     first, second = (metric_of("iops").show(value) for value in iops.iloc[:2])
-    return f"In {pattern_words(gap['pattern'])}, {gap['first']} has {first} IOPS, {gap['second']} {second}."
+    return f"In {pattern_words(gap['pattern'])} it has {first} IOPS, {gap['second']} {second}."
+
+
+def _others(leads: Sequence[pd.DataFrame], metric: str, gap: str) -> str:
+    """Return how far each other system is ahead where it is first; of more than two as one range.
+
+    `gap` is the certainty of the sentence before, which is not repeated.
+    """
+    if len(leads) > 2:
+        together = pd.concat(leads)
+        names = listed(together["first"].unique(), "or")
+        return f"In {len(together)} others, {names} has {_more(together['second_ratio'], metric)}."
+    parts: list[str] = []
+    for rows in leads:
+        has, patterns = ("", "") if parts else (" has", " pattern" if len(rows) == 1 else " patterns")
+        sure = "" if rows["gap"].iloc[0] == gap else f" ({SURE[rows['gap'].iloc[0]]})"
+        more = _more(rows["second_ratio"], metric)
+        parts.append(f"{rows['first'].iloc[0]}{has} {more} in {len(rows)}{patterns}{sure}")
+    return f"{', '.join(parts)}."
+
+
+def _ties(tied: pd.DataFrame, metric: str) -> Iterator[str]:
+    """Yield how far the first is ahead where no test shows it, and of whom one shows it there."""
+    if tied.empty:
+        return
+    ahead = _ahead(tied["second_ratio"], metric, "the second")
+    begin = f"In {counted(len(tied), 'pattern')} the first has {ahead} (not significant)"
+    beyond = tied.dropna(subset=["beyond"])
+    if len(beyond):
+        ahead = _ahead(beyond["beyond_ratio"], metric, listed(beyond["beyond"].unique(), "or"))
+        where_ = "" if len(beyond) == len(tied) else f" in {len(beyond)}"
+        begin += f", and {ahead}{where_} (significant)"
+    yield f"{begin}."
 
 
 def _gaps(winners: pd.DataFrame, labels: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """Yield a row a pattern: first, second, their ratio, whether a test shows it, and the next that one shows."""
+    """Yield a row a pattern: first, second, their ratio, how sure it is, and the next that a test shows.
+
+    The gap is `shown` or `tied` by a test; in single runs `untested`, or `close` where no system is first.
+    """
     for pattern, rows in winners.dropna(subset=["pct_of_best"]).groupby("pattern", sort=False, observed=True):
         nearest = (rows["pct_of_best"] - 100).abs().argsort(kind="stable")
         first, *others = rows.iloc[nearest].to_dict("records")
@@ -207,12 +241,19 @@ def _gaps(winners: pd.DataFrame, labels: Mapping[str, str]) -> Iterator[dict[str
             continue
         tied = str(first["tied_with"]).split(", ")
         apart = [row for row in others if row["system"] not in tied and min(row["n"], first["n"]) > 1]
-        gap = "untested" if first["state"] == "untested" else "shown" if others[0] in apart else "tied"
+        clear = _is_clear(first, winners)
+        untested = first["state"] == "untested"
+        gap = ("untested" if clear else "close") if untested else "shown" if clear else "tied"
         row = {"pattern": pattern, "first": labels.get(first["system"], first["system"]), "gap": gap}
         for role, other in (("second", others[0]), ("beyond", next(iter(apart), None))):
             row[role] = labels.get(other["system"], other["system"]) if other else None
             row[f"{role}_ratio"] = 100 / other["pct_of_best"] if other else float("nan")
         yield row
+
+
+def _more(ratios: pd.Series, metric: str) -> str:
+    """Return a range of ratios over patterns: ``10 to 64 % more IOPS`` or ``2.4 times the IOPS``."""
+    return _ahead(ratios, metric, "").removesuffix(" than ").removesuffix(" of ")
 
 
 def _ahead(ratios: pd.Series, metric: str, other: str) -> str:
@@ -244,7 +285,8 @@ def _per_cpu(winners: pd.DataFrame, labels: Mapping[str, str]) -> Iterator[str]:
 def latency_answer(one: pd.DataFrame, cost: pd.DataFrame, labels: Labels = None, margin: float = 0.05) -> str:
     """Return where one outstanding I/O is fastest, by pattern, then how much longer stable writes take.
 
-    A system is first where ``rank`` shows it. Systems that no test separates are tied.
+    The stable writes come first where nothing but plain and stable writes was measured. A system is first where
+    ``rank`` shows it. Systems that no test separates are tied.
 
     Parameters
     ----------
@@ -275,8 +317,9 @@ def latency_answer(one: pd.DataFrame, cost: pd.DataFrame, labels: Labels = None,
     patterns = {pattern_words(name): ranks[ranks["pattern"] == name] for name in pattern_order(ranks["pattern"])}
     common = {name: rows for name, rows in patterns.items() if len(rows) > 1}
     lines = list(_fastest(common, margin)) if common else [_each_alone(patterns)]
-    stable = " ".join(_stable_writes(cost.dropna(subset=["ratio"]), labels))
-    return "\n".join([*lines, *([stable] if stable else [])])
+    stable = list(filter(None, [" ".join(_stable_writes(cost.dropna(subset=["ratio"]), labels))]))
+    of_writes = len(set(ranks["pattern"]) - set(cost["pattern"])) == 1  # plain ones are there to compare with
+    return "\n".join([*stable, *lines] if of_writes else [*lines, *stable])
 
 
 def _each_alone(patterns: Mapping[str, pd.DataFrame]) -> str:
@@ -323,7 +366,7 @@ def _fastest(patterns: Mapping[str, pd.DataFrame], margin: float) -> Iterator[st
 
 def _stable_writes(cost: pd.DataFrame, labels: Mapping[str, str]) -> Iterator[str]:
     """Yield how much longer each kind of stable write takes than a plain one, and on which system most."""
-    for suffix, words in (("-sync", "synchronous write"), ("-fdatasync", "write with fdatasync")):
+    for suffix, words in (("-fdatasync", "write with fdatasync"), ("-sync", "synchronous write")):
         own = cost[cost["pattern"].astype(str).str.endswith(suffix)]
         if own.empty:
             continue

@@ -11,7 +11,7 @@ from hcilib.analyse.compare.cells import asked_by
 from hcilib.analyse.runs.failure import BY, TOLERANCE
 from hcilib.model.schemes import parse_scheme
 from hcilib.say.runs.integrity import loss_words
-from hcilib.say.words import Labels, counted, listed, number, pattern_words, sentence, size, span, where
+from hcilib.say.words import Labels, counted, number, pattern_words, sentence, size, span, where
 
 Quantities = Mapping[str, Mapping]
 """Column of ``failures`` -> its row of ``failure_summary``, of one failure."""
@@ -63,7 +63,7 @@ def failure_answer(
 
 
 def failure_facts(verdicts: pd.DataFrame, summary: pd.DataFrame, labels: Labels = None) -> list[str]:
-    """Return what clients saw of the worst failure, when their IOPS recovered, and when all copies were complete.
+    """Return what clients saw of the worst failure, and when their IOPS recovered, as a decider asks.
 
     The second line names the runs, because a study may hold several sets of runs of one failure.
 
@@ -75,21 +75,23 @@ def failure_facts(verdicts: pd.DataFrame, summary: pd.DataFrame, labels: Labels 
     Returns
     -------
     list of str
-        Three lines at most; none where there is no failure.
+        Two lines; none where there is no failure.
 
     Examples
     --------
     >>> folder = hci.ROOT / "data/samples/box/failure-ceph"
     >>> summary = hci.failure_summary(hci.failures(hci.read_series(folder), hci.read_events(folder)))
     >>> print(hci.failure_facts(hci.failure_verdicts(summary), summary)[1])
-    Runs of box-ceph without stamped writes: IOPS recovery was unfinished in 2 of 3 runs.
+    Without stamped writes, box-ceph recovered in 1 of 3 runs.
     """
     for row, found in _failures(verdicts.head(1), summary):
-        outage = _with_loss([_outage(row, found, pattern_words(row["pattern"]), labels)], row, labels)
-        recovery, stamped = _recovery(found), row["lost"] or row["kept"] or row["unchecked"]
-        runs = f"Runs of {_name(row, labels)} {'with' if stamped else 'without'} stamped writes"
-        said = [outage, f"{runs}: {recovery}", _copies(found)]
-        return [line for line in said if line]
+        name, stamped = _name(row, labels), row["lost"] or row["kept"] or row["unchecked"]
+        outage = f"{row['failure']} stopped {name} for {_duration(found['gap_s'])}."
+        with_or_not = "With" if stamped else "Without"
+        return [
+            _with_loss([outage], row, labels),
+            f"{with_or_not} stamped writes, {name} {_recovered(found)}.",
+        ]
     return []
 
 
@@ -109,19 +111,16 @@ def without_failure(first: Mapping[str, str | None], failed: Collection[str], la
     Examples
     --------
     >>> without_failure({"raid": "Raid5(5)"}, ["drbd"])
-    'raid keeps no copy on another node, so its data are unavailable when its node dies. The rest is about drbd.'
+    'Without another copy, raid is down.'
     """
     labels, said = labels or {}, []
     for name, scheme in first.items():
         if name in failed:
             continue
         if scheme and not parse_scheme(scheme).survives.servers:
-            which = f"{labels.get(name, name)} keeps no copy on another node"
-            said.append(f"{which}, so its data are unavailable when its node dies.")
+            said.append(f"Without another copy, {labels.get(name, name)} is down.")
         elif failed:
             said.append(f"No failure of {labels.get(name, name)} was measured.")
-    if said and failed:
-        said.append(f"The rest is about {listed(labels.get(name, name) for name in failed)}.")
     return " ".join(said)
 
 
@@ -196,19 +195,27 @@ def _name(row: Mapping, labels: Labels) -> str:
 
 
 def _outage(row: Mapping, found: Quantities, pattern: str, labels: Labels) -> str:
-    """Return the sentence about the longest outage. One that was not seen is never called 0."""
+    """Return the sentence about the longest outage, of the worst and of the median run."""
     gap = found["gap_s"]
-    unseen_s = 2 * gap["resolution_s"]
-    worst, median = (number(gap[side], gap[side], gap[side] + unseen_s) for side in ("worst", "median"))
-    median = f"{median} s" if gap["median"] > 0 else f"below {unseen_s:g} s"
-    runs = counted(gap["n"], "run")
-    if not gap["worst"] > 0:
-        duration = f"less than {unseen_s:g} s ({runs})"
-    else:
-        duration = f"{worst} s ({runs})" if gap["n"] == 1 else f"{worst} s at worst (median {median}, {runs})"
+    middle = f"{_seconds(gap, 'median')} s" if gap["median"] > 0 else f"below {2 * gap['resolution_s']:g} s"
+    several = gap["n"] > 1 and gap["worst"] > 0
+    duration = _duration(gap).replace("(", f"(median {middle}, ") if several else _duration(gap)
     if row["lost"]:
         return sentence(f"{pattern} stopped for {duration}")
     return f"{row['failure']} stopped {pattern} on {_name(row, labels)} for {duration}."
+
+
+def _duration(gap: Mapping) -> str:
+    """Return the longest outage of all runs and how many these are. One that was not seen is never called 0."""
+    runs = counted(gap["n"], "run")
+    if not gap["worst"] > 0:
+        return f"less than {2 * gap['resolution_s']:g} s ({runs})"
+    return f"{_seconds(gap, 'worst')} s{' at worst' * (gap['n'] > 1)} ({runs})"
+
+
+def _seconds(gap: Mapping, side: str) -> str:
+    """Return an outage with the digits that its sampling allows."""
+    return number(gap[side], gap[side], gap[side] + 2 * gap["resolution_s"])
 
 
 def _lowest(found: Quantities) -> str:
@@ -233,10 +240,29 @@ def _recovery(found: Quantities, level: str = "") -> str:
         unfinished = f"unfinished in {counted(missing, 'run')}"
         return f"IOPS recovery{level} took {number(back['median'])} s (median), {unfinished}."
     if not back["worst"]:
-        brief = found.get("dip_pct", {"worst": 0})["worst"] > 100 * TOLERANCE
-        dips = ", except brief dips" * bool(brief)
+        dips = ", except brief dips" * _has_dips(found)
         return f"IOPS recovery{level} was immediate{' in each run' * (back['n'] > 1)}{dips}."
     return _each(found, "back_s", f"IOPS recovery{level} took {{}}.")
+
+
+def _recovered(found: Quantities) -> str:
+    """Return when IOPS recovered, as a predicate of the system: of the worst and of the median run."""
+    if "back_s" not in found:
+        return "was not repaired"
+    back, missing = found["back_s"], found["back_s"]["n"] - found["back_s"]["seen"]
+    if np.isinf(back["median"]):
+        return f"recovered in {back['seen']} of {counted(back['n'], 'run')}"
+    if missing:
+        return f"recovered in {number(back['median'])} s (median), but not in {counted(missing, 'run')}"
+    if not back["worst"]:
+        return f"recovered at once{', with dips' * _has_dips(found)}"
+    median = f" at worst (median {number(back['median'])} s)" if back["n"] > 1 else ""
+    return f"recovered in {number(back['worst'])} s{median}"
+
+
+def _has_dips(found: Quantities) -> bool:
+    """Return whether the worst second after the repair was below the level of recovery."""
+    return found.get("dip_pct", {"worst": 0})["worst"] > 100 * TOLERANCE
 
 
 def _copies(found: Quantities) -> str:

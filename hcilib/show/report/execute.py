@@ -36,7 +36,7 @@ from hcilib.show.report.scenarios import (
     systems_of,
     title_of,
 )
-from hcilib.show.report.studies import CHAPTER, QUESTIONS, Story, find_studies, study_of
+from hcilib.show.report.studies import CHAPTER, QUESTIONS, UNKNOWN, Story, find_studies, study_of
 
 FORMAT = 5
 KERNEL = [
@@ -182,7 +182,7 @@ def describe(
     question = next((h[1].strip() for h in heads if h), scenario.name)
     answer = " ".join(_told(notebook, "answer"))
     study = find_studies(root or ROOT)[key := study_of(scenario, root or ROOT)]
-    said = {key: lines for key in QUESTIONS if (lines := _told(notebook, key))}
+    said = {key: lines for key in (*QUESTIONS, UNKNOWN) if (lines := _told(notebook, key))}
     return {
         "study": key, "line": Story(key, study, []).provenance, "systems": systems_of(scenario.params),
         "facts": _told(notebook, "facts"), "said": said,

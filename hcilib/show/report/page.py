@@ -450,15 +450,18 @@ def inked(svg: str) -> str:
 
 
 def compact(svg: str) -> str:
-    """Return a figure that looks the same in a third of its bytes, so that a page with several loads fast.
+    """Return a figure that looks the same in a quarter of its bytes, so that a page with several loads fast.
 
     Places are written to a tenth of a point. A style that several marks have is a class, named after its content,
-    so that figures of one page share it. Names of groups go, but those of marks with tooltips.
+    so that figures of one page share it. Groups go, but those of marks with tooltips and those that clip, of which
+    neighbours become one.
     """
     svg = re.sub(r">\s+<", "><", svg)
     svg = re.sub(r'<defs><style type="text/css">\*.*?</style></defs>', "", svg)  # templates/style.css has it
     svg = re.sub(r'<g id="(?!mark-)[^"]*"', "<g", svg)
-    svg = re.sub(r' (?:d|x|y)="[^"]*"', lambda place: _short(place[0]), svg)
+    svg = re.sub(r' transform="rotate\(-?0 [^)]*\)"', "", svg.replace("xlink:href", "href"))
+    svg = re.sub(r'( (?:d|x|y)=")([^"]*)', lambda place: place[1] + _short(place[2]), svg)
+    svg = _without_groups(svg)
     styles = Counter(re.findall(r' style="([^"]*)"', svg))
     names = {style: f"s{crc32(style.encode()):x}" for style, times in styles.items() if times > 2}
     svg = re.sub(r' style="([^"]*)"', lambda own: f' class="{names[own[1]]}"' if own[1] in names else own[0], svg)
@@ -467,8 +470,24 @@ def compact(svg: str) -> str:
 
 
 def _short(place: str) -> str:
-    """Return places in a figure with one decimal at most and single spaces."""
-    return re.sub(r"(\.\d)\d+", r"\1", " " + " ".join(place.split())).replace(' "', '"')
+    """Return places in a figure with one decimal at most, and spaces between numbers alone."""
+    return re.sub(r" ?([A-Za-z]) ?", r"\1", re.sub(r"(\.[1-9])\d+|\.0\d*", r"\1", " ".join(place.split())))
+
+
+def _without_groups(svg: str) -> str:
+    """Return a figure without groups that say nothing; neighbours with one clip share their group."""
+    told: list[bool] = []
+    parts: list[str] = []
+    for part in re.split(r"(<g\b[^>]*>|</g>)", svg):
+        if part == "</g>":
+            part = part if told.pop() else ""
+        elif part.startswith("<g") and not part.endswith("/>"):
+            told.append(part != "<g>")
+        parts.append("" if part in ("<g>", "<g/>") else part)
+    svg, clips = "".join(parts), r'(<g clip-path="[^"]*">)((?:(?!</?g\b).)*)</g>\1'
+    while (fewer := re.sub(clips, r"\1\2", svg, flags=re.S)) != svg:
+        svg = fewer
+    return svg
 
 
 def dark_inks(body: str) -> str:

@@ -14,7 +14,7 @@ from hcilib.model.system import System, known_labels
 from hcilib.say.runs.failure import without_failure
 from hcilib.show.report.page import TEMPLATES, Section, dark_inks, rendered, unescaped
 from hcilib.show.report.strips import CALCULATED, DEFAULT, SAME, strip
-from hcilib.show.report.studies import CHAPTER, STRIP, Result, Story, evidence_map, label_of, rows_of, stories
+from hcilib.show.report.studies import CHAPTER, STRIP, Result, Story, case, evidence_map, label_of, rows_of, stories
 from hcilib.show.report.topology import known_systems, layouts, topology
 
 MIX = {**DEFAULT, "calculated": CALCULATED, "same": SAME}
@@ -68,7 +68,7 @@ def _write_study(story: Story, out: Path, revision: str, known: Mapping[str, Sys
     chapters = [
         {
             "question": question,
-            "pages": [{**page, "label": label_of(page, story.pages)} for page in pages],
+            "pages": [{**page, "label": label_of(page, story.pages), "case": case(page["name"])} for page in pages],
             "shown": _chapter(pages[0], out),
         }
         for question, pages in story.chapters
@@ -81,9 +81,9 @@ def _write_study(story: Story, out: Path, revision: str, known: Mapping[str, Sys
 
 
 def _chapter(page: Result, out: Path) -> str:
-    """Return the main figure and the first short table of a page, as HTML; of a plan none, as nobody decides by it."""
+    """Return the main figure and the first short table of a page, as HTML."""
     file = out / page["name"] / CHAPTER
-    return file.read_text("utf-8") if page["ok"] and file.is_file() and not page["name"].startswith("01_") else ""
+    return file.read_text("utf-8") if page["ok"] and file.is_file() else ""
 
 
 def _write_map(told: Sequence[Story], out: Path) -> None:

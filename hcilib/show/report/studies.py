@@ -14,6 +14,7 @@ from typing import Any
 from hcilib.model.places import ROOT, shipped
 from hcilib.model.study import Study, load_studies
 from hcilib.model.system import known_labels
+from hcilib.say.words import listed
 from hcilib.show.report.scenarios import Scenario
 
 Result = Mapping[str, Any]
@@ -85,8 +86,24 @@ class Story:
         """The question of each chapter, and the pages that answer it."""
         found: defaultdict[str, list[Result]] = defaultdict(list)
         for page in self.pages:
-            found[chapter(page["name"])].append(page)
+            if page not in self.plans:
+                found[chapter(page["name"])].append(page)
         return list(found.items())
+
+    @property
+    def plans(self) -> list[Result]:
+        """Pages that are linked at the end, as they decide nothing."""
+        return [page for page in self.pages if page["name"].startswith(PLAN) and page["ok"]]
+
+    @property
+    def unknown(self) -> str:
+        """What a comparison leaves open, and which other questions have no page."""
+        if not self.strip:
+            return ""
+        said = [line for page in self.pages for line in page.get("said", {}).get(UNKNOWN, [])]
+        there = {page["name"][:2] for page in self.pages}
+        absent = [words for number, words in UNMEASURED.items() if number not in there]
+        return " ".join([*said, *([f"Not measured: {listed(absent)}."] if absent else [])])
 
     @property
     def has_answers(self) -> bool:
@@ -121,6 +138,15 @@ class Story:
         return [finding for finding in audits if finding]
 
 
+UNKNOWN, PLAN = "unknown", "01_"
+"""Tag of a cell that prints what a comparison leaves open, and how the names of plans begin."""
+UNMEASURED = {
+    "05": "the latency of one I/O",
+    "14": "the load within a latency limit",
+    "13": "failures",
+    "15": "the effect of neighbours",
+}
+"""Notebook -> what is not known where a study has no page of it."""
 STRIP = "winners.csv"
 """File of a comparison from which its strip is drawn; its page's main figure shows the same."""
 CHAPTER = "chapter.html"
@@ -203,8 +229,9 @@ def label_of(page: Result, pages: Sequence[Result]) -> str:
 
 def case(name: str) -> str:
     """Return the case of a scenario's name in words, a system by its label."""
-    text = name.partition(".")[2]
-    return known_labels().get(text, text.replace("-", " "))
+    text, labels = name.partition(".")[2], known_labels()
+    system = max((s for s in labels if f"{text}-".startswith(f"{s}-")), key=len, default="")
+    return f"{labels.get(system, '')}{text.removeprefix(system).replace('-', ' ')}"
 
 
 # ---- Where an article's figures are
