@@ -89,11 +89,12 @@ answers: report
 notebooks: setup
 	@$(PY) -m jupyterlab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks $(if $(filter 0,$(shell id -u)),--allow-root)
 
-# Outputs stay, figures too: readers want them, nbval compares the tables alone.
+# Outputs stay, figures too (in 256 colours): readers want them, nbval compares the tables alone.
 STRIP := --keep-output --keep-count \
   --extra-keys "metadata.papermill cell.metadata.papermill metadata.language_info.version"
 refresh: setup
 	@$(PY) -m nbconvert --log-level WARN --to notebook --execute --inplace notebooks/*.ipynb
+	@$(PY) .ci/palette.py notebooks/*.ipynb
 	@$(BIN)nbstripout $(STRIP) notebooks/*.ipynb
 
 # A bench whose saved verdict is not ok does not stop the others, and make still ends with an error.
@@ -120,7 +121,7 @@ pack: setup
 	@$(PY) -c 'import sys; from pathlib import Path; from hcilib.model.archives import pack; print(pack(Path(sys.argv[1])))' $(CAMPAIGN)
 
 picture: setup
-	@$(PY) .ci/picture readme.png
+	@$(PY) .ci/picture readme.png && $(PY) .ci/palette.py readme.png
 
 wheel: setup
 	@rm -rf out/wheel && $(PY) -m hatchling build -t wheel -d out/wheel

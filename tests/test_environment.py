@@ -1,10 +1,15 @@
-"""environment.yml says what pyproject.toml says. It does not prove that conda's builds behave the same."""
+"""A checkout is light, and environment.yml says what pyproject.toml says.
+
+The comparison does not prove that conda's builds behave the same.
+"""
 
 import re
+import subprocess
 import tomllib
 from importlib.metadata import version
 from pathlib import Path
 
+import pytest
 import yaml
 
 import hcilib as hci
@@ -57,3 +62,14 @@ def test_the_changelog_has_the_form_of_keepachangelog_and_this_version():
     assert versions[1].startswith(f"[{hci.__version__}]")
     kinds = set(re.findall(r"(?m)^### (.+)$", text))
     assert kinds <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+
+
+@pytest.mark.needs("git")
+def test_a_checkout_has_at_most_30_mb():
+    """Files and folders, as `du -sb` counts them. `python .ci/palette.py` shrinks figures, `make pack` campaigns."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True).stdout
+    if not listed:
+        pytest.skip("no git checkout")
+    files = [Path(name) for name in listed.split("\0") if name and (ROOT / name).is_file()]
+    folders = {parent for file in files for parent in file.parents}
+    assert sum((ROOT / path).stat().st_size for path in [*files, *folders]) <= 30e6

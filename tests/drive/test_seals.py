@@ -15,6 +15,7 @@ import zstandard
 
 import hcilib as hci
 from hcilib.drive.campaign.rundir import RunDir, RunDirError, _unlike_document
+from hcilib.model.archives import ARCHIVE, extract
 from hcilib.model.plan import Step
 from hcilib.model.sweeps import sweep
 from hcilib.model.system import System
@@ -432,9 +433,13 @@ def test_a_plan_that_is_none_is_named_by_every_reader(run_dir, text):
             reader(run_dir)
 
 
-@pytest.mark.parametrize("run_dir", sorted((hci.ROOT / "tests/data/rundirs").glob("*/plan.json")), ids=str)
-def test_plans_of_every_earlier_version_are_what_they_state(run_dir):
-    assert _unlike_document(json.loads(run_dir.read_text())) == ""
+EARLIER_VERSIONS = sorted((hci.ROOT / "tests/data/rundirs").glob(f"*{ARCHIVE}"))
+
+
+@pytest.mark.parametrize("archive", EARLIER_VERSIONS, ids=lambda file: file.name)
+def test_plans_of_every_earlier_version_are_what_they_state(archive, tmp_path):
+    extract(archive, tmp_path / "run")
+    assert _unlike_document(json.loads((tmp_path / "run" / "plan.json").read_text())) == ""
 
 
 def test_steps_that_a_later_one_holds_outlive_the_journal(run_dir):

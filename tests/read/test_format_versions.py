@@ -1,22 +1,23 @@
 """Read one run directory of each version of the format, and find the values stored beside it.
 
-`python tests/read/test_format_versions.py` writes the values again, for a new version's directory.
+`python tests/read/test_format_versions.py` writes the values again, for a new version's archive.
 """
 
 import hashlib
 import json
 import math
-import shutil
+import tempfile
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 import hcilib as hci
+from hcilib.model.archives import ARCHIVE, extract
 from hcilib.model.caveats import caveats
 
 DATA = Path(__file__).parents[1] / "data" / "rundirs"
-VERSIONS = sorted(folder.name for folder in DATA.iterdir() if folder.is_dir())
+VERSIONS = sorted(file.name.removesuffix(ARCHIVE) for file in DATA.glob(f"*{ARCHIVE}"))
 TABLES = ["results", "hosts", "bins", "series", "silences", "counters", "drives", "wear"]
 TABLES += ["pool_fill", "events", "rollup", "histograms", "network", "dials", "unseen"]
 DIGESTS_SINCE = "1d"
@@ -90,7 +91,7 @@ def assert_same(found, expected, place=""):
 def run_dir(request, tmp_path):
     """A copy that may not be written: the cache of tables would lie beside the raw files."""
     copy = tmp_path / request.param
-    shutil.copytree(DATA / request.param, copy)
+    extract(DATA / f"{request.param}{ARCHIVE}", copy)
     folders = [copy, *(f for f in copy.rglob("*") if f.is_dir())]
     for path in (*copy.rglob("*"), copy):
         path.chmod(0o555 if path.is_dir() else 0o444)
@@ -124,6 +125,7 @@ def test_an_edited_file_is_found_in_versions_with_digests(run_dir):
 
 if __name__ == "__main__":
     for version in VERSIONS:
-        values = json.dumps(describe(DATA / version), indent=None)
+        with tempfile.TemporaryDirectory() as folder:
+            extract(DATA / f"{version}{ARCHIVE}", Path(folder) / version)
+            values = json.dumps(describe(Path(folder) / version), indent=None)
         (DATA / f"{version}.json").write_text(values + "\n", "utf-8")
-        shutil.rmtree(DATA / version / "tables", ignore_errors=True)
