@@ -65,8 +65,10 @@ def seen(colour: str, vision: str) -> np.ndarray:
 def test_systems_of_one_figure_differ_in_colour_and_marker(group, vision):
     chosen = looks(group)
     for a, b in combinations(group, 2):
-        distance = np.linalg.norm(seen(chosen[a][0], vision) - seen(chosen[b][0], vision))
-        assert distance > 15, f"{a} and {b} look alike to {vision} eyes: {distance:.1f}"
+        for shown in (str, on_dark):
+            one, other = (seen(shown(chosen[name][0].lower()), vision) for name in (a, b))
+            distance = np.linalg.norm(one - other)
+            assert distance > 15, f"{a} and {b} look alike to {vision} eyes ({shown.__name__}): {distance:.1f}"
         assert chosen[a][1] != chosen[b][1]
 
 

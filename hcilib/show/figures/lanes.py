@@ -84,9 +84,10 @@ def _panel(ax: Axes, runs: list[pd.DataFrame]) -> str:
     marks = [run["place"].iloc[0] if len(runs) > 1 else "" for run in runs]
     style.row_axis(ax, [", ".join(filter(None, parts)) for parts in zip(names, marks, strict=True)])
     for row, run in enumerate(runs):
+        outages = run[run["phase"] == "outage"]
         for phase in run[run["phase"] != "outage"].itertuples():
-            _bar(ax, row, phase)
-        for outage in run[run["phase"] == "outage"].itertuples():
+            _bar(ax, row, phase, outages)
+        for outage in outages.itertuples():
             ax.barh(row, outage.duration_s, HEIGHT, outage.from_s, color=COLOURS["outage"], gid="outage")
         _outage(ax, row, run)
     where = f", {style.pattern_label(first['pattern'])}" if "pattern" in first else ""
@@ -96,12 +97,14 @@ def _panel(ax: Axes, runs: list[pd.DataFrame]) -> str:
     return f"{ax.get_title(loc='left')}. In the worst run, {_words(worst)}"
 
 
-def _bar(ax: Axes, row: int, phase: Any) -> None:
-    """Draw one phase, with its seconds where there is room for them."""
+def _bar(ax: Axes, row: int, phase: Any, outages: pd.DataFrame) -> None:
+    """Draw one phase, with its seconds in the longest part without an outage, where there is room for them."""
     begin = max(phase.from_s, -BEFORE_S) if phase.phase == "normal" else phase.from_s
     ax.barh(row, phase.to_s - begin, HEIGHT, begin, color=COLOURS[phase.phase], gid=phase.phase)
     if phase.phase in ("degraded", "recovering") and phase.duration_s >= 3:
-        middle = (phase.to_s + begin) / 2
+        inside = outages[(outages["to_s"] > begin) & (outages["from_s"] < phase.to_s)].sort_values("from_s")
+        ends = zip([begin, *inside["to_s"]], [*inside["from_s"], phase.to_s], strict=True)
+        middle = np.mean(max(ends, key=lambda part: part[1] - part[0]))
         ax.text(middle, row, f"{phase.duration_s:.3g}", ha="center", va="center", fontsize=8.5, color=INK)
 
 

@@ -7,6 +7,7 @@ import re
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from colorsys import hls_to_rgb, rgb_to_hls
 from dataclasses import dataclass, field
 from functools import cache
 from html import escape, unescape
@@ -496,23 +497,27 @@ def dark_inks(body: str) -> str:
     return ";".join(f"--i{colour}:{on_dark('#' + colour)}" for colour in colours)
 
 
+@cache
 def on_dark(colour: str) -> str:
-    """The colour as it is drawn on a dark page: greys turned round, the rest lightened until it stands out."""
+    """The colour as it is drawn on a dark page: greys turned round, the rest lightened until it stands out.
+
+    A dark colour becomes lighter than one that stands out as it is, so that the two stay apart.
+    """
     red, green, blue = channels = to_rgb(colour)
     if max(red, green, blue) - min(red, green, blue) < NEUTRAL:
         grey = (red + green + blue) / 3
         low = sum(to_rgb(PAPER)) / 3
         turned = low + (0.93 - low) * (1 - grey)
         return to_hex((turned, turned, turned)) if grey < 0.999 else PAPER
-    share = 0.0
-    while contrast(lightened := _lighter(channels, share), PAPER) < LEAST_CONTRAST and share < 1:
-        share += 0.05
+    share, least = 0.0, LEAST_CONTRAST + 1.3 * max(0.0, LEAST_CONTRAST - contrast(colour, PAPER))
+    while contrast(lightened := _lighter(channels, share), PAPER) < least and share < 1:
+        share += 0.02
     return lightened
 
 
 def _lighter(channels: tuple[float, float, float], share: float) -> str:
-    red, green, blue = (c + (1 - c) * share for c in channels)
-    return to_hex((red, green, blue))
+    hue, lightness, saturation = rgb_to_hls(*channels)
+    return to_hex(hls_to_rgb(hue, lightness + (1 - lightness) * share, saturation))
 
 
 def contrast(a: str, b: str) -> float:
