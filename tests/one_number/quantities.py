@@ -638,7 +638,7 @@ def _13(page: Page) -> Iterator[Claim]:
     known_head = None
     for line, part in lines(page):
         head = re.match(r"(?:After )?(\S+) (?:stopped (?:.+ on )?|on )(.+?)(?: for |, )", line)
-        if not head and " stamped writes, " not in line:  # these go on about it
+        if not head and " checked writes, " not in line:  # these go on about it
             continue
         known_head = head = head or known_head
         own = summary[(summary["Failure"] == head[1]) & (summary["System"] == head[2])]

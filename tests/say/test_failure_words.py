@@ -104,10 +104,10 @@ def test_a_recovery_that_no_run_lived_to_see_is_not_called_one(back_s, words):
 @pytest.mark.parametrize(
     ("back_s", "integrity", "words"),
     [
-        ([20.0, 10.0, np.nan], None, "Without stamped writes, DRBD recovered in 20 s (median), but not in 1 run."),
-        ([np.nan] * 3, None, "Without stamped writes, DRBD recovered in 0 of 3 runs."),
-        ([0.0] * 3, ["kept"] * 3, "With stamped writes, DRBD recovered at once, with dips."),
-        ([20.0, 10.0, 30.0], ["kept"] * 3, "With stamped writes, DRBD recovered in 30 s at worst (median 20 s)."),
+        ([20.0, 10.0, np.nan], None, "Without checked writes, DRBD recovered in 20 s (median), but not in 1 run."),
+        ([np.nan] * 3, None, "Without checked writes, DRBD recovered in 0 of 3 runs."),
+        ([0.0] * 3, ["kept"] * 3, "With checked writes, DRBD recovered at once, with dips."),
+        ([20.0, 10.0, 30.0], ["kept"] * 3, "With checked writes, DRBD recovered in 30 s at worst (median 20 s)."),
     ],
 )
 def test_a_decider_reads_the_outage_the_loss_and_the_recovery(back_s, integrity, words):

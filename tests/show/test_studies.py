@@ -86,6 +86,16 @@ def test_a_story_answers_all_five_questions_also_where_nothing_was_measured():
     assert all(answers.values())
 
 
+def test_a_study_without_a_comparison_is_called_after_the_page_that_its_file_names_first():
+    method = find_studies(ROOT)["method"]
+    results = [
+        {"name": name, "study": "method", "said": {}, "title": name, "answer": f"{name}."} for name in method.scenarios
+    ]
+    (story,) = stories(results, ROOT)
+    assert story.pages[0]["name"] != method.scenarios[0] == story.title
+    assert story.lead == f"{method.scenarios[0]}."
+
+
 def test_a_comparison_is_read_before_its_audit():
     names = ["10_audit.a", "04_compare.a", "99_own.a", "13_failure.a"]
     assert sorted(names, key=reading_order) == ["04_compare.a", "13_failure.a", "10_audit.a", "99_own.a"]
@@ -197,6 +207,7 @@ def test_a_study_reads_in_the_order_of_its_file_within_a_chapter():
         ("A leads. B trails.", "Box: A leads"),
         ("A" * 88 + ". B.", "A" * 88),
         ("four " * 40, "four " * 17 + "…"),
+        ("four " * 15 + "(in the mean of at least three)", "Box: " + "four " * 15 + "…"),
     ],
 )
 def test_a_title_has_ninety_letters_at_most(answer, title):

@@ -82,7 +82,7 @@ def failure_facts(verdicts: pd.DataFrame, summary: pd.DataFrame, labels: Labels 
     >>> folder = hci.ROOT / "data/samples/box/failure-ceph"
     >>> summary = hci.failure_summary(hci.failures(hci.read_series(folder), hci.read_events(folder)))
     >>> print(hci.failure_facts(hci.failure_verdicts(summary), summary)[1])
-    Without stamped writes, box-ceph recovered in 1 of 3 runs.
+    Without checked writes, box-ceph recovered in 1 of 3 runs.
     """
     for row, found in _failures(verdicts.head(1), summary):
         name, stamped = _name(row, labels), row["lost"] or row["kept"] or row["unchecked"]
@@ -90,7 +90,7 @@ def failure_facts(verdicts: pd.DataFrame, summary: pd.DataFrame, labels: Labels 
         with_or_not = "With" if stamped else "Without"
         return [
             _with_loss([outage], row, labels),
-            f"{with_or_not} stamped writes, {name} {_recovered(found)}.",
+            f"{with_or_not} checked writes, {name} {_recovered(found)}.",
         ]
     return []
 

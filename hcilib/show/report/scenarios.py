@@ -327,6 +327,9 @@ def page_title(short: str, answer: str) -> str:
 
 
 def title_of(answer: str) -> str:
-    """Return the first sentence of an answer as a title; a longer one is cut at a word."""
+    """Return the first sentence of an answer as a title; a longer one is cut at a word, before a bracket left open."""
     first = answer.strip().partition("\n")[0].partition(". ")[0].rstrip(".")
-    return first if len(first) <= LONGEST else f"{first[: LONGEST - 1].rpartition(' ')[0]} …"
+    if len(first) <= LONGEST:
+        return first
+    cut = first[: LONGEST - 1].rpartition(" ")[0]
+    return f"{cut if cut.count('(') == cut.count(')') else cut.rpartition(' (')[0]} …"

@@ -71,7 +71,7 @@ class Story:
     @property
     def title(self) -> str:
         """The finding of its first page; the study's own title where that is missing or cut before its proof."""
-        first = next((page["title"] for page in self.pages if page.get("title")), "")
+        first = next((page["title"] for page in self.front if page.get("title")), "")
         return self.study.title if not first or first.endswith("…") else first
 
     @property
@@ -113,7 +113,14 @@ class Story:
     @property
     def lead(self) -> str:
         """The whole answer of its first page that has one."""
-        return next((page["answer"] for page in self.pages if page["answer"]), "")
+        return next((page["answer"] for page in self.front if page["answer"]), "")
+
+    @property
+    def front(self) -> list[Result]:
+        """Its pages in reading order; without one of the five answers, those first that its file names first."""
+        if self.has_answers:
+            return self.pages
+        return sorted(self.pages, key=lambda page: [*self.study.scenarios, page["name"]].index(page["name"]))
 
     @property
     def answers(self) -> list[tuple[str, str]]:
