@@ -1,9 +1,9 @@
 """What the kernel's own tracepoints say of one fio job on RAID 5, beside its counters: truth for a latency budget.
 
-    .venv/bin/python bench/parts/block_trace.py FOLDER     the table of a traced run, to data/samples
+    .venv/bin/python bench/parts/block_trace.py FOLDER     traces both jobs in the box; the table, to data/samples
 
-`BEGIN` and `END` run on the guest around each job. FOLDER then holds trace.<rw>.gz, and job.<rw>.json: the text of
-/proc/diskstats before, fio's JSON and /proc/diskstats after, as a list of three.
+FOLDER then holds trace.<rw>.gz, and job.<rw>.json: the text of /proc/diskstats before, fio's JSON and /proc/diskstats
+after, as a list of three. One that holds them already is not measured again.
 
 Tracing itself costs time: in a guest without KVM about a tenth of a read.
 """
@@ -14,24 +14,53 @@ import gzip
 import json
 import re
 import sys
+import tempfile
 from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-SAVED = Path(__file__).resolve().parents[2] / "data" / "samples" / "latency_budget_trace.csv"
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT)]
+
+from hcilab.cluster import running  # noqa: E402
+from hcilib.drive.hosts.hosts import Fleet, need  # noqa: E402
+
+SAVED = ROOT / "data" / "samples" / "latency_budget_trace.csv"
 BEGIN = """\
 mount -t tracefs t /sys/kernel/tracing; cd /sys/kernel/tracing; echo mono >trace_clock; echo 65536 >buffer_size_kb
 echo >trace; for e in block_getrq block_rq_issue block_rq_complete block_bio_queue block_bio_complete; do
   echo 1 >events/block/$e/enable
 done; echo 1 >tracing_on
 """
+MARK = "====\n"
+JOB = """\
+cat /proc/diskstats; echo ====
+fio --name=j --filename=/dev/md0 --ioengine=libaio --direct=1 --rw={rw} --bs=4k --iodepth=1 --size=128M --randrepeat=0 \
+  --time_based --runtime=8 --output-format=json; echo ====
+cat /proc/diskstats
+"""
 END = "cd /sys/kernel/tracing; echo 0 >tracing_on; gzip -c trace >/tmp/trace.gz"
 EVENT = re.compile(r"\s(\d+\.\d+): (block_\w+): (\d+,\d+) (\S+) (?:\d+ )?(?:\([^)]*\) )?(\d+) \+ (\d+)")
 SECTORS, MD, TICK_MS, MOST_PCT = 8, "9,0", 4.0, 4.0
 BEGINS = {"block_bio_complete": ("block_bio_queue",), "block_rq_complete": ("block_getrq", "block_rq_issue")}
 READS, READ_MS, WRITES, WRITE_MS, FLUSHES, FLUSH_MS = 0, 3, 4, 7, 15, 16
+
+
+def record(folder: Path) -> None:
+    """Trace 4k random reads and writes on a RAID 5 of the box."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="hci-trace-") as root,
+        running("box-raid5", root=root) as box,
+        Fleet(box.testbed) as fleet,
+    ):
+        for rw in ("randread", "randwrite"):
+            script = f"{BEGIN}{JOB.format(rw=rw)}{END}"
+            text = need("trace", fleet.run(script, ["node1"], limit_s=300))["node1"]
+            (folder / f"job.{rw}.json").write_text(json.dumps(text.split(MARK)))
+            (folder / f"trace.{rw}.gz").write_bytes(fleet.read_now("node1", "/tmp/trace.gz"))
 
 
 def times(text: str) -> dict[tuple[str, str, str], list[float]]:
@@ -98,6 +127,9 @@ def _row(rw: str, ios: int, layer: str, ddir: str, fields: np.ndarray, traced: d
 
 
 if __name__ == "__main__":
-    measured = table(Path(sys.argv[1]))
+    place = Path(sys.argv[1])
+    if not list(place.glob("trace.*.gz")):
+        record(place)
+    measured = table(place)
     print(measured.to_string(index=False))
     measured.to_csv(SAVED, index=False, float_format="%.4g", lineterminator="\n")

@@ -1,6 +1,7 @@
 """CPU and network of the nodes, sampled while a block runs."""
 
 import errno
+import json
 import re
 import sys
 import time
@@ -11,9 +12,11 @@ import pandas as pd
 import pytest
 from probes import until
 
+from hcilib.drive.campaign.subjects import Subject, osds_noted
 from hcilib.drive.hosts import counters
 from hcilib.drive.hosts.counters import sampled
 from hcilib.drive.hosts.hosts import Fleet
+from hcilib.model.system import System
 from hcilib.read.nodes.counters import (
     COLUMNS,
     node_means,
@@ -23,6 +26,7 @@ from hcilib.read.nodes.counters import (
     read_counters_csv,
     within,
 )
+from hcilib.read.nodes.layers import osds_of
 
 
 def table_of(file: Path) -> pd.DataFrame:
@@ -329,3 +333,32 @@ def test_rdma_ports_join_the_cards_in_bytes(bed, tmp_path, monkeypatch):
     monkeypatch.setattr("hcilib.drive.hosts.counters.INFINIBAND", str(tmp_path / "absent"))
     with Fleet(bed) as fleet:
         assert counters.rdma_ports(fleet, "node1") == []
+
+
+@pytest.mark.lab
+def test_osds_are_read_before_and_after_and_a_host_without_counters_has_a_remark(bed, tmp_path):
+    """The lab has no OSD: its nodes print what one does, with a count that grows."""
+    dump = '{"osd": {"op_w_latency": {"avgcount": %s, "sum": 1.5}}}'
+    run = f"""echo >>{tmp_path}/n; printf 'osd.0: {dump}\\n' "$(wc -l <{tmp_path}/n)" """
+    system = System(name="s", label="S", osd_counters={"on": "node", "run": run})
+    file = tmp_path / "osds.json"
+    with Fleet(bed) as fleet, osds_noted(fleet, Subject(system, bed, {}), file):
+        pass
+    assert osds_of(file.read_bytes(), str(file)).to_numpy().tolist() == [["osd.0", "op_w_latency", 1, 0.0]]
+    assert json.loads(file.read_text())["after"]["remarks"] == []
+
+    silent = System(name="s", label="S", osd_counters={"on": "nodes", "run": "echo no OSD here"})
+    with Fleet(bed) as fleet, osds_noted(fleet, Subject(silent, bed, {}), file):
+        pass
+    assert osds_of(file.read_bytes(), str(file)).empty
+    assert [remark.partition(":")[0] for remark in json.loads(file.read_text())["before"]["remarks"]] == [
+        "node1",
+        "node2",
+    ]
+
+
+@pytest.mark.lab
+def test_a_system_whose_file_does_not_say_how_osds_are_asked_has_no_file_of_them(bed, tmp_path):
+    with Fleet(bed) as fleet, osds_noted(fleet, Subject(System(name="s", label="S"), bed, {}), tmp_path / "osds.json"):
+        pass
+    assert not (tmp_path / "osds.json").exists()

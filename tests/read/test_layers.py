@@ -3,12 +3,14 @@ built on what."""
 
 import io
 import json
+import threading
 from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
-from hcilib.drive.hosts.layers import LayerLog
+from hcilib.drive.hosts.hosts import Outcome
+from hcilib.drive.hosts.layers import LayerLog, note_chains, sample_vms
 from hcilib.read.nodes.layers import (
     LAYER_COLUMNS,
     layers_of,
@@ -84,6 +86,73 @@ def test_without_a_ramp_the_samples_around_the_window_hold_all_that_fio_did(ramp
     chains = {"tested": {"n1": ["vda"]}, "hosts": {"n1": {"devices": {}, "exports": {}}}}
     [row] = layers_of(rows, chains, 0.5, 4.5, ramp_s).to_dict("records")
     assert (row["window"], row["reads"], row["seconds"], row["code"]) == (window, reads, seconds, "")
+
+
+@pytest.mark.parametrize(("times", "tick_ms"), [((4, 12, 20), 4.0), ((10, 20, 40), 10.0), ((1, 2, 4), 1.0)])
+def test_the_tick_is_what_divides_all_times_of_bio_devices(times, tick_ms):
+    """A drive counts in ns, so its times say nothing about the tick."""
+    _, rows = log(*(("n1", t, diskstats(md0=(t, times[t], 0, 0, 0, 0), vda=(t, 7 * t, 0, 0, 0, 0))) for t in range(3)))
+    devices = {"md0": {"kind": "md", "below": ["vda"]}, "vda": {"kind": "drive", "below": []}}
+    chains = {"tested": {"n1": ["md0"]}, "hosts": {"n1": {"devices": devices, "exports": {}}}}
+    ticks = layers_of(rows, chains, 0.5, 1.5).set_index("device")["tick_ms"]
+    assert ticks["md0"] == tick_ms
+    assert pd.isna(ticks["vda"])
+
+
+def test_vms_are_sampled_until_the_end_and_one_that_is_silent_has_a_remark():
+    stop, file, asked = threading.Event(), io.StringIO(), []
+
+    def read_now(host, path):
+        if path != "/proc/diskstats":
+            return host.encode()
+        if host == "vm2":
+            raise OSError("no route to host")
+        asked.append(host)
+        if len(asked) == 3:
+            stop.set()
+        return diskstats(vda=(len(asked), 0, 0, 0, 0, 0)).encode()
+
+    def each(hosts, ask, limit_s):
+        answers = {}
+        for host in hosts:
+            try:
+                answers[host] = Outcome(host, True, ask(host))
+            except OSError as error:
+                answers[host] = Outcome(host, False, error=str(error))
+        return answers
+
+    fleet = SimpleNamespace(read_now=read_now, each=each)
+    kept = LayerLog(fleet, file)
+    [remark] = sample_vms(fleet, ["vm1", "vm2"], kept, 0.0, stop)
+    assert kept.close() == {"vm1": ["vda"]}
+    assert pd.read_csv(io.StringIO(file.getvalue()))["reads"].tolist() == [1, 2, 3]
+    assert remark.startswith("vm2: 3 samples")
+
+
+def test_of_a_host_without_a_whole_answer_the_reason_is_kept_beside_the_chains_of_the_others(tmp_path):
+    whole = f"==== links\n{LINKS}==== devices\n{DEVICES}==== drbd\n==== exports\n==== end\n"
+    answers = {
+        "n1": Outcome("n1", True, whole),
+        "n2": Outcome("n2", True, whole.partition("==== drbd")[0]),
+        "n3": Outcome("n3", False, error="timed out"),
+    }
+    fleet, file = SimpleNamespace(run=lambda script, hosts, limit_s: answers), tmp_path / "layers.json"
+    moved = {"n1": ["dm-0"], "n2": ["vda"], "n3": ["vda"]}
+    note_chains(fleet, {"n1": ["dm-0"]}, moved, ["vm2: silent"], file)
+    said = read_chains(file.read_bytes(), str(file))
+    assert said["tested"] == {"n1": ["dm-0"]}
+    assert sorted(said["hosts"]["n1"]["devices"]) == ["dm-0", "md0", "vda"]
+    assert [list(said["hosts"][host]) for host in ("n2", "n3")] == [["error"], ["error"]]
+    assert said["hosts"]["n3"]["error"] == "timed out"
+    assert said["remarks"] == ["vm2: silent"]
+
+
+def test_chains_that_cannot_be_asked_for_do_not_stop_the_step(tmp_path):
+    def run(script, hosts, limit_s):
+        raise OSError("the controller has no more files")
+
+    note_chains(SimpleNamespace(run=run), {}, {"n1": ["vda"]}, [], file := tmp_path / "layers.json")
+    assert list(read_chains(file.read_bytes(), str(file))["hosts"]["n1"]) == ["error"]
 
 
 DEVICES = """\
