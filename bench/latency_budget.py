@@ -53,7 +53,7 @@ from hcilib.drive.hosts.hosts import Fleet, need  # noqa: E402
 from hcilib.model.system import System  # noqa: E402
 
 SAVED = ROOT / "data" / "samples" / "latency_budget.csv"
-BLOCKS, RUN_S, SLACK_MS = 5, 8, 0.3
+BLOCKS, RUN_S, SLACK_MS = 5, 6, 0.3
 DRIVES_MS, NETWORK_MS = 2, 1
 SPAN = 128 * 2**20
 """Of a smaller one md's stripe cache would hold a tenth, and a write would find what it has to read there."""
