@@ -192,3 +192,13 @@ def test_without_a_ramp_the_kernel_counts_what_fio_counts():
     assert len(ios) == 15
     assert ios.to_numpy() == pytest.approx(1, abs=1e-4)
     assert set(tested["window"]) == {"around"}
+
+
+@pytest.mark.parametrize(("pattern", "counter"), [("4k-randread", "op_r_latency"), ("4k-randwrite", "op_w_latency")])
+def test_cephs_osds_count_the_operations_that_fio_counts(pattern, counter):
+    path = shipped("data/samples/box/budget-ceph")
+    runs = hci.read_results(path).query("pattern == @pattern").set_index(["iodepth", "rep"])
+    counts = hci.read_osds(path).query("pattern == @pattern and counter == @counter")
+    operations = counts.groupby(["iodepth", "rep"])["count"].sum()
+    assert len(operations) >= 3
+    assert (operations / (runs["iops"] * runs["runtime_s"])).to_numpy() == pytest.approx(1, abs=0.01)
