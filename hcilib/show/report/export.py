@@ -101,7 +101,7 @@ def narrow(fig: Figure) -> Iterator[bool]:
         return
     rows, columns = grid_of(next(iter(places)))
     columns = max([columns, *(place.get_gridspec().ncols for place in places.values())])
-    inside = (child for ax in places for child in ax.get_children())
+    inside = (child for ax in places for child in (*ax.get_children(), ax.xaxis.label))
     texts = (said for said in inside if isinstance(said, Text) and not said.get_wrap())  # those fold by themselves
     folds = {said: "\n".join(wrap(said.get_text(), LINE)) for said in texts if len(said.get_text()) > LINE}
     if caption := getattr(fig, "_supxlabel", None):

@@ -207,7 +207,7 @@ def _parts(output: NotebookNode, alt: str, numbers: dict) -> Iterator[Part]:
     data = output.get("data", {})
     kind = next((kind for kind in SHOWN if kind in data), None)
     if kind == "text/html":
-        html = unfolded(data[kind])
+        html = unfolded(data[kind]).replace('<td style="text-align:right">', "<td>")  # templates/style.css has it
         rows = html.count("<tr") - 1
         if instead := re.fullmatch(r'<p class="nothing">(.*)</p>', html, re.S):
             yield Part("nothing", unescape(instead[1]))
