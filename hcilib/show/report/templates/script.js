@@ -172,7 +172,7 @@
       svg.addEventListener("click", e => dim(e.target.closest("[data-system]")?.dataset.system));
     }
     const names = [...new Set(groups.map(g => g.dataset.system).filter(Boolean))];
-    if (names.length > 1) {
+    if (names.length > 1 && !document.body.classList.contains("story")) {
       const row = make("p", { className: "only" }, "Show alone: ");
       for (const system of names) {
         const button = make("button", { type: "button", textContent: system });
