@@ -33,32 +33,38 @@ HEAD = """# The five articles, passage by passage
 
 This page lists every sentence, figure and table of the five articles, in their order. `python -m tests.articles`
 makes it from `data/published/passages.csv`, from `claims.csv`, and from the campaigns, systems and testbeds in
-`params`, whose values it shows. tests/test_articles.py checks that the page is current. From the articles it quotes
-only numbers and at most five words a claim.
+`params`. tests/test_articles.py checks that the page is current. From the articles it quotes only numbers and at most
+five words per claim.
 
-**How passages are numbered.** Under each heading the numbers begin with 1, in reading order. A passage is a sentence.
-Each bullet, caption, text of a picture and line of a hardware table is one passage. So is a whole table of results
-or a whole block of commands. A sentence ends with its line, or at `.`, `!`, `?` or `…`, a closing bracket included,
-if a blank and a capital letter, digit, `#`, quote, bracket or emoji follow. It does not end behind "vs.", "e.g.",
-"i.e.", "approx." and "etc.". A line that begins with a small letter continues the line before. These are not counted:
-headings, a line equal to the one before it, list numbers, rules of tables, and the surroundings of the article (menu,
-date, authors, advertisements, comments). Headings behind "Additional benchmarking: 1 VM" begin with `1 VM:` here.
+**How passages are numbered.** A passage is a sentence, a bullet, a caption, the text of a picture, or a line of a
+hardware table. A whole table of results is one passage, and so is a whole block of commands. Under each heading the
+numbers begin with 1, in reading order. A sentence ends at the end of its line. It also ends at `.`, `!`, `?` or `…`
+(and a closing bracket after it) if a blank and one of these follow: a capital letter, digit, `#`, quote, bracket or
+emoji. It does not end after "vs.", "e.g.", "i.e.", "approx." and "etc.". A line that begins with a small letter
+continues the line before. Headings, repeated lines, list numbers and the ruling lines of tables are not counted.
+Neither are the surroundings of the article, such as menu, date, authors, advertisements and comments. On this page the
+headings that follow "Additional benchmarking: 1 VM" begin with `1 VM:`.
 
-**How each passage is covered.** The column *how* has one of five values. *applied by*: a file of params makes the
-setting. *checked by*: a system file asks the hosts for the setting, or an audit computes the claim again. *replayed
-by*: a page of the report shows it from the article's numbers. *text only*: there is nothing to apply, check or replay.
-*not reproduced*: the reason follows. A claim is a statement with a number, an order or a comparison, which the audit
-checks. The column *claims* has the numbers of the claims in a passage. Otherwise it has the reason why the passage has
-no claim: it is a setting, a definition, a plan, the only source of a number, a picture or table (its rows are in
-`results.csv`), a cause without a test, an opinion, background, or a repetition that follows from other claims.
+**How each passage is covered.** The column *how* has one of five values:
 
-**Windows.** Disks of Windows are never written and DiskSPD is never started. S2D is measured by fio in Linux
-VMs on Hyper-V nodes, which was not tried on Windows hardware. Windows results are read from files. S2D's
-`placement` commands are written after Microsoft's documentation of its cmdlets.
+- *applied by*: a file of `params` makes the setting that the passage describes.
+- *checked by*: a system file asks the hosts for the setting, or an audit computes the claim again.
+- *replayed by*: a page of the report shows the passage from the article's numbers.
+- *text only*: there is nothing to apply, check or replay.
+- *not reproduced*: the next column has the reason.
 
-**Not taken over.** Data that S2D moves between its tiers during a run are not measured. CSVFS and virtual-disk counters
-are not collected. The four systems of article 004 replace each other on a cluster, so they are measured one by
-one. For article 004 we chose VMs, sizes and runtimes ourselves.
+A claim is a statement with a number, an order or a comparison, which the audit checks. The column *claims* has the
+numbers of the claims in a passage. If a passage has no claim, the column may have the reason. The passage is a setting,
+a definition, a plan, the only source of a number, an opinion or background. Or it is a picture or table, whose rows are
+in `results.csv`. Or it names a cause without a test, or repeats other claims.
+
+**Windows.** hcilib never writes to disks of Windows and never starts DiskSPD. To measure S2D, fio runs in Linux VMs on
+Hyper-V nodes. This was not tried on Windows hardware. Results of Windows tools are read from files. The `placement`
+commands of S2D were written after Microsoft's documentation.
+
+**Not measured.** hcilib does not measure the data that S2D moves between its tiers during a run. It collects no
+counters of CSVFS and of virtual disks. The four systems of article 004 do not fit on a cluster at the same time, so
+they are measured one after the other. For article 004 we chose the numbers of VMs, the sizes and the runtimes ourselves.
 """
 
 
