@@ -64,7 +64,7 @@ commands of S2D were written after Microsoft's documentation.
 
 **Not measured.** hcilib does not measure the data that S2D moves between its tiers during a run. It collects no
 counters of CSVFS and of virtual disks. The four systems of article 004 do not fit on a cluster at the same time, so
-they are measured one after the other. For article 004 we chose the numbers of VMs, the sizes and the runtimes ourselves.
+they are measured one after the other. For article 004 we chose the number of VMs, the sizes and the runtimes.
 """
 
 
