@@ -54,13 +54,14 @@ headings that follow "Additional benchmarking: 1 VM" begin with `1 VM:`.
 - *not reproduced*: the next column has the reason.
 
 A claim is a statement with a number, an order or a comparison, which the audit checks. The column *claims* has the
-numbers of the claims in a passage. If a passage has no claim, the column may have the reason. The passage is a setting,
-a definition, a plan, the only source of a number, an opinion or background. Or it is a picture or table, whose rows are
-in `results.csv`. Or it names a cause without a test, or repeats other claims.
+numbers of the claims in a passage. If a passage has no claim, the column may have
+one of these reasons. The passage is a setting, a definition, a plan, the only source of a number, an opinion or
+background. It is a picture or table, whose rows are in `results.csv`. It names a cause without a test. It repeats
+other claims.
 
 **Windows.** hcilib never writes to disks of Windows and never starts DiskSPD. To measure S2D, fio runs in Linux VMs on
 Hyper-V nodes. This was not tried on Windows hardware. Results of Windows tools are read from files. The `placement`
-commands of S2D were written after Microsoft's documentation.
+commands of S2D follow Microsoft's documentation.
 
 **Not measured.** hcilib does not measure the data that S2D moves between its tiers during a run. It collects no
 counters of CSVFS and of virtual disks. The four systems of article 004 do not fit on a cluster at the same time, so
