@@ -59,7 +59,7 @@ CLOCK = re.compile(
 # The longest files: begun early, as the last to begin would be waited for.
 LONG = re.compile(
     r"tests/(show/test_(browser|report|site)|test_(notebooks|edits|optional_measures|wheel)"
-    r"|drive/test_(discover|interleaved|known_content|outside|stopping))\.py"
+    r"|drive/test_(discover|fleets|interleaved|known_content|outages|outside|stopping))\.py"
 )
 # One worker starts one Ceph cluster for all of them.
 CEPH = re.compile(r"tests/drive/test_(ceph|storage)\.py")
@@ -68,12 +68,14 @@ CEPH = re.compile(r"tests/drive/test_(ceph|storage)\.py")
 def pytest_collection_modifyitems(items):
     """Sort by turn: the clock's, the longest, those on virtual nodes, all others. And skip what cannot run here.
 
-    Virtual nodes keep several processors busy. They begin when the clock's worker is done.
+    Virtual nodes keep several processors busy. They begin when the clock's worker is done. Within a turn files follow
+    by their names, whatever their room: those that wait for hosts then run beside those that compute.
     """
 
-    def turn(item) -> int:
+    def turn(item) -> tuple[int, str]:
         nodes = item.get_closest_marker("box") or "ceph_cluster" in getattr(item, "fixturenames", ())
-        return 0 if CLOCK.match(item.nodeid) else 1 if LONG.match(item.nodeid) else 2 if nodes else 3
+        order = 0 if CLOCK.match(item.nodeid) else 1 if LONG.match(item.nodeid) else 2 if nodes else 3
+        return order, item.path.name
 
     items.sort(key=turn)
     for item in items:

@@ -92,7 +92,7 @@ def test_ranks_use_the_pairs_too():
     assert rank(results.assign(pair=np.nan))["rank"].tolist() == [1, 1]
 
 
-@pytest.mark.parametrize(("ratio", "sd"), [(0.9, 0.05), (1.0, 0.03)])
+@pytest.mark.parametrize(("ratio", "sd"), [(0.9, 0.05), pytest.param(1.0, 0.03, marks=pytest.mark.deep)])
 def test_as_many_runs_as_were_said_do_decide(ratio, sd):
     """The runs that an undecided campaign asks for, made: they decide about nine times in ten, if the ratio is as
     seen."""

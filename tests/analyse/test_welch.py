@@ -13,6 +13,8 @@ from hcilib.model.caveats import caveats
 A, B = (893e3, 899e3, 884e3), (858e3, 871e3, 849e3)
 S2 = [1.2e-4, 3.4e-4, 5e-5, 2.1e-3, 1.8e-4, 9e-5, 7e-4, 2.5e-4, 3e-5, 1.1e-3, 4.2e-4, 1.5e-4, 7e-5, 5e-4, 9e-4, 2e-5]
 S2 += [1.6e-3, 3.1e-4, 1.1e-4, 6e-4]
+THREE_AND_FIVE = [3, pytest.param(5, marks=pytest.mark.deep)]
+"""Runs of a cell; fewer are harder."""
 
 
 def runs(**systems):
@@ -96,7 +98,7 @@ def test_a_variance_never_counts_for_less_than_the_campaign_makes_likely():
     assert np.log(found["ratio_hi"] / found["ratio"]).to_numpy() == pytest.approx(half.to_numpy())
 
 
-@pytest.mark.parametrize(("cells", "n"), [(4, 3), (28, 3), (28, 5)])
+@pytest.mark.parametrize(("cells", "n"), [(4, 3), (28, 3), pytest.param(28, 5, marks=pytest.mark.deep)])
 def test_a_guarded_interval_is_never_narrower_than_welchs(cells, n):
     """A prior may make an answer less sure, never surer (FOUND T3)."""
     rng = np.random.default_rng(cells)
@@ -141,7 +143,7 @@ def campaigns(cells, n, sd_a, sd_b, grids=250):
         yield contrast(described, both + cells, both)
 
 
-@pytest.mark.parametrize("n", [3, 5])
+@pytest.mark.parametrize("n", THREE_AND_FIVE)
 def test_a_cell_that_looks_calm_in_a_noisy_campaign_is_trusted_no_more_than_the_campaign(n):
     found = pd.concat(campaigns(12, n, 0.2, 0.2, 800))
     lo, hi = interval(found["log_ratio"], found["se"], found["df"], 0.95)
@@ -151,7 +153,7 @@ def test_a_cell_that_looks_calm_in_a_noisy_campaign_is_trusted_no_more_than_the_
     assert covers[~found["unstable"]].mean() >= 0.9  # Welch's own: .73 and .68
 
 
-@pytest.mark.parametrize("n", [3, 5])
+@pytest.mark.parametrize("n", THREE_AND_FIVE)
 def test_a_grid_of_equal_cells_finds_nothing_though_one_system_is_ten_times_as_noisy(n):
     judged = [judge(pair, margin=0.05, adjust="bh", confidence=0.95) for pair in campaigns(28, n, 0.02, 0.2)]
     assert (

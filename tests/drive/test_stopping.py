@@ -78,7 +78,9 @@ def notebook(code: str, folder: Path) -> subprocess.Popen:
 
 
 @pytest.mark.lab
-@pytest.mark.parametrize("started", [script, background_job, notebook], ids=lambda how: how.__name__)
+@pytest.mark.parametrize(
+    "started", [pytest.param(script, marks=pytest.mark.deep), background_job, notebook], ids=lambda how: how.__name__
+)
 def test_a_campaign_of_another_process_is_stopped_and_put_back(bed, campaign, tmp_path, capsys, started):
     run_dir, mark = tmp_path / "run", tmp_path / "set"
     controller = started(campaign, tmp_path)

@@ -368,11 +368,16 @@ def report(tmp_path_factory) -> Path:
 
 RULES = {"light": None, "dark": {"runOnly": ["color-contrast"]}}
 """What axe looks for: all else is the same in the dark."""
+FAILED = "05_bad.case/05_bad.case.html"
 
 
-@pytest.mark.parametrize("scheme", RULES)
 @pytest.mark.parametrize(
-    "name", ["index.html", "method.html", "03_sweep.case/03_sweep.case.html", "05_bad.case/05_bad.case.html"]
+    ("name", "scheme"),
+    [
+        pytest.param(name, scheme, marks=[pytest.mark.deep] * (scheme == "dark" and name in ("method.html", FAILED)))
+        for name in ("index.html", "method.html", "03_sweep.case/03_sweep.case.html", FAILED)
+        for scheme in RULES
+    ],
 )
 def test_the_report_has_no_serious_accessibility_finding(chromium, report, name, scheme):
     assert serious(chromium, report / name, scheme, rules=RULES[scheme]) == []

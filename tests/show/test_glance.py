@@ -72,7 +72,7 @@ def best(ax: Axes) -> list[str]:
     return [text.get_text() for text in sorted(gid(ax, "best"), key=lambda text: text.get_position()[1])]
 
 
-@pytest.mark.parametrize("metric", ["iops", "lat_ns", "bw_bytes"])
+@pytest.mark.parametrize("metric", ["iops", "lat_ns", pytest.param("bw_bytes", marks=pytest.mark.deep)])
 def test_what_is_drawn_is_what_winners_lists(box, metric):
     for results in (PRINTED, PRINTED.query("pattern == '1m-read'"), box):
         ax = strip(results, metric)

@@ -7,7 +7,6 @@ import shutil
 import signal
 import time
 from base64 import b64encode
-from inspect import cleandoc
 from pathlib import Path
 
 import nbformat
@@ -133,49 +132,57 @@ def test_pages_fetch_nothing_fold_the_code_and_describe_pictures(site, result):
         assert word in html
 
 
-def test_where_nothing_is_known_a_page_says_so_once(tmp_path):
-    """Of a figure and of its table, and without a downloadable picture of a sentence; about a change of your own."""
+UNKNOWN = """
+import hcilib as hci
+results = hci.read_results(str(hci.ROOT / "data/samples/loose-files"), system="mine")
+cpu = hci.summarize(results, "node_cpu_pct")
+"""
+BARS = """
+import sys, time
+from tqdm.auto import tqdm
+with tqdm(total=2, desc="measured") as bar:
+    for _ in range(2):  # for longer than a kernel waits until it sends what was written
+        time.sleep(0.5)
+        bar.update()
+tqdm.write("FAILED: kept above the bars")
+print("\\rold: 0%", "\\rold: 50%", "\\rdone: 100%", sep="", file=sys.stderr)
+"""
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory) -> tuple[Path, dict[str, dict]]:
+    """An analyst's own scenarios, made as one report: its folder, and each page's result by its name."""
+    root = tmp_path_factory.mktemp("own")
     for folder in ("notebooks", "params", "mine"):
-        (tmp_path / folder).mkdir()
-    shown = """
-    import hcilib as hci
-    results = hci.read_results(str(hci.ROOT / "data/samples/loose-files"), system="mine")
-    cpu = hci.summarize(results, "node_cpu_pct")
-    """
-    cells = [tagged("a: int = 1", "parameters"), new_markdown_cell("## What the nodes pay\n\nIt.")]
-    cells += [new_code_cell(cleandoc(shown)), new_code_cell("hci.table(cpu)")]
-    notebook(tmp_path / "notebooks/12_change.ipynb", new_markdown_cell("# Bars?"), *cells)
-    (tmp_path / "mine/12_change.mine.yaml").write_text("")
-    index, (result,) = build(tmp_path / "mine", tmp_path / "out", 1, tmp_path)
+        (root / folder).mkdir()
+    parameters = tagged("a: int = 1", "parameters")
+    cells = [parameters, new_markdown_cell("## What the nodes pay\n\nIt.")]
+    cells += [new_code_cell(UNKNOWN.strip()), new_code_cell("hci.table(cpu)")]
+    notebook(root / "notebooks/12_change.ipynb", new_markdown_cell("# Bars?"), *cells)
+    notebook(root / "notebooks/01_bars.ipynb", new_markdown_cell("# Bars?"), parameters, new_code_cell(BARS.strip()))
+    for name in ("12_change.mine", "01_bars.one"):
+        (root / f"mine/{name}.yaml").write_text("")
+    index, results = build(root / "mine", root / "out", 1, root)
+    return index.parent, {result["name"]: result for result in results}
+
+
+def test_where_nothing_is_known_a_page_says_so_once(own):
+    """Of a figure and of its table, and without a downloadable picture of a sentence; about a change of your own."""
+    result = own[1]["12_change.mine"]
     assert result["ok"], result["error"]
     assert result["study"] == "yours"
-    html = (index.parent / result["page"]).read_text()
+    html = (own[0] / result["page"]).read_text()
     assert html.count("Node CPU: no values") == 1
     assert "cpu.svg" not in html
 
 
-def test_a_page_shows_no_frozen_progress_bar(tmp_path):
+def test_a_page_shows_no_frozen_progress_bar(own):
     """A bar of JupyterLab is a widget, saved as it stood at 0 %; one of a terminal is a line written over and over."""
-    for folder in ("notebooks", "params"):
-        (tmp_path / folder).mkdir()
-    bars = """
-    import sys, time
-    from tqdm.auto import tqdm
-    with tqdm(total=2, desc="measured") as bar:
-        for _ in range(2):  # for longer than a kernel waits until it sends what was written
-            time.sleep(0.5)
-            bar.update()
-    tqdm.write("FAILED: kept above the bars")
-    print("\\rold: 0%", "\\rold: 50%", "\\rdone: 100%", sep="", file=sys.stderr)
-    """
-    cells = [new_markdown_cell("# Bars?"), tagged("a: int = 1", "parameters"), new_code_cell(cleandoc(bars))]
-    notebook(tmp_path / "notebooks/01_bars.ipynb", *cells)
-    (tmp_path / "params/01_bars.one.yaml").write_text("")
-    index, (result,) = build(tmp_path / "params", tmp_path / "out", 1, tmp_path)
+    result = own[1]["01_bars.one"]
     assert result["ok"], result["error"]
-    kept = nbformat.read(index.parent / "01_bars.one/01_bars.one.ipynb", 4)
+    kept = nbformat.read(own[0] / "01_bars.one/01_bars.one.ipynb", 4)
     outputs = "".join(str(o) for cell in kept.cells for o in cell.get("outputs", []))
-    html = (index.parent / result["page"]).read_text()
+    html = (own[0] / result["page"]).read_text()
     shown = "".join(re.findall(r'<pre class="stream">(.*?)</pre>', html, re.S))
     for text in (shown, outputs):
         assert "FAILED: kept above the bars" in text
