@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hcilib.analyse.runs.latency import merged_by, percentiles, vm_spread
+from hcilib.analyse.runs.latency import merged_by, percentiles
 from hcilib.model.caveats import caveats
 from hcilib.model.fio_buckets import BUCKETS, MIDPOINTS, bucket_of, buckets_of, midpoint
 
@@ -216,34 +216,6 @@ def test_percentiles_are_monotone_and_blind_to_the_order_of_hosts(bins, q):
     assert values == sorted(values)
     shuffled = bins.sample(frac=1, random_state=0).assign(host="other")
     assert [percentiles(shuffled, [], [x]).iloc[0, 1] for x in q] == values
-
-
-# The VMs of a fleet
-
-
-def test_spread_of_vms_by_latency():
-    bins, raw = fleet(runs=1)
-    row = vm_spread(bins).iloc[0]
-    each = [np.percentile(raw[0, h], 99, method="inverted_cdf") for h in range(4)]
-    assert [row.smallest, row.largest] == pytest.approx([min(each), max(each)], rel=1 / 128)
-    assert row.spread == row.largest / row.smallest
-    assert (row.lowest, row.highest, row.vms) == ("vm0", "vm3", 4)
-    assert vm_spread(bins, "p999_ns").iloc[0].largest > row.largest
-
-
-def test_spread_of_vms_by_rate():
-    hosts = pd.DataFrame({
-        "run": 1, "hostname": ["10.0.0.1"] * 4 + ["10.0.0.2"], "port": [1, 1, 2, 2, 1],
-        "ddir": ["read", "write", "read", "write", "read"], "iops": [70.0, 30, 140, 60, 0], "lat_ns_mean": 1.0,
-    })  # fmt: skip
-    row = vm_spread(hosts).iloc[0]
-    assert (row.smallest, row["median"], row.largest, row.vms) == (0, 100, 200, 3)
-    assert row.highest == "10.0.0.1:2"
-    assert np.isnan(row.spread)
-    with pytest.raises(ValueError, match="cannot be added"):
-        vm_spread(hosts, "lat_ns_mean")
-    with pytest.raises(ValueError, match="which names the VM"):
-        vm_spread(hosts.drop(columns=["hostname", "port"]))
 
 
 # Many rows

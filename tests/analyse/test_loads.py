@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib.analyse.curves.loads import next_loads
+from hcilib.analyse.curves.loads import next_loads, stops
 from hcilib.model.workload import Cell, Pattern
 
 JOBS, DEPTHS = (1, 2, 4, 8), (1, 2, 4, 8, 16, 32, 64, 128)
@@ -106,8 +106,8 @@ def test_a_rule_that_does_not_fire_says_why():
 
 def test_a_live_sweep_is_ended_by_a_rule_and_by_nothing_else():
     grows, bends = fleet([100, 200, 300]), fleet([100, 200, 300, 304])
-    assert hci.stops(grows, {"gain_pct": 5}) == ""
-    assert hci.stops(bends, {"gain_pct": 5}).startswith("gain below 5 % of a VM at 3 VMs")
-    assert hci.stops(bends, {}) == ""
+    assert stops(grows, {"gain_pct": 5}) == ""
+    assert stops(bends, {"gain_pct": 5}).startswith("gain below 5 % of a VM at 3 VMs")
+    assert stops(bends, {}) == ""
     with pytest.raises(ValueError, match="shares has 80"):
         hci.stop_rules(grows, shares=[80])

@@ -22,7 +22,7 @@ import hcilib as hci
 from hcilib.model import fio_buckets
 from hcilib.model.compressed import unpacked
 from hcilib.read.logs import rollup, rollup_kernel, rollup_script
-from hcilib.read.logs.rollup import add_rollups, count_logs, frame, from_table, line_blocks, pushed_name
+from hcilib.read.logs.rollup import count_logs, frame, from_table, line_blocks, pushed_name
 from hcilib.read.logs.rollup_cells import FioLogError, add_cells, room, script_for_vms
 from hcilib.read.logs.rollup_kernel import slices
 from hcilib.read.logs.rollup_script import LineError, Shape
@@ -304,23 +304,22 @@ def test_it_is_the_histogram_that_fio_itself_kept(real):
         assert table.loc[table["ddir"] == ddir, "bytes"].sum() == sum(j[ddir]["io_bytes"] for j in jobs)
 
 
-def test_both_kernels_and_any_order_of_files_give_the_same_table(real):
+def added(tables: list[pd.DataFrame], folder: Path) -> pd.DataFrame:
+    """What `read_rollup` gives of these tables, saved."""
+    saved = [folder / f"{n}.parquet" for n in range(len(tables))]
+    for table, file in zip(tables, saved, strict=True):
+        table.to_parquet(file)
+    return read_rollup(saved)
+
+
+def test_both_kernels_and_any_order_of_files_give_the_same_table(real, tmp_path):
     files = sorted(real.glob("*.log"))
     tables = [read_rollup(real, kernel=kernel) for kernel in ("numba", "python")]
     tables += [read_rollup(files[::-1], workers=workers) for workers in (1, 3)]
-    tables += [add_rollups([read_rollup(f) for f in files[::-1] if f.stat().st_size])]
+    tables += [added([read_rollup(f) for f in files[::-1] if f.stat().st_size], tmp_path)]
     for table in tables[1:]:
         pd.testing.assert_frame_equal(table, tables[0])
         assert table.attrs == tables[0].attrs
-
-
-def test_to_add_tables_leaves_them_as_they_are(real):
-    tables = [read_rollup(file) for file in sorted(real.glob("*.log"))[:3] if file.stat().st_size]
-    before = [table.copy(deep=True) for table in tables]
-    once = add_rollups(tables)
-    for table, kept in zip(tables, before, strict=True):
-        pd.testing.assert_frame_equal(table, kept)
-    pd.testing.assert_frame_equal(add_rollups(tables), once)
 
 
 def test_without_numba_the_reference_counts(real, monkeypatch):

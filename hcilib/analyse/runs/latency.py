@@ -11,14 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.compare.cells import interval_names, is_percentile, refuse_mixing
+from hcilib.analyse.compare.cells import interval_names, refuse_mixing
 from hcilib.analyse.compare.compare import summarize
 from hcilib.analyse.runs.series import run_columns
 from hcilib.model.caveats import NONE, THIN_TAIL, Caveat, Caveats, caveats, column
 from hcilib.model.fio_buckets import BUCKETS, MIDPOINTS, TAIL, ios_to_reach
 from hcilib.model.metrics import FACTORS
 
-VM = ("host", "hostname", "port")
 RUN = ("run_id", "system", "block", "rep", "pattern", "numjobs", "iodepth", "vms")
 """Columns that tell a run in the results and in the bins."""
 RIDGE = 24
@@ -82,69 +81,6 @@ def _thin_tails(n: np.ndarray, names: dict[str, float]) -> np.ndarray:
         beyond = ", ".join(name for name, is_few in few.items() if is_few[i])
         said[i] = caveats(Caveat(THIN_TAIL, f"fewer than {TAIL} I/Os beyond {beyond}"))
     return column(said)
-
-
-def vm_spread(table: pd.DataFrame, metric: str | None = None, by: Sequence[str] | None = None) -> pd.DataFrame:
-    """How unequal the VMs of a fleet are.
-
-    Parameters
-    ----------
-    table : the `bins` table (each VM's histograms are merged first) or the `hosts` table (summed over jobs and
-        directions)
-    metric : `p99_ns` and the like for bins (default p99_ns), a rate of the hosts table for hosts (default iops)
-    by : columns to keep apart, by default what tells runs apart
-
-    Returns
-    -------
-    `by`, metric, vms, smallest, median, largest (VMs' values), spread (largest / smallest, NaN from zero), lowest and
-    highest (which VM), warnings. The median describes the VMs; it is not the fleet's percentile.
-    """
-    by = run_columns(table) if by is None else list(by)
-    vm = [c for c in VM if c in table]
-    if not vm:
-        raise ValueError(f"vm_spread: the table needs a column {' or '.join(VM)}, which names the VM")
-    per_vm, metric = _vm_values(table, metric, by, vm)
-    name = per_vm[vm].astype(str).agg(":".join, axis=1)
-    per_vm = per_vm.assign(_vm=name, _all=0)
-    rows = [
-        dict(zip([*by, "_all"], key, strict=True)) | _spread(vms.set_index("_vm")[metric])
-        for key, vms in per_vm.groupby([*by, "_all"], dropna=False, observed=True)
-    ]
-    columns = [*by, "metric", "vms", "smallest", "median", "largest", "spread", "lowest", "highest", "warnings"]
-    return pd.DataFrame(rows, columns=columns).assign(metric=metric)
-
-
-def _vm_values(table: pd.DataFrame, metric: str | None, by: list[str], vm: list[str]) -> tuple[pd.DataFrame, str]:
-    if {"lat_ns", "count"} <= set(table):
-        metric = metric or "p99_ns"
-        if not is_percentile(metric):
-            raise ValueError(f"vm_spread: {metric!r} is no percentile column, expected e.g. p99_ns or p999_ns")
-        digits = metric[1:-3]
-        percent = 100.0 if digits == "100" else float(f"{digits[:2]}.{digits[2:] or 0}")
-        return percentiles(table, [*by, *vm], [percent]), metric
-    metric = metric or "iops"
-    if metric not in table:
-        raise ValueError(f"vm_spread: no column {metric}; there are {', '.join(map(str, table))}")
-    if metric.endswith(("_ns", "_pct")) or "lat" in metric:
-        raise ValueError(f"vm_spread: {metric} of a VM's jobs cannot be added up; give the bins table for latency")
-    return table.groupby([*by, *vm], dropna=False, observed=True)[metric].sum(min_count=1).reset_index(), metric
-
-
-def _spread(values: pd.Series) -> dict:
-    known = values.dropna()
-    if known.empty:
-        return {"vms": 0, "warnings": caveats(Caveat("no-run", "no VM has a value"))}
-    low, high = known.min(), known.max()
-    said = []
-    if len(known) < len(values):
-        said.append(Caveat("unusable", f"{len(values) - len(known)} VMs without a value left out"))
-    if len(known) == 1:
-        said.append(Caveat("one-point", "one VM, so there is no spread"))
-    return {
-        "vms": len(known), "smallest": low, "median": known.median(), "largest": high,
-        "spread": high / low if low > 0 else np.nan, "lowest": known.idxmin(), "highest": known.idxmax(),
-        "warnings": Caveats(said),
-    }  # fmt: skip
 
 
 # ---- fio's latency histograms: their exact sum

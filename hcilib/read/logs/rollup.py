@@ -121,14 +121,6 @@ def _chosen(table: pd.DataFrame, wanted: set[str] | None, columns: Sequence[str]
     return table if columns is None else table[list(columns)]
 
 
-def add_rollups(rollups: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    """One rollup of several: rows of one host, job, log, second, direction and bucket are added, then aligned anew."""
-    counted = Counted()
-    for table in rollups:
-        counted.add_table(table)
-    return counted.table()
-
-
 def _files_of(host: str, paths: Iterable[Path]) -> str:
     """The files that tell of a host, the first four by name; all that were read where a saved rollup holds it."""
     paths = list(dict.fromkeys(paths))

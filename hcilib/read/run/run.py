@@ -483,7 +483,8 @@ def read_rollup(
         or since 1970), t_s (since the start of the run), bucket (of fio's 1856; -1 in a log of rates), lat_ns (its
         middle, as in `read_bins`), count (I/Os), bytes, sum (of the values: ns, bytes/s of `bw`, IOPS of `iops`),
         stalled. One row per second, direction and bucket, and one with count 0 and `stalled` per second in which a job
-        of the run logged nothing in a direction (its last, incomplete second aside). `add_rollups` adds such tables.
+        of the run logged nothing in a direction (its last, incomplete second aside).
+        Several saved tables are added.
         `averaged` rows come of log_avg_msec: count counts samples, and `percentiles` refuses them, for percentiles of
         averages are not percentiles. The bytes of clat_hist are those of the one block size it names; its sum is of
         middles, within 1/128. fio does not log the histogram of the last interval: totals come from JSON.
