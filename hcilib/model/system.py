@@ -97,8 +97,7 @@ class Percentage(Check):
         return self
 
 
-def _listed(given: object) -> object:
-    return (given,) if isinstance(given, str) else given
+_listed = lambda given: (given,) if isinstance(given, str) else given  # noqa: E731
 
 
 class Health(Model):

@@ -104,8 +104,10 @@ def from_facts(claim: dict, facts: pd.DataFrame | None) -> Recomputed:
     if facts is None:
         raise NotCheckableError("it rests on facts, and none were passed (facts=)")
     keys = _fact_keys(claim)
-    if claim["formula"].strip() in keys and not is_reading(claim) and _is_measured(claim, facts, keys[0]):
-        raise NotCheckableError("it rests on one printed number, its own")  # a threshold is not the number itself
+    if claim["formula"].strip() in keys and not is_reading(claim):  # a threshold is not the number itself
+        kinds = facts.loc[(facts["source"] == claim["source"]) & (facts["key"] == keys[0]), "kind"]
+        if kinds.ne("setting").all():
+            raise NotCheckableError("it rests on one printed number, its own")
     names = {key: f"_{position}" for position, key in enumerate(keys)}
     text = re.sub(r"[A-Za-z_]\w*(?:\.\w+)+", lambda match: names[match[0]], claim["formula"])
     try:
@@ -124,11 +126,6 @@ def is_reading(claim: Mapping) -> bool:
 def outside(claim: Mapping, value: float) -> float:
     """How far a number, in the unit of the bounds, lies outside the word's bounds. Inside it is 0 or below."""
     return max(claim["low"] - value, value - claim["high"])
-
-
-def _is_measured(claim: dict, facts: pd.DataFrame, key: str) -> bool:
-    own = facts[(facts["source"] == claim["source"]) & (facts["key"] == key)]
-    return bool(own["kind"].ne("setting").all())
 
 
 def _fact_keys(claim: dict) -> list[str]:

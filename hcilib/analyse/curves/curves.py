@@ -55,7 +55,8 @@ def peak(
     """
     by = as_list(by)
     sign = better_sign(metric)
-    cells, code, out = curves(_in_run_order(results), metric, by, over)
+    in_order = results.sort_values([name for name in _RUN if name in results], kind="stable")
+    cells, code, out = curves(in_order, metric, by, over)  # so that the j-th run of every point is of the same block
     best = best_of(sign * cells["center"].to_numpy(), code, cells["n"].to_numpy() > 0, len(out))
     tied = _tied(cells, code, best, sign)
     depth, top = cells[over], cells.iloc[best].reset_index(drop=True)
@@ -146,12 +147,6 @@ def curves(
     if len(cells) and not pd.api.types.is_numeric_dtype(cells[over]):
         raise ValueError(f"{over} holds {cells[over].iloc[0]!r}; a curve runs over numbers")
     return cells, code, keys
-
-
-def _in_run_order(results: pd.DataFrame) -> pd.DataFrame:
-    """So that the j-th run of every point is of the same block, whatever order the rows came in."""
-    keys = [c for c in _RUN if c in results]
-    return results.sort_values(keys, kind="stable") if keys else results
 
 
 def best_of(score: np.ndarray, code: np.ndarray, usable: np.ndarray, groups: int) -> np.ndarray:

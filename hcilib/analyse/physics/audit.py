@@ -120,18 +120,14 @@ def _little(results: pd.DataFrame) -> pd.DataFrame:
 
 def _bandwidth(results: pd.DataFrame) -> pd.DataFrame:
     bw, iops = numbers_of(results, "bw_bytes"), results["iops"].astype(float)
-    of_iops = _half_unit(results, "iops")
-    slack = pd.Series(np.where(_published(results), _half_unit(results, "bw_bytes") + of_iops, 0.01), results.index)
-    high = 1 + slack + _in_flight(results).where(~_published(results), 0)
+    of_iops, published = _half_unit(results, "iops"), _published(results)
+    slack = pd.Series(np.where(published, _half_unit(results, "bw_bytes") + of_iops, 0.01), results.index)
+    # of I/Os that were in flight when a run ended fio counts the bytes and not the I/Os (seen with 3.33)
+    ios = iops * numbers_of(results, "runtime_s")
+    in_flight = (numbers_of(results, "outstanding") / ios.where(ios > 0)).fillna(0)
+    high = 1 + slack + in_flight.where(~published, 0)
     table = _judge(results, "bandwidth", bw, iops * numbers_of(results, "bs_bytes"), 1 - slack, high)
     return _or_truncated(table, results, "bw_bytes", of_iops)
-
-
-def _in_flight(results: pd.DataFrame) -> pd.Series:
-    """The share of a run's I/Os that were out when it ended: fio counts their bytes and not the I/Os (seen with fio
-    3.33)."""
-    counted = results["iops"].astype(float) * numbers_of(results, "runtime_s")
-    return (numbers_of(results, "outstanding") / counted.where(counted > 0)).fillna(0)
 
 
 def _cpu_efficiency(results: pd.DataFrame) -> pd.DataFrame:

@@ -422,8 +422,8 @@ def dialled(dials: pd.DataFrame, results: pd.DataFrame, baseline: str | None = N
     lasting = results.get("runtime_s", pd.Series(np.inf, results.index)).groupby(results["pattern"].astype(str)).mean()
     patterns = results[["pattern", "bs_bytes", "rwmixread"]].astype({"pattern": str}).drop_duplicates("pattern")
     rows = [
-        (str(system), name, _iops(own, bs_bytes, rwmixread / 100) * (1 + _burst_s(own) / lasting[name]))
-        for system, own in dials.groupby("system", sort=False, observed=True)
+        (str(system), name, _iops(own, bs_bytes, rwmixread / 100) * (1 + own["burst_s"].min() / lasting[name]))
+        for system, own in dials.assign(burst_s=dials.get("burst_s", 0.0)).groupby("system", sort=False, observed=True)
         for name, bs_bytes, rwmixread in patterns.itertuples(index=False)
     ]
     table = pd.DataFrame(rows, columns=["system", "pattern", "iops"]).astype({"iops": float})
@@ -471,10 +471,6 @@ def against_dial(truth: pd.DataFrame, iops: pd.DataFrame, comparison: pd.DataFra
     table = pd.concat(tables, ignore_index=True)
     table["off_pct"] = 100 * (table["measured"] / table["expected"] - 1)
     return table[["what", *keys, "expected", *_MEASURED, "off_pct"]].dropna(subset=["expected"])
-
-
-def _burst_s(drives: pd.DataFrame) -> float:
-    return float(drives["burst_s"].min()) if "burst_s" in drives else 0.0
 
 
 def _iops(drives: pd.DataFrame, bs_bytes: float, share: float) -> float:

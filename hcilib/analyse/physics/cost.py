@@ -78,31 +78,19 @@ def _with_throughput(results: pd.DataFrame) -> pd.DataFrame:
     """Return the rows with gb_per_s and its interval, by the block size that the pattern names."""
     if not {"iops", "pattern"} <= set(results):
         return results
-    sizes = {name: _block_bytes(name) for name in results["pattern"].unique()}
+    named = {name: NAME.match(str(name)) for name in results["pattern"].unique()}
+    sizes = {name: float(found["size"]) * UNIT[found["unit"]] for name, found in named.items() if found}
     gb = results["pattern"].map(sizes).astype(float) / GB
     ends = [end for end in ("", "_lo", "_hi") if f"iops{end}" in results]
     return results.assign(**{f"gb_per_s{end}": results[f"iops{end}"] * gb for end in ends})
 
 
-def _block_bytes(pattern: object) -> float:
-    found = NAME.match(str(pattern))
-    return float(found["size"]) * UNIT[found["unit"]] if found else np.nan
-
-
 def _declared(files: Sequence[Any]) -> dict[str, Any]:
     """Return what each row's system file declares, as columns."""
-    price, years, rack_units, watts = (
-        np.array([getattr(file, name, None) for file in files], dtype=float)
-        for name in ("price", "years", "rack_units", "watts")
-    )
-    return {
-        "price": price,
-        "currency": [getattr(file, "currency", None) for file in files],
-        "years": years,
-        "yearly_price": price / years,
-        "rack_units": rack_units,
-        "watts": watts,
-    }
+    names = ("price", "currency", "years", "yearly_price", "rack_units", "watts")
+    declared = {name: np.array([getattr(file, name, None) for file in files], dtype=object) for name in names}
+    numbers = {name: values.astype(float) for name, values in declared.items() if name != "currency"}
+    return declared | numbers | {"yearly_price": numbers["price"] / numbers["years"]}
 
 
 def _usable_tib(file: Any) -> float:

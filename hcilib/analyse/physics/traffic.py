@@ -3,7 +3,6 @@ which of network, drives and the nodes' CPU binds (METHODS sections 4 and 9)."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
@@ -250,7 +249,7 @@ def binding(
     named = {column: name for name, column in RESOURCES.items()}
     most = 100 * share.max(axis=1)
     words = numbers_of(results, "vms").map(stated_cpu or {}).where(cpu.isna() & iops.notna())
-    stated_pct = words.map(_number_in)
+    stated_pct = words.astype("string").str.extract(r"(\d+(?:\.\d+)?)", expand=False).astype(float)
     busier = stated_pct.fillna(-1.0).ge(most.fillna(0.0))
     bottleneck = most.ge(NEAR_PCT).astype("boolean").mask(most.isna())
     return results.assign(
@@ -302,12 +301,6 @@ def path_steps(best: pd.DataFrame, raw: pd.Series) -> pd.DataFrame:
         for step, iops in left.items()
     ]
     return pd.concat(steps).sort_index(kind="stable").reset_index(drop=True)
-
-
-def _number_in(words: object) -> float:
-    """The number in words such as "close to 100 %"; NaN without any."""
-    found = re.search(r"\d+(?:\.\d+)?", words) if isinstance(words, str) else None
-    return float(found.group()) if found else float("nan")
 
 
 def _crossing(results: pd.DataFrame, scheme: Scheme | None, redirected: float) -> pd.Series:

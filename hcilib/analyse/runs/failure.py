@@ -76,6 +76,7 @@ def failures(
     done = events[~events["seen"].astype(bool)] if "seen" in events else events
     rates = {key: _rates(run) for key, run in _groups(series, keys)}
     quiet = {} if silences is None else dict(_groups(silences, keys))
+    ios = {} if hosts is None or not set(keys) <= set(hosts) else dict(_groups(hosts, keys))
     rows = []
     for key, own in _groups(done, keys):
         if key not in rates:
@@ -83,7 +84,9 @@ def failures(
                 f"no series of {dict(zip(keys, key, strict=True))}, in which {own['what'].iloc[0]} was done"
             )
         row = _cost(rates[key], own.sort_values("t_s"), quiet.get(key), tolerance, window_s)
-        row |= {"whole_s": _whole(events, keys, key, row["heal_s"]), "max_lat_ns": _longest(hosts, keys, key)}
+        row |= {"whole_s": _whole(events, keys, key, row["heal_s"]), "max_lat_ns": np.nan}
+        if key in ios:
+            row["max_lat_ns"] = float(ios[key]["lat_ns_max"].max())
         if row["whole_s"] > row["runtime_s"] - row["heal_s"]:
             text = f"the run ended before the copies were resynchronised, {row['whole_s']:.0f} s after {row['heal']}"
             row["warnings"] = Caveats([*caveats(row["warnings"]), Caveat("not-whole", text)])
@@ -268,14 +271,6 @@ def _whole(events: pd.DataFrame, keys: list[str], key: tuple, heal_s: float) -> 
     return float(max(later)) - heal_s if len(later) else np.nan
 
 
-def _longest(hosts: pd.DataFrame | None, keys: list[str], key: tuple) -> float:
-    own = None if hosts is None or not set(keys) <= set(hosts) else dict(_groups(hosts, keys)).get(key)
-    return float(own["lat_ns_max"].max()) if own is not None else np.nan
-
-
-# ---- The repeats of one failure: each quantity with its interval, and a verdict
-
-
 QUANTITIES = {
     "healthy_iops": "healthy (IOPS)",
     "ratio": "degraded / healthy",
@@ -389,8 +384,10 @@ def failure_verdicts(summary: pd.DataFrame, results: pd.DataFrame | None = None)
         lost, kept, unchecked = _integrity_counts(results, place)
         verdict = _verdict(found["ratio"]) if "ratio" in found else "missing"
         row = {"runs": group["n"].max(), "verdict": verdict, "lost": lost, "kept": kept, "unchecked": unchecked}
-        rows.append(place | row | {"_bad": (lost > 0, *_badness(found))})
-    rows.sort(key=lambda row: row["_bad"], reverse=True)
+        late = "back_s" in found and np.isinf(found["back_s"]["worst"])
+        longest_s = found["gap_s"]["worst"] + 2 * found["gap_s"]["resolution_s"]
+        rows.append(place | row | {"_bad": (lost > 0, late, longest_s)})
+    rows.sort(key=lambda row: row["_bad"], reverse=True)  # the worst first
     return pd.DataFrame(rows, columns=[*by, "runs", "verdict", "lost", "kept", "unchecked"])
 
 
@@ -404,12 +401,6 @@ def _integrity_counts(results: pd.DataFrame | None, place: Mapping) -> tuple[int
     verdicts = results.loc[rows, "integrity"].dropna().astype(str)
     lost, kept = int(verdicts.eq("lost").sum()), int(verdicts.eq("kept").sum())
     return lost, kept, len(verdicts) - lost - kept
-
-
-def _badness(found: Mapping) -> tuple[bool, float]:
-    """Failures from the worst down: some run never came back, then by the longest outage of a run."""
-    late = "back_s" in found and np.isinf(found["back_s"]["worst"])
-    return late, found["gap_s"]["worst"] + 2 * found["gap_s"]["resolution_s"]
 
 
 def _verdict(ratio: Mapping) -> str:

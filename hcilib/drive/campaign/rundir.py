@@ -58,7 +58,8 @@ class RunDir:
 
         Of a new one nothing says yet whose it is: :meth:`claim` does, once the campaign is known to be sound.
         """
-        self = cls(Path(path), _identity(plan, testbed, systems))
+        identity = {"plan": plan.digest, "testbed": testbed.digest, "system": digest_of(systems)}
+        self = cls(Path(path), identity)
         try:
             for name in (STEPS, FAILED, FACTS):
                 (self.path / name).mkdir(parents=True, exist_ok=True)
@@ -321,10 +322,6 @@ def _unlike_document(document: Mapping) -> str:
     found = {"testbed": testbed, "system": system}
     edited = [what for what, own in found.items() if document["identity"].get(what, own) != own]
     return f"its {' and '.join(edited)} was edited since the campaign was started" if edited else ""
-
-
-def _identity(plan: Plan, testbed: Testbed, systems: Sequence[System]) -> dict[str, str]:
-    return {"plan": plan.digest, "testbed": testbed.digest, "system": digest_of(systems)}
 
 
 def _shown(testbed: Testbed) -> dict:

@@ -265,7 +265,9 @@ def _replicated(
         return []
     drives, kept = below.drives if below else None, {kind: ", ".join(sorted(versions))} if versions else {}
     scheme, read = f"Mirror({copied}){inner}", (*said, *lines)
-    how = HEALTHS.get("drbd8" if kind == "drbd" and all(map(_is_drbd8, parts.values())) else kind)
+    # no version after 8 tells of its resources in /proc/drbd
+    is_8 = kind == "drbd" and all(re.search(r"(?m)^ *\d+: cs:", its.get("drbd", "")) for its in parts.values())
+    how = HEALTHS.get("drbd8" if is_8 else kind)
     one = Storage(kind, kind, scheme, read, tuple(doubts), len(parts), drives, kept, transport)
     return [replace(one, pool_fill=full, health=how)]
 
@@ -281,11 +283,6 @@ def _drbd_doubts(parts: Mapping[str, Mapping[str, str]], copies: Mapping[str, tu
         (places - many, f"LINSTOR's resource groups place {placed} copies."),
     )
     return [doubt for is_so, doubt in every if is_so]
-
-
-def _is_drbd8(its: Mapping[str, str]) -> bool:
-    """Whether the kernel tells of DRBD's resources itself, as no later version does."""
-    return bool(re.search(r"(?m)^ *\d+: cs:", its.get("drbd", "")))
 
 
 def _drbd(its: Mapping[str, str]) -> tuple[int, str, str] | None:

@@ -125,10 +125,6 @@ def _size(text: str, where: str) -> float:
     return round(float(match[1]) * _UNITS[match[2]])
 
 
-def _per_ms(text: str, where: str) -> float:
-    return 1000 * number(text, where)
-
-
 Settings = tuple[tuple[str, str, Callable[[str, str], float] | float], ...]
 """How a line is written, the field that it is, and its value, or how that is read of what stands in brackets here."""
 _OF_TIMESPAN: Settings = (
@@ -152,7 +148,7 @@ _OF_TARGET: Settings = (
     (r"software cache disabled", "direct", True),
     (r"using software cache|local software cache.*", "direct", False),
     (r"throughput rate-limited to *(\S*) IOPS", "rate_iops", number),
-    (r"throughput rate-limited to *(\S*).*", "rate_bytes_per_s", _per_ms),
+    (r"throughput rate-limited to *(\S*).*", "rate_bytes_per_s", lambda text, where: 1000 * number(text, where)),
 )
 
 

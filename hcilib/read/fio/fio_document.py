@@ -239,16 +239,13 @@ def _decoded(text: str) -> Document:
         return _decode(text.encode())
     except msgspec.DecodeError as error:
         try:
-            plain = json.loads(text, strict=False, parse_constant=lambda _: None, parse_float=_finite)
+            finite = lambda number: value if isfinite(value := float(number)) else None  # noqa: E731
+            plain = json.loads(text, strict=False, parse_constant=lambda _: None, parse_float=finite)
             return _decode(json.dumps(plain).encode())
         except (msgspec.DecodeError, RecursionError):
             raise
         except ValueError:  # Python makes no integer of more than 4,300 digits
             raise error from None
-
-
-def _finite(number: str) -> float | None:
-    return value if isfinite(value := float(number)) else None
 
 
 def _check(text: str) -> None:

@@ -413,7 +413,9 @@ def series_of_single_ios(files: Sequence[Path]) -> pd.DataFrame:
     latency = next((log for log in ("lat", "clat") if (rollup["log"] == log).any()), None)
     first = int(rollup.attrs["epoch_s"] is not None)
     whole = rollup[rollup["t_s"].between(first, rollup["t_s"].max() - 1)]
-    counts = _per_second(_of_best_log(whole))
+    rank = whole["log"].map({log: place for place, log in enumerate(_WITNESSES)}).astype(np.int64)
+    best = rank.groupby([whole["host"], whole["job"]], observed=True).transform("min")
+    counts = _per_second(whole[rank == best])  # several logs of a job tell of the same I/Os
     latencies = _per_second(whole[whole["log"] == latency])
     table = counts.join((latencies["sum"] / latencies["count"].where(latencies["count"] > 0)).rename("lat_ns"))
     table = table.assign(
@@ -423,12 +425,6 @@ def series_of_single_ios(files: Sequence[Path]) -> pd.DataFrame:
     series = table.assign(lat_ns=table["lat_ns"].astype(float))[_SERIES]
     series.attrs = {"latency": latency, "epoch_s": rollup.attrs["epoch_s"]}
     return series
-
-
-def _of_best_log(rollup: pd.DataFrame) -> pd.DataFrame:
-    """Of each host's job the rows of one log: a folder usually holds several that tell of the same I/Os."""
-    rank = rollup["log"].map({log: place for place, log in enumerate(_WITNESSES)}).astype(np.int64)
-    return rollup[rank == rank.groupby([rollup["host"], rollup["job"]], observed=True).transform("min")]
 
 
 def _per_second(rollup: pd.DataFrame) -> pd.DataFrame:

@@ -447,7 +447,8 @@ def frame(groups: Cells, every_ms: int, torn: list[str]) -> pd.DataFrame:
     for (host, _, log), rows, end in zip(keys, sizes, sizes.cumsum(), strict=True):
         if log == "bw":
             _in_bytes(total[end - rows : end], host)
-    columns = {name: _category([group[i] for group in keys], sizes) for i, name in enumerate(("host", "job", "log"))}
+    kinds = enumerate(("host", "job", "log"))
+    columns = {name: pd.Categorical([key[i] for key in keys]).repeat(sizes) for i, name in kinds}
     low = key.astype(np.int16)  # a rollup may be large: nothing of it is held twice, not even for a moment
     columns["averaged"] = averaged_in(low).astype(bool)
     columns["ddir"] = pd.Categorical.from_codes(ddir_in(low).astype(np.int8), DIRECTIONS)
@@ -487,11 +488,6 @@ def _in_bytes(rates: np.ndarray, host: str) -> None:
     if rates.max() >= 1 << 52:
         raise HostError("the rates of bw logs add up to more than 64 bits hold: these are no logs of a run", host)
     rates *= KIB
-
-
-def _category(names: list[str], sizes: np.ndarray) -> pd.Categorical:
-    known = sorted(set(names))
-    return pd.Categorical.from_codes(np.repeat(np.array([known.index(n) for n in names], np.int16), sizes), known)
 
 
 def _origins(groups: Cells) -> tuple[dict[str, int], int | None]:

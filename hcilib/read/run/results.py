@@ -326,21 +326,18 @@ def _unsampled(step: _Record, sampled: list[str] | None, plan: dict) -> Caveats:
 def _from_one_start(runs: list[_Record], factors: dict[str, pd.Series], plan: dict) -> list[Caveats]:
     """What to know of sequential runs of earlier versions, whose jobs all began where their disk begins: a run that
     recorded its `offsets` gave each job a part of its own."""
-    disks = {name: _fewest_disks(plan, name) for name in {run.disks_of or run.system for run in runs}}
+    fewest: dict[str, int] = {}  # disks of the VM of a system that has the fewest; 0 where the testbed names none
+    for name in {run.disks_of or run.system for run in runs}:
+        each = (vm["disks"] for vm in plan["testbed"].get("vms", []))
+        fewest[name] = min((sum(disk.get("system") in (None, name) for disk in disks) for disks in each), default=0)
     found = []
     for run, rw, jobs in zip(runs, factors["rw"], factors["numjobs"], strict=True):
-        most = disks[run.disks_of or run.system]
+        most = fewest[run.disks_of or run.system]
         shared = run.offsets is None and not rw.startswith("rand") and 0 < most < jobs
         said = f"{jobs} sequential jobs a VM on {most} disk{'s' * (most > 1)}, all from its start"
         detail = ": the later ones may have read what the first left in a cache; measure it again"
         found.append(caveats(Caveat("one-start", said, detail)) if shared else NONE)
     return found
-
-
-def _fewest_disks(plan: dict, system: str) -> int:
-    """Disks of the VM that has the fewest; 0 where the testbed names none."""
-    vms = plan["testbed"].get("vms", [])
-    return min((sum(disk.get("system") in (None, system) for disk in vm["disks"]) for vm in vms), default=0)
 
 
 def _warned(step: _Record, kept_up: bool | None) -> list[Caveat]:

@@ -3,12 +3,12 @@ fleet. No cache, no order, no plan."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
+from hashlib import sha256
 from math import nan
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -97,15 +97,14 @@ def read_steps(folders: Sequence[str]) -> Tables:
     for folder in folders:
         raw = {file: _content(located(folder) / file) for file in FILES}
         record = sound(record_of(raw[RECORD], f"{folder}/{RECORD}"), f"{folder}/{RECORD}")
-        name, hashes = os.path.basename(folder), {file: _hash_of(content) for file, content in raw.items()}
+        hashes = {file: "" if content is None else sha256(content).hexdigest() for file, content in raw.items()}
         unlike = _is_copy(record, folder) or acceptance.unlike_files(
             record, {file: found for file, found in hashes.items() if file in record.get("raw", ())}
         )
         # hosts stand in the hosts table; with them and digests twenty thousand steps would fill memory
         kept = json.dumps({field: value for field, value in record.items() if field not in ("hosts", "raw")})
-        rows.append(
-            {"folder": name, "record": kept, "unlike": unlike, **dict(zip(HASHES, hashes.values(), strict=True))}
-        )
+        row = {"folder": os.path.basename(folder), "record": kept, "unlike": unlike}
+        rows.append(row | dict(zip(HASHES, hashes.values(), strict=True)))
         records.append(record := record | {"valid": record["valid"] and not unlike})
         if record["valid"]:
             output = f"{folder}/{OUTPUT}"
@@ -127,11 +126,10 @@ def read_steps(folders: Sequence[str]) -> Tables:
     of_valid = [row for row, record in zip(rows, records, strict=True) if record["valid"]]
     for row, measures in zip(of_valid, _fleets(packed, valid, of_rows), strict=True):
         row |= measures
-    return Tables(
-        pa.Table.from_pylist(rows, schema=_STEPS),
-        _hosts_table(packed, [len(histograms.lengths) for histograms, _ in of_rows], valid),
-        _bins_table(keys, bins, valid),
-    )
+    lengths = [len(histograms.lengths) for histograms, _ in of_rows]
+    of_fio = {name: _coded(column) for name, column in zip(packed.column_names, packed.columns, strict=True)}
+    hosts = pa.table(_of_steps(valid, lengths, packed["hostname"].to_numpy()) | of_fio)
+    return Tables(pa.Table.from_pylist(rows, schema=_STEPS), hosts, _bins_table(keys, bins, valid))
 
 
 def _is_copy(record: Mapping, folder: str) -> str:
@@ -213,12 +211,6 @@ def _fleets(packed: pa.Table, steps: Sequence[Mapping], of_rows: Sequence[tuple]
                 | {"ios": float(bins.count[held].sum()), "full_depth_pct": depth}
             )
         yield whole | ({LOADS: json.dumps(found)} if found else {})
-
-
-def _hosts_table(packed: pa.Table, rows: Sequence[int], steps: list[dict]) -> pa.Table:
-    """`rows`: how many each step has."""
-    of_fio = {name: _coded(column) for name, column in zip(packed.column_names, packed.columns, strict=True)}
-    return pa.table(_of_steps(steps, rows, packed["hostname"].to_numpy()) | of_fio)
 
 
 def _bins_table(keys: list[list[tuple]], bins: list[Bins], steps: list[dict]) -> pa.Table:
@@ -325,10 +317,6 @@ def _content(path: Path) -> bytes | None:
             return read_bounded(file)
     except FileNotFoundError:
         return None
-
-
-def _hash_of(content: bytes | None) -> str:
-    return "" if content is None else hashlib.sha256(content).hexdigest()
 
 
 # ---- The fleet of one step: what the rows and histograms of its hosts come to
