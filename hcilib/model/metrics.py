@@ -91,7 +91,11 @@ RENAMED = {
 }
 """Columns of tables of version 0.1, and what they are called now. Kept for one version."""
 
-_MS, _MIB = 1e6, 2**20
+_MIB = 2**20
+
+
+def _latency(name: str, label: str) -> Metric:
+    return Metric(name, label, "ms", "lower", 1e6, "{:,.3f}")
 
 
 METRICS = {
@@ -101,18 +105,18 @@ METRICS = {
         Metric("read_iops", "Read IOPS", "", "higher"),
         Metric("write_iops", "Write IOPS", "", "higher"),
         Metric("bw_bytes", "Throughput", "MiB/s", "higher", _MIB),
-        Metric("lat_ns", "Mean latency", "ms", "lower", _MS, "{:,.3f}"),
-        Metric("lat_unweighted_ns", "Mean latency, (read + write)/2", "ms", "lower", _MS, "{:,.3f}"),
-        Metric("read_lat_ns", "Mean read latency", "ms", "lower", _MS, "{:,.3f}"),
-        Metric("write_lat_ns", "Mean write latency", "ms", "lower", _MS, "{:,.3f}"),
-        Metric("p50_ns", "Median latency", "ms", "lower", _MS, "{:,.3f}"),
-        Metric("p95_ns", "p95 latency", "ms", "lower", _MS, "{:,.3f}"),
-        Metric("p99_ns", "p99 latency", "ms", "lower", _MS, "{:,.3f}"),
-        Metric("p999_ns", "p99.9 latency", "ms", "lower", _MS, "{:,.3f}"),
-        Metric("p9999_ns", "p99.99 latency", "ms", "lower", _MS, "{:,.3f}"),
-        Metric("max_lat_ns", "Max lat", "ms", "lower", _MS, "{:,.3f}"),
-        Metric("sync_lat_ns", "Mean latency of a flush", "ms", "lower", _MS, "{:,.3f}"),
-        Metric("sync_p99_ns", "p99 latency of a flush", "ms", "lower", _MS, "{:,.3f}"),
+        _latency("lat_ns", "Mean latency"),
+        _latency("lat_unweighted_ns", "Mean latency, (read + write)/2"),
+        _latency("read_lat_ns", "Mean read latency"),
+        _latency("write_lat_ns", "Mean write latency"),
+        _latency("p50_ns", "Median latency"),
+        _latency("p95_ns", "p95 latency"),
+        _latency("p99_ns", "p99 latency"),
+        _latency("p999_ns", "p99.9 latency"),
+        _latency("p9999_ns", "p99.99 latency"),
+        _latency("max_lat_ns", "Max lat"),
+        _latency("sync_lat_ns", "Mean latency of a flush"),
+        _latency("sync_p99_ns", "p99 latency of a flush"),
         Metric("offered_iops", "Demand", "IOPS", ""),
         Metric("delivered_pct", "Delivered of the demand", "%", "higher", 1, "{:,.1f}"),
         Metric("full_depth_pct", "I/Os that found the queue full", "%", "lower", 1, "{:,.2f}"),

@@ -10,7 +10,7 @@ from probes import mkfs
 
 from hcilib.drive.campaign import campaign, ledger
 from hcilib.drive.campaign.campaign import CampaignError, run
-from hcilib.drive.campaign.write_limit import WriteLimit
+from hcilib.drive.campaign.ledger import WriteLimit
 from hcilib.drive.guard import preflight
 from hcilib.drive.guard.guard import GuardError, identify
 from hcilib.drive.guard.last_look import LastLook

@@ -145,7 +145,9 @@ def run(
     """
     measured = under_test(systems, settings)
     for system in measured:
-        _same_system(testbed, system)
+        if testbed.serves not in ("", None, system.name):
+            wanted = f"the campaign is for {system.name}: start lab(system={system.name!r})"
+            raise CampaignError(f"the lab serves {testbed.serves}, {wanted}")
     testbed, plan = subjects.divided(testbed, measured), subjects.interleaved(plan, measured)
     plan = plan.seated(testbed)
     every = subjects.subjects(measured, testbed, actions)
@@ -306,12 +308,6 @@ def _read_back(run_dir, missing: list[str]) -> pd.DataFrame:
         tqdm.write(red(f"{len(missing)} step(s) are missing after {ATTEMPTS} attempts each: {', '.join(missing)}; "
                        f"their attempts are under {Path(run_dir) / 'failed'}"))  # fmt: skip
     return results
-
-
-def _same_system(testbed: Testbed, system: System) -> None:
-    if testbed.serves and testbed.serves != system.name:
-        wanted = f"the campaign is for {system.name}: start lab(system={system.name!r})"
-        raise CampaignError(f"the lab serves {testbed.serves}, {wanted}")
 
 
 def _execute(

@@ -19,7 +19,6 @@ import pandas as pd
 from hcilib.drive.campaign import ledger
 from hcilib.drive.campaign.rundir import RunDir
 from hcilib.drive.campaign.subjects import Subject
-from hcilib.drive.campaign.write_limit import WriteLimit
 from hcilib.model.plan import Adaptive, Plan, Step, for_each, shuffled
 from hcilib.model.testbed import Testbed
 from hcilib.model.workload import Cell
@@ -88,9 +87,9 @@ class Policy:
     earlier: Sequence[str | Path] = ()
 
     @cached_property
-    def write_limit(self) -> WriteLimit:
+    def write_limit(self) -> ledger.WriteLimit:
         """What may still be written, by the testbed's own limit."""
-        return WriteLimit(self.rundir, self.testbed)
+        return ledger.WriteLimit(self.rundir, self.testbed)
 
     def of(self, step: Step) -> Subject:
         """Whose step it is: the system's that it names, or the one there is."""

@@ -125,7 +125,7 @@ def fleet_up(
     each = disks * max(1, len(pools))
     if not 1 <= count <= 64 or not 1 <= each <= 4:
         raise ClonesError(f"fleet {name}: {count} VMs with {each} disks each: expected 1 to 64 VMs, 1 to 4 disks")
-    say = _say if progress else _nothing
+    say = _say if progress else lambda _: None
     with Record(at_home(records), name) as record, Fleet(_bed(carriers, known_hosts, key)) as fleet:
         _tell_torn(record)
         if standing := record.standing:
@@ -332,9 +332,6 @@ def _in_use(
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-def _nothing(text: str) -> None: ...
 
 
 def _tell_torn(record: Record) -> None:

@@ -34,7 +34,6 @@ from hcilib.read.foreign.files import (
     large_fio_parts,
 )
 from hcilib.read.foreign.layouts import Naming, Place, cbt_twin, placed
-from hcilib.read.foreign.others import other_tool
 from hcilib.read.foreign.parts import ForeignError, Part, row_of
 from hcilib.read.run.cache import code
 
@@ -255,10 +254,32 @@ def _hashed(stream: Iterator[bytes], digest: Any) -> Iterator[bytes]:
         yield piece
 
 
+_OTHERS = {
+    "vdbench": (
+        rb"(?i)\bvdbench\b|\btod\s+timestamp\s+Run\s",
+        "block and file I/O by workload files, a line an interval",
+    ),
+    "IOR": (rb"^\s*IOR-\d", "parallel file I/O of MPI ranks, a whole run a line, in MiB/s"),
+    "mdtest": (rb"\bmdtest-\d", "how many files and folders a second MPI ranks create, stat and remove"),
+    "Iozone": (rb"Iozone: Performance Test of File I/O", "file I/O by record size through the page cache, in kB/s"),
+    "COSBench": (rb"Op-Type,\s?Op-Count|\bCOSBench\b", "object stores by requests a second"),
+    "sysbench": (rb"^sysbench \d", "files, CPU or databases, with one latency percentile"),
+    "Bonnie++": (
+        rb"-+Sequential Output-+|^\d\.\d\d\w?,\d\.\d\d\w?,|(?i:bonnie\+\+)",
+        "one file system by one process through the page cache, in kB/s and seeks a second",
+    ),
+    "kubestr": (rb"^FIO test results:|\bkubestr\b", "a storage class by fio, of which it prints means and extremes"),
+}
+"""Name -> what its files begin with, and what it measures."""
+_MARKS = {name: re.compile(mark, re.MULTILINE) for name, (mark, _) in _OTHERS.items()}
+
+
 def _told_by_head(file: File, head: bytes) -> bool:
-    """Whether it is of a tool that is not read; sets which."""
-    tool, why = other_tool(head)
+    """Whether it is of a tool that is not read; sets which, and why."""
+    tool = next((name for name, mark in _MARKS.items() if mark.search(head[:4096])), "")
     if tool:
+        advice = " Run fio with --output-format=json+ and read its output" if tool == "kubestr" else ""
+        why = f"{tool} measures {_OTHERS[tool][1]}. Its files are not read.{advice}"
         file.what, file.tool, file.skipped = OTHER, tool, why
     return bool(tool)
 

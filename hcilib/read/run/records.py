@@ -163,7 +163,7 @@ def unmeasured(folder: Path, plan: Mapping, results: pd.DataFrame) -> dict[str, 
     absent = [system for system in planned if system is not None and not results["system"].eq(system).any()]
     if not absent:
         return {}
-    attempts = _failed_attempts(folder)
+    attempts = _records(folder / FAILED)
     return {system: _sentence(folder, system, planned[system], attempts) for system in absent}
 
 
@@ -184,7 +184,7 @@ def read_unseen(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
     for folder in [at_home(p) for p in ([path] if isinstance(path, (str, Path)) else path)]:
         document = json.loads((folder / PLAN).read_text())
         only = (document.get("system") or {}).get("name")
-        attempts = _failed_attempts(folder)
+        attempts = _records(folder / FAILED)
         for step in document["plan"]["steps"]:
             cell, name = Cell.from_dict(step["cell"]), Step.from_dict(step).id
             if step["kind"] != "measure" or not cell.events or (folder / STEPS / name / RECORD).exists():
@@ -204,11 +204,6 @@ def refuse_nothing(results: pd.DataFrame) -> pd.DataFrame:
     if results.empty and reasons:
         raise RunReadError("; ".join(reasons.values()))
     return results
-
-
-def _failed_attempts(folder: Path) -> list[dict]:
-    """The records of all failed attempts in the order in which they were made."""
-    return _records(folder / FAILED)
 
 
 def _records(folder: Path) -> list[dict]:

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
-from matplotlib.category import StrCategoryFormatter
 from matplotlib.collections import QuadMesh
 from matplotlib.colors import to_hex
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
@@ -21,7 +20,7 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNL
 from hcilib.model.metrics import pattern_order
 from hcilib.show.figures import style
 from hcilib.show.figures.loads import OVER
-from hcilib.show.figures.marks import Entry, Grid, entries, measure, names_of, panels, word
+from hcilib.show.figures.marks import Entry, Grid, entries, measure, named, names_of, panels, word
 from hcilib.show.figures.style import GRID, INK, LOOK, QUIET, darker, dash, looks, pattern_label
 
 COLOURED = ("bar", "box", "boxen", "violin", "strip", "swarm", "count")
@@ -126,7 +125,7 @@ def finish(
     _drop_legend(g, fig)
     for ax in axes:
         style.dress(ax).grid(not any(isinstance(tiles, QuadMesh) for tiles in ax.collections))
-    rows = {getattr(ax, f"{way}axis") for ax in axes for way in "xy" if _named(getattr(ax, f"{way}axis"))}
+    rows = {getattr(ax, f"{way}axis") for ax in axes for way in "xy" if named(getattr(ax, f"{way}axis"))}
     _place(g, fig, lines, legend)
     for way in "xy":
         columns = [getattr(ax, f"get_{way}label")() for ax in axes]
@@ -236,17 +235,17 @@ def _drop_legend(g: Grid, fig: Any) -> None:
 
 def _place(g: Grid, fig: Any, lines: list[list[Axes]], legend: list[Entry]) -> None:
     """Fill every line of panels, and give rows of names the height that they need."""
-    named = [_named(line[0].yaxis) for line in lines]
+    all_named = all(named(line[0].yaxis) for line in lines)
     rows = [max(len(ax.get_yticks()) for ax in line) for line in lines]
     lanes = 1 if _in_titles(g, legend) else max(1, len(legend))
-    heights = [0.38 + n * (0.17 + 0.06 * lanes) for n in rows] if all(named) else [1.0] * len(lines)
+    heights = [0.38 + n * (0.17 + 0.06 * lanes) for n in rows] if all_named else [1.0] * len(lines)
     wide = max(map(len, lines))
     if isinstance(g, Axes):
-        if all(named):
+        if all_named:
             fig.set_figheight(0.8 + sum(heights))
         return
     fig.set_figwidth(fig.get_figwidth() * wide / g._ncol)
-    fig.set_figheight(0.8 + (sum(heights) if all(named) else fig.get_figheight()))
+    fig.set_figheight(0.8 + (sum(heights) if all_named else fig.get_figheight()))
     if len({len(line) for line in lines}) == 1:
         grid = fig.add_gridspec(len(lines), wide, height_ratios=heights)
         places = [[grid[n, m] for m in range(wide)] for n in range(len(lines))]
@@ -262,11 +261,6 @@ def _in_titles(g: Grid, legend: list[Entry]) -> bool:
     """Whether each panel is of one entry of the legend, which its title names."""
     columns = set() if isinstance(g, Axes) else {g._row_var, g._col_var}
     return {entry.column for entry in legend} <= columns
-
-
-def _named(axis: Any) -> bool:
-    """Whether an axis shows names and not numbers."""
-    return isinstance(axis.get_major_formatter(), StrCategoryFormatter)
 
 
 def _format(ax: Axes, way: str, column: str) -> None:
@@ -307,7 +301,7 @@ def _format(ax: Axes, way: str, column: str) -> None:
 def _name_rows(ax: Axes, way: str, column: str) -> None:
     """Names of rows as figures write them; they need no label."""
     axis = getattr(ax, f"{way}axis")
-    if _named(axis):  # not yet by a panel that shares it
+    if named(axis):  # not yet by a panel that shares it
         places = axis.get_ticklocs()
         names = [word(column, text) for text in axis.get_major_formatter().format_ticks(places)]
         axis.set_major_locator(FixedLocator(places))

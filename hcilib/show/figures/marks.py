@@ -46,8 +46,7 @@ class Entry:
     @property
     def colour(self) -> str:
         """The colour of the marks that it names, as #rrggbb."""
-        patch = hasattr(self.handle, "get_facecolor")
-        return to_hex(self.handle.get_facecolor() if patch else self.handle.get_color())
+        return _colour(self.handle)
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ class Panel:
     @property
     def named(self) -> bool:
         """Whether the cases are names and not numbers."""
-        return isinstance(self.axis.get_major_formatter(), StrCategoryFormatter)
+        return named(self.axis)
 
     @property
     def loads(self) -> np.ndarray:
@@ -92,6 +91,11 @@ class Panel:
             return np.array([])
         steps = np.sort(self.rows[self.over].dropna().unique()).astype(float)
         return steps if self.over in FACTORS or np.all(steps % 1 == 0) else np.array([])
+
+
+def named(axis: Any) -> bool:
+    """Whether an axis shows names and not numbers."""
+    return isinstance(axis.get_major_formatter(), StrCategoryFormatter)
 
 
 def panels(g: Grid) -> Iterator[tuple[Axes, dict[str, Any]]]:
