@@ -214,16 +214,12 @@ def _check(
     found = found.assign(sentence=hci.check_sentences(found, size))
     asked = {"folder": folder, "against": against, "size": size, "metric": metric, "exit": code}
     if json:
-        text = dumps({**asked, "findings": _plain(found), "notes": notes}, indent=1)
+        findings = loads(found.to_json(orient="records", date_format="iso"))
+        text = dumps({**asked, "findings": findings, "notes": notes}, indent=1)
         print(text) if json == Path("-") else json.write_text(text + "\n", encoding="utf-8")
     if junit:
         junit.write_bytes(_junit(found, notes))
     return code
-
-
-def _plain(found: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as JSON holds them: no NaN, times as text."""
-    return loads(found.to_json(orient="records", date_format="iso"))
 
 
 def _junit(found: pd.DataFrame, notes: Sequence[str]) -> bytes:

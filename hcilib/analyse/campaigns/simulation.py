@@ -18,8 +18,8 @@ from hcilib.analyse.campaigns.design import LOOK_S, Protocol, Workload, protocol
 from hcilib.analyse.compare.contrast import CONFIDENCE, contrast, critical, half_width, judge
 from hcilib.analyse.runs.series import MIN_EFFECTIVE, confidence_sequence, effective_samples, long_run_sd
 
-CELLS = 6
-"""Of every simulated campaign."""
+CELLS, MARGIN = 6, 0.05
+"""Cells of every simulated campaign, and the margin of equivalence of all."""
 DRIFT_STEP_S = 300
 LIBRARY = 1500
 """Adaptive runs simulated second by second; campaigns draw theirs from these."""
@@ -151,7 +151,7 @@ def characteristics(
     return pd.DataFrame(rows).assign(confidence=CONFIDENCE)
 
 
-def calibrated(campaigns: pd.DataFrame, margin: float = 0.05) -> pd.DataFrame:
+def calibrated(campaigns: pd.DataFrame) -> pd.DataFrame:
     """What whole campaigns said of drives whose true difference was dialled, by that difference.
 
     Verdicts are those of today's `judge` on the measured ratios and intervals, not those that were saved: the rule that
@@ -162,7 +162,6 @@ def calibrated(campaigns: pd.DataFrame, margin: float = 0.05) -> pd.DataFrame:
     campaigns : one row a campaign, as bench/calibrate.py writes them: difference_pct, n (pairs),
     truth, ratio, ratio_lo,
         ratio_hi, held, load_before
-    margin : of equivalence, as the campaigns had it
 
     Returns
     -------
@@ -182,9 +181,9 @@ def calibrated(campaigns: pd.DataFrame, margin: float = 0.05) -> pd.DataFrame:
     """
     rows = []
     for difference, own in campaigns.groupby("difference_pct"):
-        n, held, verdicts = len(own), int(own["held"].sum()), _judged_again(own, margin)
+        n, held, verdicts = len(own), int(own["held"].sum()), _judged_again(own)
         larger, smaller = verdicts.eq("higher") & ~own["truth"].gt(1), verdicts.eq("lower") & ~own["truth"].lt(1)
-        wrong = larger | smaller | (verdicts.eq("equivalent") & (difference > 100 * margin))
+        wrong = larger | smaller | (verdicts.eq("equivalent") & (difference > 100 * MARGIN))
         interval = binomtest(held, n).proportion_ci(CONFIDENCE, method="exact")
         row = {"difference_pct": difference, "n": n, "different": int(verdicts.isin(["higher", "lower"]).sum())}
         row |= {name: int((verdicts == name).sum()) for name in ("equivalent", "inconclusive")}
@@ -196,13 +195,13 @@ def calibrated(campaigns: pd.DataFrame, margin: float = 0.05) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _judged_again(campaigns: pd.DataFrame, margin: float) -> pd.Series:
+def _judged_again(campaigns: pd.DataFrame) -> pd.Series:
     """Verdicts of campaigns of one cell each, from their ratio, the interval of its paired t, and their pairs."""
     n = campaigns["n"].to_numpy(int)
     half = np.log(campaigns["ratio_hi"] / campaigns["ratio_lo"]).to_numpy() / 2
     pair = {"log_ratio": np.log(campaigns["ratio"]).to_numpy(), "se": half / critical(n - 1), "df": n - 1.0}
     table = pd.DataFrame({**pair, "n": n, "n_baseline": n, "unstable": False})
-    return judge(table, margin=margin, adjust=None)["verdict"].set_axis(campaigns.index)
+    return judge(table, margin=MARGIN, adjust=None)["verdict"].set_axis(campaigns.index)
 
 
 def _judged(logs: np.ndarray, design: str, sd: float) -> pd.DataFrame:
@@ -216,8 +215,8 @@ def _judged(logs: np.ndarray, design: str, sd: float) -> pd.DataFrame:
     described["partners"] = pd.Series([np.arange(n) if design == "pairs" else np.full(n, -1)] * len(flat), dtype=object)
     here = np.arange(cells)
     pair = contrast(described, here + cells, here, pairs="auto")
-    equal = judge(pair, margin=0.05, adjust="bh")
-    unlike = judge(pair.assign(log_ratio=pair["log_ratio"] + np.log(0.9)), margin=0.05, adjust="bh")
+    equal = judge(pair, margin=MARGIN, adjust="bh")
+    unlike = judge(pair.assign(log_ratio=pair["log_ratio"] + np.log(0.9)), margin=MARGIN, adjust="bh")
     in_pairs, apart = (logs[1] - logs[0]).std(axis=1, ddof=1) / np.sqrt(2), logs.std(axis=2, ddof=1).max(axis=0)
     spread = in_pairs if design == "pairs" else apart
     return pd.DataFrame({

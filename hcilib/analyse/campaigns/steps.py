@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import zip_longest
 
 import numpy as np
 from scipy.special import stdtr
@@ -270,14 +271,7 @@ def steps_of(logs: Sequence[np.ndarray], errors: Sequence[np.ndarray], cells: in
     counts = [len(row) for row in logs]
     if not max(counts, default=0):
         return []
-    padded_logs, padded_errors = (_padded(rows, max(counts)) for rows in (logs, errors))
+    padded_logs, padded_errors = (np.array([*zip_longest(*rows, fillvalue=np.nan)]).T.copy() for rows in (logs, errors))
     variances, inflation = noise_of(padded_logs, padded_errors)
     every = zip(logs, variances, propose(padded_logs, variances), counts, strict=True)
     return [prove(Steps(y, v[:m], inflation, tuple(starts)), cells or len(logs)) for y, v, starts, m in every]
-
-
-def _padded(rows: Sequence[np.ndarray], width: int) -> np.ndarray:
-    table = np.full((len(rows), width), np.nan)
-    for row, values in zip(table, rows, strict=True):
-        row[: len(values)] = values
-    return table

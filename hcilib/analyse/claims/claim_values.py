@@ -240,19 +240,12 @@ def _one(claim: dict, candidates: list[Recomputed], claimed: float) -> Recompute
             return Recomputed(*_means((c.value, c.slack) for c in candidates), parts=tuple(candidates))
         case "any":
             return min(candidates, key=lambda c: abs(c.value - claimed))
-        case "each":
-            deciding = _hardest(claim, candidates, claimed)
-            return replace(deciding, compared=tuple(c.value for c in candidates))
+        case "each":  # decided by the one for which the claim holds last
+            far = (lambda c: outside(claim, c.value)) if is_reading(claim) else (lambda c: abs(c.value - claimed))
+            return replace(max(candidates, key=far), compared=tuple(c.value for c in candidates))
     if len(candidates) != 1:
         raise NotCheckableError(f"{len(candidates)} rows match instead of one. Give vms and iodepth")
     return candidates[0]
-
-
-def _hardest(claim: dict, candidates: list[Recomputed], claimed: float) -> Recomputed:
-    """Of several the one for which the claim holds last."""
-    if is_reading(claim):
-        return max(candidates, key=lambda c: outside(claim, c.value))
-    return max(candidates, key=lambda c: abs(c.value - claimed))
 
 
 def _along_the_curve(claim: dict, runs: Runs) -> Recomputed:

@@ -83,8 +83,9 @@ def load_curve(results: pd.DataFrame, metric: str | Sequence[str] = "p99_ns", by
     return table.assign(confidence=CONFIDENCE)[[*columns, "confidence", "warnings"]]
 
 
-def latency_over_iops(results: pd.DataFrame, metric: str = "lat_ns") -> pd.DataFrame:
-    """A latency over the IOPS of the same tests: at demands where any was offered, else at the depths of a closed loop.
+def latency_over_iops(results: pd.DataFrame) -> pd.DataFrame:
+    """The mean latency over the IOPS of the same tests: at demands where any was offered, else at the depths of a
+    closed loop.
 
     Only the former says which latency a demand has: of a closed loop each axis is the other's reciprocal times the
     queue, and the figure shows where more queue buys no more work.
@@ -103,11 +104,11 @@ def latency_over_iops(results: pd.DataFrame, metric: str = "lat_ns") -> pd.DataF
     0  ceph-pve  64k-randwrite        1  36200.0   1323000.0
     """
     if "demand" in results and results["demand"].notna().any():
-        return load_curve(results, metric, BY)
-    latency = summarize(results, metric).rename(columns=interval_names(metric, "latency_ns"))
+        return load_curve(results, "lat_ns", BY)
+    latency = summarize(results, "lat_ns").rename(columns=interval_names("lat_ns", "latency_ns"))
     delivered = summarize(results, "iops")
     table = latency.merge(delivered[[*BY, "iodepth", "iops"]], on=[*BY, "iodepth"])
-    return table.assign(metric=metric, open_loop=True).sort_values("iodepth", kind="stable", ignore_index=True)
+    return table.assign(metric="lat_ns", open_loop=True).sort_values("iodepth", kind="stable", ignore_index=True)
 
 
 def load_within(results: pd.DataFrame, by: Sequence[str] = BY, **limits: float | Sequence[float]) -> pd.DataFrame:

@@ -157,16 +157,15 @@ def reserve_share(scheme: object) -> float:
     return parse_scheme(scheme).reserve_share if isinstance(scheme, str) and scheme else 0.0
 
 
-def nested_parity_grid(
-    drives: Sequence[int] = (4, 5, 6, 7), mirror_pct: Sequence[float] = (10, 20, 30)
-) -> pd.DataFrame:
-    """Usable percent of nested mirror-accelerated parity: drives (a server), then mirror_10_pct ..., one per mirror
-    share.
+def nested_parity_grid() -> pd.DataFrame:
+    """Usable percent of nested mirror-accelerated parity: drives (a server, 4 to 7), then mirror_10_pct, mirror_20_pct
+    and mirror_30_pct by the mirror's share.
 
     More than seven drives a server are as seven (see :func:`nested_parity`).
     """
-    usable = {f"mirror_{m:g}_pct": [100 * nested_parity(n, m / 100).efficiency for n in drives] for m in mirror_pct}
-    return pd.DataFrame({"drives": list(drives), **usable})
+    drives = range(4, 8)
+    usable = {f"mirror_{m}_pct": [100 * nested_parity(n, m / 100).efficiency for n in drives] for m in (10, 20, 30)}
+    return pd.DataFrame({"drives": drives, **usable})
 
 
 TIER_FULL = 0.85

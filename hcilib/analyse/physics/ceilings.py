@@ -88,15 +88,9 @@ def _verdict(table: pd.DataFrame, least: pd.Series) -> np.ndarray:
     )
 
 
-def pattern_cost(
-    results: pd.DataFrame, pattern: str | Sequence[str], base: str, metric: str = "lat_ns"
-) -> pd.DataFrame:
-    """What `pattern` (or each of several) costs over `base` on the same system at the same load, such as a synchronous
-    write over a plain one. The mean latency of a write with fdatasync is that :func:`until_stable`.
-
-    Parameters
-    ----------
-    metric : a latency, in ns
+def pattern_cost(results: pd.DataFrame, pattern: str | Sequence[str], base: str) -> pd.DataFrame:
+    """What `pattern` (or each of several) costs in latency over `base` on the same system at the same load, such as a
+    synchronous write over a plain one. The mean latency of a write with fdatasync is that :func:`until_stable`.
 
     Returns
     -------
@@ -110,10 +104,8 @@ def pattern_cost(
     Raises
     ------
     ValueError
-        If the results hold runs of `pattern` and none of `base`, or `metric` is no latency.
+        If the results hold runs of `pattern` and none of `base`.
     """
-    if not metric.endswith("_ns"):
-        raise ValueError(f"metric {metric!r} is no latency; expected one in ns, such as lat_ns or p99_ns")
     wanted = as_list(pattern)
     pair = until_stable(results[results["pattern"].isin([*wanted, base])])
     if base not in set(pair["pattern"]) and len(pair):
@@ -122,7 +114,7 @@ def pattern_cost(
         )
     # compare sets systems against one another within a cell; here the patterns stand against one another in a system
     swapped = pair.drop(columns=OF_PATTERN, errors="ignore").assign(product=pair["system"], system=pair["pattern"])
-    table = compare(swapped, base, metric, by=("product", "iodepth"), adjust="holm")
+    table = compare(swapped, base, "lat_ns", by=("product", "iodepth"), adjust="holm")
     latencies = {"value": "latency_ns", "value_baseline": "latency_ns_baseline"}
     table = table.rename(columns={"system": "pattern", "product": "system", **latencies})
     table["added_ns"] = table["latency_ns"] - table["latency_ns_baseline"]

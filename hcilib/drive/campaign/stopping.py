@@ -133,7 +133,10 @@ def stop(run_dir: str | Path, limit_s: float = ENDED_S) -> str:
         with contextlib.suppress(OSError):  # another account's
             os.kill(pid, signal.SIGINT)
     if not _ended(place, limit_s):
-        raise StopError(_unstopped(place, pid))
+        whose = f"process {pid}" if pid else "its controller, which does not say which process it is,"
+        hard = f"kill -9 {pid or 'PID'} ends it and its fio, and the next run puts back what it had set"
+        hangs = "does not end. It hangs, or still puts something back"
+        raise StopError(f"{place}: {whose} {hangs}. Run hci stop once more, or {hard}.")
     now = progress(place) if (place / PLAN).exists() else {"done": 0, "steps": 0}
     return f"{place}: stopped, {now['done']} of {now['steps']} steps are kept. Run the same again and it goes on."
 
@@ -163,9 +166,3 @@ def _ended(place: Path, limit_s: float, heard: bool = False) -> bool:
         time.sleep(0.1)
     file.unlink(missing_ok=True)
     return not locked(place / LOCK)
-
-
-def _unstopped(place: Path, pid: int) -> str:
-    who = f"process {pid}" if pid else "its controller, which does not say which process it is,"
-    hard = f"kill -9 {pid or 'PID'} ends it and its fio, and the next run puts back what it had set"
-    return f"{place}: {who} does not end. It hangs, or still puts something back. Run hci stop once more, or {hard}."

@@ -157,7 +157,9 @@ def discover(
     unsaid = (f"{node}: {why}; say its system yourself." for node, why in unread.items())
     questions = (*_questions(seen), *unsaid, *filter(None, doubts))
     text = testbed_file.write_testbed(called, seen, questions, known_hosts, key)
-    asked = _host_table(seen)
+    roles = [("vm", vms, vm_failed), ("node", carriers, node_failed)]
+    rows = [(h.name, role, h.name not in failed, failed.get(h.name, "")) for role, its, failed in roles for h in its]
+    asked = pd.DataFrame(rows, columns=["host", "role", "ok", "detail"])
     texts = {path: its for path, (_, its) in files.items()}
     if out is None:
         return Discovery(text, disks, asked, questions, systems=texts)
@@ -365,15 +367,6 @@ def _questions(seen: Seen) -> Iterator[str]:
         if not said.startswith("within"):
             yield f"{host}: its clock is {said}: start chrony or ntpd there."
 
-
-def _host_table(seen: Seen) -> pd.DataFrame:
-    asked = [("vm", seen.vms, seen.vm_failed), ("node", seen.nodes, seen.node_failed)]
-    rows = [(h.name, role, h.name not in failed, failed.get(h.name, "")) for role, its, failed in asked for h in its]
-    return pd.DataFrame(rows, columns=["host", "role", "ok", "detail"])
-
-
-# ---- Which disks of the VMs may be proposed for writing, and why the others may not: the guard's judgement, and
-# stricter than it
 
 DISK_COLUMNS = ["vm", "device", "serial", "size_bytes", "proposed", "holds", "why"]
 _NAMES = 20

@@ -55,19 +55,16 @@ def parse(raw: bytes, path: str | Path, *, fast: bool = True) -> FioFile:
     except (ValueError, OverflowError, RecursionError) as error:
         said = str(error) if len(str(error)) < 300 else f"{str(error)[:300]}..."  # which quotes the field, however long
         raise FioOutputError(f"{path}: a field of the fio document cannot be used: {said}") from None
-    reported = any(document.reports())
-    if not reported and (document.client_stats or document.jobs or not noise):
-        raise FioOutputError(f"{path}: {_nothing_reported(document)}.")
-    return FioFile(entries, noise, document.version, document.disk_util, False, unfinished(entries, documents))
-
-
-def _nothing_reported(document: fio_document.Document) -> str:
-    if document.client_stats or document.jobs:
-        return (
-            f"only fio's sum over hosts ({fio_fast.SUMS!r}) is in this file and none of the hosts' own reports; which "
-            "hosts it sums is not known. Take fio's whole output"
+    reported, only_sums = any(document.reports()), document.client_stats or document.jobs
+    if not reported and only_sums:
+        raise FioOutputError(
+            f"{path}: only fio's sum over hosts ({fio_fast.SUMS!r}) is in this file and none of the hosts' own "
+            "reports; which hosts it sums is not known. Take fio's whole output."
         )
-    return "the fio document holds no report of any job, and nothing beside it says why. Repeat the run"
+    if not reported and not noise:
+        none = "holds no report of any job, and nothing beside it says why. Repeat the run."
+        raise FioOutputError(f"{path}: the fio document {none}")
+    return FioFile(entries, noise, document.version, document.disk_util, False, unfinished(entries, documents))
 
 
 def unfinished(entries: list[Entry], documents: int) -> Caveats:

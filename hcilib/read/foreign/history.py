@@ -114,7 +114,9 @@ def history(
     if table.empty:
         none = "no campaign in it: no run directory, no published table, no result of a tool"
         raise RunReadError(f"{folder}: {none}. Give the folder that holds the campaigns.")
-    return _ordered(judged(_noted(table, notes)))
+    table = judged(_noted(table, notes))
+    facts = sorted(name for name in table if name.startswith(FACT))
+    return table[[*FIRST, *(name for name in (*FACTORS, *SETTINGS) if name in table), *LAST, "digest", *facts]]
 
 
 def notes_of(file: Path) -> Notes:
@@ -266,8 +268,3 @@ def _noted(table: pd.DataFrame, notes: Notes) -> pd.DataFrame:
         corrected=corrected.notna(),
     )
     return table.sort_values(["start", "campaign"], kind="stable", ignore_index=True)
-
-
-def _ordered(table: pd.DataFrame) -> pd.DataFrame:
-    facts = sorted(name for name in table if name.startswith(FACT))
-    return table[[*FIRST, *(name for name in (*FACTORS, *SETTINGS) if name in table), *LAST, "digest", *facts]]

@@ -330,7 +330,8 @@ class Cache:
 
     def keep(self, tasks: Sequence[Task], outcomes: dict[int, Outcome]) -> None:
         kept = {_key(tasks[n]): outcome for n, outcome in outcomes.items()}
-        raw = zstandard.ZstdCompressor().compress(msgspec.json.encode(kept, enc_hook=_of_numpy))
+        plain = lambda value: list(value) if isinstance(value, Caveats) else value.item()  # noqa: E731
+        raw = zstandard.ZstdCompressor().compress(msgspec.json.encode(kept, enc_hook=plain))
         self._file.parent.mkdir(parents=True, exist_ok=True)
         beside = self._file.with_name(f"{self._file.name}.{os.getpid()}")
         beside.write_bytes(raw)
@@ -342,10 +343,6 @@ def _key(task: Task) -> str:
     states = [(file, os.stat(path)) for path, file, _ in task]
     stamps = [(file, state.st_size, state.st_mtime_ns) for file, state in states]
     return blake2b(repr(stamps).encode(), key=code(), digest_size=16).hexdigest()
-
-
-def _of_numpy(value: Any) -> Any:
-    return list(value) if isinstance(value, Caveats) else value.item()
 
 
 # What a user pointed at: which of it is ours, which are other tools' files, and from which folder these are seen.
