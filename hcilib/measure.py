@@ -25,7 +25,7 @@ from hcilib.analyse.runs.series import enough_runs, stop_when, warm_up_missing
 from hcilib.drive.beds import Actions, bed
 from hcilib.drive.campaign.policy import Rules
 from hcilib.drive.campaign.subjects import divided
-from hcilib.model.places import at_home
+from hcilib.model.places import Paths, at_home
 from hcilib.model.plan import Plan
 from hcilib.model.schemes import parse_scheme
 from hcilib.model.sweeps import sweep
@@ -266,7 +266,7 @@ def _set_aside(folder: Path) -> None:
     folder.rename(folder.with_name(f"{folder.name}.{time.strftime('%Y%m%dT%H%M%S')}"))
 
 
-def integrity(run_dir: str | Path | Sequence[str | Path]) -> pd.DataFrame:
+def integrity(run_dir: Paths) -> pd.DataFrame:
     """Whether an acknowledged write was lost: the verdict of every run directory with stamped blocks, VM, disk and
     replica.
 

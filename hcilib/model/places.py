@@ -4,9 +4,16 @@ called. The only I/O is to ask what is there, and to unpack a committed campaign
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from hcilib.model.archives import unpacked
+
+Paths: TypeAlias = str | Path | Sequence[str | Path]
+"""One place, or several."""
+Sources: TypeAlias = Paths | Mapping[str, Any] | Sequence[str | Path | Mapping[str, Any]]
+"""Places, also as a params file names them."""
 
 PACKAGE = Path(__file__).resolve().parents[1]
 ROOT = PACKAGE / "shipped" if (PACKAGE / "shipped").is_dir() else PACKAGE.parent
@@ -15,6 +22,11 @@ ROOT = PACKAGE / "shipped" if (PACKAGE / "shipped").is_dir() else PACKAGE.parent
 IS_CHECKOUT = (ROOT / "pyproject.toml").is_file()
 
 SYSTEMS = ROOT / "params" / "systems"
+
+
+def several(paths: Paths) -> Sequence[str | Path]:
+    """Return one place, or several, as several."""
+    return [paths] if isinstance(paths, (str, Path)) else paths
 
 
 def shipped(name: str, root: Path = ROOT) -> Path:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
+from hcilib.model.places import Sources
 from hcilib.read.foreign.look import gathered, is_ours, place_of, sources_of
 from hcilib.read.logs.fio_log import series_from_logs
 from hcilib.read.logs.rollup_cells import FioLogError
 from hcilib.read.logs.rollup_script import NAME
 
 
-def log_series(path: str | Path | Mapping[str, Any] | Sequence[str | Path | Mapping[str, Any]]) -> pd.DataFrame:
+def log_series(path: Sources) -> pd.DataFrame:
     """Return fio's logs in the folders of a `path`, beside results or without any, per run and second.
 
     Logs of one folder and one prefix (``write_iops_log=PREFIX``) are one run. Of a glob or a list of files the logs in

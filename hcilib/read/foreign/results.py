@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from importlib.util import find_spec
@@ -19,6 +19,7 @@ import pandas as pd
 from hcilib.model.caveats import LEFT_OUT, Caveat, Caveats, column
 from hcilib.model.engine import mapped
 from hcilib.model.metrics import COLUMNS, SETTINGS
+from hcilib.model.places import Sources
 from hcilib.read.foreign.layouts import cbt_settings, naming_of
 from hcilib.read.foreign.look import (
     OTHER,
@@ -59,7 +60,7 @@ _ASKED = {"rw": "rw", "bs_bytes": "bs", "iodepth": "iodepth", "numjobs": "numjob
 
 
 def read_results(
-    path: str | Path | Mapping[str, Any] | Sequence[str | Path | Mapping[str, Any]],
+    path: Sources,
     article: str | None = None,
     engine: Engine = None,
     *,
@@ -135,7 +136,7 @@ def read_results(
 
 
 def recognise(
-    path: str | Path | Mapping[str, Any] | Sequence[str | Path | Mapping[str, Any]],
+    path: Sources,
     *,
     names: Any = None,
     system: str | None = None,

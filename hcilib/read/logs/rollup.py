@@ -24,6 +24,7 @@ import pandas as pd
 from hcilib.model.compressed import DAMAGE, NotAFileError, damaged, is_packed, opened, unpacking
 from hcilib.model.engine import located, mapped
 from hcilib.model.fio_buckets import MIDPOINTS
+from hcilib.model.places import Paths, several
 from hcilib.read.fio.fio_fast import LOCAL_HOST
 from hcilib.read.logs.rollup_cells import (
     DIRECTIONS,
@@ -81,7 +82,7 @@ _PUSHED = re.compile(r"rollup\.(?P<host>.+)\.json\.gz", re.DOTALL)
 
 
 def rollup_of_logs(
-    path: str | Path | Sequence[str | Path],
+    path: Paths,
     log: str | Iterable[str] | None = None,
     engine: Engine = None,
     kernel: str | None = None,
@@ -90,7 +91,7 @@ def rollup_of_logs(
 ) -> pd.DataFrame:
     """What `hcilib.read_rollup` gives of logs, folders of logs and saved rollups; FioLogError as there."""
     wanted = None if log is None else {log} if isinstance(log, str) else set(log)
-    paths = [located(p) for p in ([path] if isinstance(path, (str, Path)) else path)]
+    paths = [located(p) for p in several(path)]
     if [p.suffix for p in paths] == [SAVED]:  # nothing is to be added or aligned
         return _chosen(_saved(paths[0], None if wanted else columns), wanted, columns)
     saved = [_saved(p) for p in paths if p.suffix == SAVED]

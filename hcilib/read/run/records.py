@@ -19,7 +19,7 @@ import pandas as pd
 from hcilib.model.compressed import LARGEST, NotAFileError, opened, read_bytes
 from hcilib.model.engine import located
 from hcilib.model.metrics import meant
-from hcilib.model.places import FAILED, JOURNAL, LOCK, PLAN, RECORD, STEPS, at_home
+from hcilib.model.places import FAILED, JOURNAL, LOCK, PLAN, RECORD, STEPS, Paths, Sources, at_home, several
 from hcilib.model.plan import Step
 from hcilib.model.workload import Cell, PlanError
 
@@ -104,13 +104,13 @@ def when(step: Mapping) -> tuple[float, float]:
     return step.get("order") or 0, step["started_s"]
 
 
-def run_names(path: str | Path | Sequence[str | Path]) -> dict[Path, str]:
+def run_names(path: Paths) -> dict[Path, str]:
     """Run directory -> its run_id beside the others, of one path or of several; published tables are none.
 
     Raises RunReadError where two hold the same campaign: its runs would count twice, and every interval would be too
     narrow.
     """
-    paths = [path] if isinstance(path, (str, Path)) else path
+    paths = several(path)
     folders = [folder for folder in map(located, paths) if not is_published(folder)]
     places = [folder.resolve() for folder in folders]
     _refuse_copies(places)
@@ -167,7 +167,7 @@ def unmeasured(folder: Path, plan: Mapping, results: pd.DataFrame) -> dict[str, 
     return {system: _sentence(folder, system, planned[system], attempts) for system in absent}
 
 
-def read_unseen(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
+def read_unseen(path: Paths) -> pd.DataFrame:
     """Runs in which something was to be done to the system, and of which nothing is known: no attempt was accepted.
 
     Returns
@@ -181,7 +181,7 @@ def read_unseen(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
     True
     """
     rows = []
-    for folder in [at_home(p) for p in ([path] if isinstance(path, (str, Path)) else path)]:
+    for folder in [at_home(p) for p in several(path)]:
         document = json.loads((folder / PLAN).read_text())
         only = (document.get("system") or {}).get("name")
         attempts = _records(folder / FAILED)
@@ -232,7 +232,7 @@ def _sentence(folder: Path, system: str, runs: int, attempts: list[dict]) -> str
 DIALS = ["system", "node", "copies", "read_bytes_per_s", "write_bytes_per_s", "delay_s", "burst_s"]
 
 
-def read_dials(sources: str | Path | Mapping | Sequence[str | Path | Mapping]) -> pd.DataFrame:
+def read_dials(sources: Sources) -> pd.DataFrame:
     """The drives behind each system of a lab's campaigns: what their truth is computed from (``dialled``).
 
     Parameters
@@ -258,7 +258,7 @@ def read_dials(sources: str | Path | Mapping | Sequence[str | Path | Mapping]) -
     return pd.DataFrame(rows, columns=DIALS).drop_duplicates(ignore_index=True)
 
 
-def campaigns_of(sources: str | Path | Mapping | Sequence[str | Path | Mapping]) -> list[Path]:
+def campaigns_of(sources: Sources) -> list[Path]:
     """Of each source the run directory itself, or those of a search's rounds; none of anything else."""
     listed = [sources] if isinstance(sources, (str, Path, Mapping)) else sources
     paths = [source["path"] if isinstance(source, Mapping) else source for source in listed]
@@ -339,7 +339,7 @@ def read_journal(run_dir: str | Path) -> pd.DataFrame:
     return pd.DataFrame(events_of(run_dir), columns=["t", "event", "step", "seconds", "attempt", "problems"])
 
 
-def campaign_times(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
+def campaign_times(path: Paths) -> pd.DataFrame:
     """Return when each campaign began and when its last run was done, from its journal.
 
     Returns run_id (as in ``read_results``), began, ended: date and time in UTC; missing where no journal says it.

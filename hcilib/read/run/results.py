@@ -20,7 +20,7 @@ import pyarrow as pa
 from hcilib.model.caveats import NONE, Caveat, Caveats, caveats, column, warnings_of
 from hcilib.model.engine import located
 from hcilib.model.metrics import COLUMNS, OF_FLUSHES, QUANTILES, STAMPED
-from hcilib.model.places import RECORD
+from hcilib.model.places import RECORD, Paths, several
 from hcilib.model.workload import Cell
 from hcilib.read.nodes.facts import levels_of
 from hcilib.read.run.acceptance import say, unlike_steps
@@ -104,12 +104,10 @@ NO_LEASE = Caveat("no-lease", "hosts were not leased (lease: none), so another c
 _DECODE = msgspec.json.Decoder(_Record).decode
 
 
-def read_results(
-    path: str | Path | Sequence[str | Path], article: str | None = None, engine: Engine = None
-) -> pd.DataFrame:
+def read_results(path: Paths, article: str | None = None, engine: Engine = None) -> pd.DataFrame:
     """The results of run directories and published tables, by the rules of `hcilib.read_results`, which takes files of
     other tools too."""
-    paths = [path] if isinstance(path, (str, Path)) else path
+    paths = several(path)
     return under_each_other(tables_of(paths, article, engine), article, paths)
 
 

@@ -32,6 +32,9 @@ from hcilib.model.places import (
     STEPS,
     WRITERS,
     WRITES,
+    Paths,
+    Sources,
+    several,
 )
 from hcilib.read.logs.fio_log import series_from_logs, silences_from_logs
 from hcilib.read.logs.rollup import rollup_of_logs
@@ -56,7 +59,7 @@ if TYPE_CHECKING:
     from hcilib.model.engine import Engine
 
 
-def read_hosts(path: str | Path | Sequence[str | Path], engine: Engine = None) -> pd.DataFrame:
+def read_hosts(path: Paths, engine: Engine = None) -> pd.DataFrame:
     """Every fio row of a run directory: step, kind, block, rep, pattern, numjobs, iodepth, vms, vm, then ``read_fio``'s
     columns.
 
@@ -66,7 +69,7 @@ def read_hosts(path: str | Path | Sequence[str | Path], engine: Engine = None) -
     return _kept(path, "hosts", engine).to_pandas()
 
 
-def read_bins(path: str | Path | Sequence[str | Path], engine: Engine = None) -> pd.DataFrame:
+def read_bins(path: Paths, engine: Engine = None) -> pd.DataFrame:
     """Every latency bin: step, kind, block, rep, pattern, numjobs, iodepth, vms, vm, job, ddir, lat_ns, count.
 
     Texts are categories. `path` and `engine` as in `read_results`, and the same cache.
@@ -159,7 +162,7 @@ def read_osds(path: str | Path | Sequence[str | Path | Mapping]) -> pd.DataFrame
     return _each(_campaigns(path), _osds, (OSDS,))
 
 
-def read_wear(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
+def read_wear(path: Paths) -> pd.DataFrame:
     """What the nodes' drives say was written to them during a campaign, and how worn they are: from before its first
     step to after its last, prefill and warm-up included (METHODS section 9).
 
@@ -188,7 +191,7 @@ def read_wear(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
     return _facts(path, facts.rows_of_drives, facts.WEAR_COLUMNS)
 
 
-def read_pool_fill(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
+def read_pool_fill(path: Paths) -> pd.DataFrame:
     """How full each system's pool was when a campaign measured it: before its first run, once the disks were filled,
     and after the last, at both ends of every session.
 
@@ -215,9 +218,7 @@ def read_pool_fill(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
     return _facts(path, facts.rows_of_pools, facts.POOL_COLUMNS)
 
 
-def _facts(
-    path: str | Path | Sequence[str | Path], rows_of: Callable[[Path, dict], Iterator[dict]], columns: Sequence[str]
-) -> pd.DataFrame:
+def _facts(path: Paths, rows_of: Callable[[Path, dict], Iterator[dict]], columns: Sequence[str]) -> pd.DataFrame:
     """What run directories keep beside their steps; `rows_of` is given the folder and its plan.json."""
     found = []
     for folder, name in run_names(path).items():
@@ -236,9 +237,7 @@ def read_events(path: str | Path) -> pd.DataFrame:
     )
 
 
-def _each(
-    path: str | Path | Sequence[str | Path], read: Callable[[dict], pd.DataFrame], uses: Sequence[str] = (JOB, LOGS)
-) -> pd.DataFrame:
+def _each(path: Paths, read: Callable[[dict], pd.DataFrame], uses: Sequence[str] = (JOB, LOGS)) -> pd.DataFrame:
     """What `read` finds in these files of every accepted step, of one run directory or of several; published tables
     hold no steps."""
     frames = []
@@ -251,7 +250,7 @@ def _each(
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
 
-def _kept(path: str | Path | Sequence[str | Path], want: str, engine: Engine) -> pa.Table:
+def _kept(path: Paths, want: str, engine: Engine) -> pa.Table:
     """The wanted table of every accepted step in the order in which they were run, of one run directory or of
     several."""
     pieces = []
@@ -386,7 +385,7 @@ _BLOCKS = {
 }
 
 
-def read_integrity(run_dir: str | Path | Sequence[str | Path]) -> tuple[pd.DataFrame, pd.DataFrame]:
+def read_integrity(run_dir: Paths) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The acknowledgements and the blocks read back of run directories with stamped blocks; of a campaign's, each run
     is its step.
 
@@ -401,7 +400,7 @@ def read_integrity(run_dir: str | Path | Sequence[str | Path]) -> tuple[pd.DataF
     ------
     RunReadError : there is none, or a file holds something else; the message names it
     """
-    paths = [Path(path) for path in ([run_dir] if isinstance(run_dir, (str, Path)) else run_dir)]
+    paths = [Path(path) for path in several(run_dir)]
     folders = [at for path in paths for at in sorted(path.glob(f"{STEPS}/*/{INTEGRITY}")) or [path / INTEGRITY]]
     said: list[str] = []
     died: dict[tuple[str, str, str], str] = {}
@@ -455,7 +454,7 @@ def _ends(folder: Path, died: dict[tuple[str, str, str], str]) -> list[str]:
 
 
 def read_rollup(
-    path: str | Path | Sequence[str | Path],
+    path: Paths,
     log: str | Sequence[str] | None = None,
     engine: Engine = None,
     kernel: str | None = None,
@@ -498,13 +497,13 @@ def read_rollup(
         A line is not one of fio's (file and line are named), a file is no log or is cut off, or there is none.
     """
     read = partial(rollup_of_logs, log=log, engine=engine, kernel=kernel, workers=workers)
-    paths = [path] if isinstance(path, (str, Path)) else path
+    paths = several(path)
     if any((located(p) / "plan.json").exists() for p in paths):
         return _of_steps(path, read, columns)
     return read(path, columns=columns)
 
 
-def read_histograms(sources: str | Path | Mapping | Sequence[str | Path | Mapping]) -> pd.DataFrame:
+def read_histograms(sources: Sources) -> pd.DataFrame:
     """The histograms of latency that run directories kept, second by second: `read_rollup`'s rows of ``clat_hist``.
 
     A testbed asks for them (``fio: {log_hist_msec: 500}``); of a search, all its rounds. Empty where none were kept, as
@@ -522,9 +521,7 @@ def read_histograms(sources: str | Path | Mapping | Sequence[str | Path | Mappin
     return read_rollup(runs, log="clat_hist") if runs else pd.DataFrame()
 
 
-def _of_steps(
-    path: str | Path | Sequence[str | Path], read: Callable[..., pd.DataFrame], columns: Sequence[str] | None
-) -> pd.DataFrame:
+def _of_steps(path: Paths, read: Callable[..., pd.DataFrame], columns: Sequence[str] | None) -> pd.DataFrame:
     """The rollups of every step of run directories, with the VMs' names; those, and the steps' columns, are always
     there."""
     said: list[dict] = []
