@@ -95,7 +95,9 @@ def _little(results: pd.DataFrame) -> pd.DataFrame:
     unweighted = numbers_of(results, "lat_unweighted_ns")
     published, expected = _published(results), _outstanding(results)
     # A published lat_ns beside an unweighted one was derived as N/X: checking it would be checking N = N.
-    only_unweighted = unweighted.notna() & _mixed(results) & (published | mean.isna())
+    reads_pct = numbers_of(results, "rwmixread")
+    mixed = results["rw"].isin(MIXED) if "rw" in results else reads_pct.between(0, 100, inclusive="neither")
+    only_unweighted = unweighted.notna() & mixed & (published | mean.isna())
     capped = numbers_of(results, "rate_bytes") > 0
     if "rate_iops" in results:  # text, of a file of fio's that is nobody's plan
         capped |= results["rate_iops"].notna()
@@ -220,12 +222,6 @@ def _note(check: str, measured: float, ratio: float, low: float, high: float) ->
 def _published(results: pd.DataFrame) -> pd.Series:
     run_id = results.get("run_id", pd.Series(None, results.index, dtype=object))
     return run_id.isna() | run_id.eq("") | (numbers_of(results, "rep") == 0)
-
-
-def _mixed(results: pd.DataFrame) -> pd.Series:
-    if "rw" in results:
-        return results["rw"].isin(MIXED)
-    return numbers_of(results, "rwmixread").between(0, 100, inclusive="neither")
 
 
 def _outstanding(results: pd.DataFrame) -> pd.Series:

@@ -129,7 +129,11 @@ def _entries(document: fio_document.Document) -> list[Entry]:
 def report_of(report: fio_document.Report, options: Options) -> tuple[Report, list[tuple[str, Direction]]]:
     """A report of any version as one of clean output, and its directions."""
     directions = report.directions() or _planned(report, options)
-    return _report(report), [(ddir, _direction(direction)) for ddir, direction in directions.items()]
+    numbers: dict[str, Any] = {name: _number(getattr(report, name)) for name in ("error", "groupid", *JOB)}
+    typed = Report(
+        jobname=report.jobname, options=report.options, hostname=report.hostname, port=report.port, **numbers
+    )
+    return typed, [(ddir, _direction(direction)) for ddir, direction in directions.items()]
 
 
 def _planned(report: fio_document.Report, options: Options) -> dict[str, fio_document.Direction]:
@@ -138,12 +142,6 @@ def _planned(report: fio_document.Report, options: Options) -> dict[str, fio_doc
         return {"mixed": report.mixed}
     ddir = _PLANNED.get(options.get("rw", "read").removeprefix("rand")[:1], "read")
     return {ddir: getattr(report, ddir) or fio_document.Direction()}
-
-
-def _report(given: fio_document.Report) -> Report:
-    numbers: dict[str, Any] = {name: _number(getattr(given, name)) for name in ("error", *JOB)}
-    numbers |= {"groupid": _number(given.groupid), "port": given.port}
-    return Report(jobname=given.jobname, options=given.options, hostname=given.hostname, **numbers)
 
 
 def _direction(given: fio_document.Direction) -> Direction:

@@ -240,7 +240,10 @@ def naming_of(names: Any) -> Naming:
     if isinstance(names, Mapping):
         names = pd.DataFrame([{"file": file, **fields} for file, fields in names.items()])
     if isinstance(names, str) and names.endswith(".csv") and "{" not in names:
-        names = _csv(names)
+        try:
+            names = pd.read_csv(names, dtype=str, keep_default_na=False)
+        except (OSError, ValueError) as error:
+            raise NamesError(f"names {names}: {error}; expected a table with a column 'file'") from None
     if isinstance(names, pd.DataFrame):
         return partial(_of_table, _rows(names))
     if isinstance(names, re.Pattern) or (isinstance(names, str) and "(?P<" in names):
@@ -338,13 +341,6 @@ def _held(regex: re.Pattern[str], file: str, root: str) -> re.Match[str] | None:
 def _depth(pattern: str) -> int | None:
     """Folders in it; None where it takes any number of them."""
     return None if ".*" in pattern else pattern.replace("[^/]", "").count("/")
-
-
-def _csv(names: str) -> pd.DataFrame:
-    try:
-        return pd.read_csv(names, dtype=str, keep_default_na=False)
-    except (OSError, ValueError) as error:
-        raise NamesError(f"names {names}: {error}; expected a table with a column 'file'") from None
 
 
 def _rows(table: pd.DataFrame) -> dict[str, list[dict[str, Any]]]:

@@ -447,7 +447,12 @@ def frame(groups: Cells, every_ms: int, torn: list[str]) -> pd.DataFrame:
     key, count, size, total = _taken(groups, sizes.sum()).T
     for (host, _, log), rows, end in zip(keys, sizes, sizes.cumsum(), strict=True):
         if log == "bw":
-            _in_bytes(total[end - rows : end], host)
+            rates = total[end - rows : end]
+            if rates.max() >= 1 << 52:
+                raise HostError(
+                    "the rates of bw logs add up to more than 64 bits hold: these are no logs of a run", host
+                )
+            rates *= KIB
     kinds = enumerate(("host", "job", "log"))
     columns = {name: pd.Categorical([key[i] for key in keys]).repeat(sizes) for i, name in kinds}
     low = key.astype(np.int16)  # a rollup may be large: nothing of it is held twice, not even for a moment
@@ -483,12 +488,6 @@ def _taken(groups: Cells, rows: int) -> np.ndarray:
         together[filled : filled + len(cells)] = cells
         filled += len(cells)
     return together
-
-
-def _in_bytes(rates: np.ndarray, host: str) -> None:
-    if rates.max() >= 1 << 52:
-        raise HostError("the rates of bw logs add up to more than 64 bits hold: these are no logs of a run", host)
-    rates *= KIB
 
 
 def _origins(groups: Cells) -> tuple[dict[str, int], int | None]:
