@@ -11,9 +11,8 @@ import pandas as pd
 
 from hcilib.model.places import Sources
 from hcilib.read.foreign.look import gathered, is_ours, place_of, sources_of
-from hcilib.read.logs.fio_log import series_from_logs
+from hcilib.read.logs.fio_log import name_of, series_from_logs
 from hcilib.read.logs.rollup_cells import FioLogError
-from hcilib.read.logs.rollup_script import NAME
 
 
 def log_series(path: Sources) -> pd.DataFrame:
@@ -64,6 +63,6 @@ def _runs(files: Sequence[tuple[str, str]]) -> dict[tuple[str, str], list[Path]]
     runs = defaultdict(list)
     for folder in sorted({os.path.dirname(path) for path, _ in files}):
         for name in sorted(os.listdir(folder)):
-            if (found := NAME.fullmatch(name)) and found["log"] != "clat_hist":
+            if found := name_of(name):
                 runs[folder, found["job"]].append(Path(folder, name).resolve())
     return runs

@@ -26,12 +26,15 @@ from hcilib.read.logs.rollup_script import (
     sample_of,
 )
 
-_NAME = re.compile(
-    r"(?P<job>.+)_(?P<kind>iops|bw|lat|clat|slat)(?:\.(?P<number>\d+))?\.log(?:\.(?P<host>.+?))??(?:\.zst|\.gz)?"
-)
 _LIMITS = {"t_ms": TIME_LIMIT, "value": VALUE_LIMIT, "ddir": 3, "bs": BS_LIMIT}
 _COLUMNS = ("t_ms", "value", "ddir", "bs", "offset", "prio", "issued")
 _TYPES = (*[pa.int64()] * 4, pa.uint64(), pa.string(), pa.string())
+
+
+def name_of(path: str | Path) -> re.Match[str] | None:
+    """Return what the name of a log of rates or latencies says; None of any other file."""
+    name = NAME.fullmatch(Path(path).name)
+    return name if name and name["log"] != "clat_hist" else None
 
 
 def read_log(path: str | Path) -> pd.DataFrame:
@@ -51,17 +54,16 @@ def read_log(path: str | Path) -> pd.DataFrame:
     FioLogError
         The name is not that of such a log, or a line is not one of numbers with a direction.
     """
-    name = _NAME.fullmatch(Path(path).name)
-    if not name:
+    if not (name := name_of(path)):
         raise FioLogError(f"{path}: not named like a fio log (PREFIX_iops|bw|lat|clat|slat[.N].log[.HOST])")
-    table, torn = _parse(Path(path), name["kind"])
+    table, torn = _parse(Path(path), name["log"])
     table["ddir"] = np.array(DIRECTIONS)[table["ddir"].to_numpy()]
     epoch = bool(len(table)) and bool(table["t_ms"].iloc[0] > EPOCH_MS)
     table.insert(0, "t_s", table.pop("t_ms") / 1000)
-    if name["kind"] == "bw":
+    if name["log"] == "bw":
         table["value"] *= 1024
     table.attrs |= {
-        "kind": name["kind"], "job": name["job"], "number": int(name["number"] or 1),
+        "kind": name["log"], "job": name["job"], "number": int(name["number"] or 1),
         "host": name["host"] or LOCAL_HOST, "epoch": epoch, **({"torn": True} if torn else {}),
     }  # fmt: skip
     return table
@@ -194,7 +196,7 @@ def _samples(folder: Path, files: Sequence[Path]) -> pd.DataFrame:
     """All samples of these logs: host, job, number, kind, ddir, t_ms, value."""
     filled = []
     for path in files:
-        if _NAME.fullmatch(path.name) and len(log := read_log(path)):
+        if name_of(path) and len(log := read_log(path)):
             told, log.attrs = log.attrs, {}
             filled.append(log.assign(**{name: told[name] for name in (*_JOB, "kind", "epoch")}))
     if not filled:
@@ -387,7 +389,7 @@ def holds_single_ios(folder: Path, files: Sequence[Path]) -> bool:
 
     Raises FioLogError where others are averages.
     """
-    kinds = {_averaged(p) for p in files if (n := NAME.fullmatch(p.name)) and n["log"] != "clat_hist"}
+    kinds = {_averaged(path) for path in filter(name_of, files)}
     rolled = (table for p in files if pushed_host(p) for table in read_pushed(p).tables)
     kinds |= {False for table in rolled if table.log != "clat_hist"}
     if kinds >= {True, False}:
