@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from hcilib.model.compressed import read_bytes
-from hcilib.read.fio.fio_fast import LOCAL_HOST, LOCAL_PORT, SUMS, Port
+from hcilib.read.fio.fio_fast import LOCAL_HOST, LOCAL_PORT, SUMS, Port, key_of
 
 Number = int | float | None
 MOST_BROKEN = 200
@@ -104,9 +104,7 @@ class Report(msgspec.Struct, rename={"options": "job options"}):
     hostname: str = LOCAL_HOST
     port: Port = LOCAL_PORT
 
-    @property
-    def key(self) -> tuple:
-        return self.hostname, self.port, self.jobname, self.groupid
+    key = property(key_of)
 
     def directions(self) -> dict[str, Direction]:
         """The directions with I/O. `mixed` only where fio wrote nothing else: with `both` it repeats the others."""
@@ -219,11 +217,7 @@ def _is_result(value: dict[str, Any]) -> bool:
     return isinstance(reports, list) and any(isinstance(one, dict) and "jobname" in one for one in reports)
 
 
-def _decode(raw: bytes) -> Document:
-    return _DECODER.decode(raw)
-
-
-_DECODER = msgspec.json.Decoder(Document)
+_decode = msgspec.json.Decoder(Document).decode
 
 
 def _decoded(text: str) -> Document:
