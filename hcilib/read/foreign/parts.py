@@ -157,7 +157,11 @@ def _cell(
     of: Sequence[Part], found: dict[str, Any], named: dict[str, Any], vms: int
 ) -> tuple[dict[str, Any], list[Caveat]]:
     """The columns of a run that say what was asked for, and where files and names contradict each other."""
-    said = _contradictions(found, named)
+    said = [
+        Caveat("names", f"its name says {name} {named[name]}, the file says {found[name]}: the file's is used")
+        for name in FACTORS
+        if name in named and found.get(name, nan) == found.get(name) != named[name]
+    ]
     factors = {**named, **{name: value for name, value in found.items() if value == value}}
     if "block_sizes" in factors:  # whatever a name says
         factors["bs_bytes"] = nan
@@ -202,15 +206,6 @@ def _factors(parts: Sequence[Part]) -> dict[str, Any]:
         elif name in ("rate_bytes", "rate_iops", "runtime_s"):
             found[name] = max(values, key=str)
     return found | together([part.factors for part in parts])
-
-
-def _contradictions(found: dict[str, Any], named: dict[str, Any]) -> list[Caveat]:
-    both = [name for name in FACTORS if name in named and found.get(name, nan) == found.get(name)]
-    return [
-        Caveat("names", f"its name says {name} {named[name]}, the file says {found[name]}: the file's is used")
-        for name in both
-        if found[name] != named[name]
-    ]
 
 
 def _jobs_of_a_vm(parts: Sequence[Part], named: dict[str, Any], vms: int) -> float:

@@ -200,12 +200,20 @@ def kinds_of_files(files: pd.DataFrame) -> pd.DataFrame:
 # --- from files to rows -----------------------------------------------------------------------------------------------
 
 
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """What is made here has no circles, and looking for some in ten thousand files takes a tenth of the time."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+@_without_collection()
 def _read(place: Folder, run_id: str, engine: Engine, cache: str | Path | None) -> pd.DataFrame:
-    with _without_collection():
-        return _table(place, run_id, engine, cache)
-
-
-def _table(place: Folder, run_id: str, engine: Engine, cache: str | Path | None) -> pd.DataFrame:
     files, runs = _looked(place, engine, cache)
     rows = _rows(runs, files, place, run_id)
     left_out = [(file.file, file.skipped) for file in files if file.left_out]
@@ -248,21 +256,9 @@ def _with_bar(chunks: list[list[int]], name: str) -> Iterable[list[int]]:
     return tqdm(chunks, unit=f"x {CHUNK} runs", desc=name, delay=SHOWN_AFTER_S, leave=False)
 
 
+@_without_collection()
 def _look_at(tasks: list[Task]) -> list[tuple[list[File], list[Run]]]:
-    with _without_collection():
-        return list(map(look, tasks))
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """What is made here has no circles, and looking for some in ten thousand files takes a tenth of the time."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
+    return list(map(look, tasks))
 
 
 def _without_copies(outcomes: list[tuple[list[File], list[Run]]]) -> None:

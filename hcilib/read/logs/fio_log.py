@@ -168,7 +168,9 @@ def series_from_logs(logs: str | Path | Sequence[Path], log_avg_msec: float | No
         return series_of_single_ios(files)
     samples = _samples(folder, files)
     if samples.empty:
-        return _no_series()
+        table = pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in _SERIES.items()})
+        table.attrs |= {"latency": None, "epoch_s": None}
+        return table
     interval = log_avg_msec or _interval_ms(samples, folder)
     if interval not in _INTERVALS:
         raise FioLogError(f"log_avg_msec={interval:g} does not divide a second; one of {_INTERVALS} does")
@@ -181,7 +183,8 @@ def series_from_logs(logs: str | Path | Sequence[Path], log_avg_msec: float | No
 
 _JOB = ["host", "job", "number"]
 _INTERVALS = (50, 100, 125, 200, 250, 500, 1000)
-_SERIES = ["host", "job", "ddir", "t_s", "iops", "bw_bytes", "lat_ns", "stalled"]
+_RATES = dict.fromkeys(["iops", "bw_bytes", "lat_ns"], "float64")
+_SERIES = {**dict.fromkeys(["host", "job", "ddir"], "str"), "t_s": "int64", **_RATES, "stalled": "bool"}
 
 
 def _files_of(logs: str | Path | Sequence[Path]) -> tuple[Path, list[Path]]:
@@ -207,13 +210,6 @@ def _samples(folder: Path, files: Sequence[Path]) -> pd.DataFrame:
     return samples.assign(t_ms=(samples["t_s"] * 1000).round()).drop(
         columns=["t_s", "bs", "offset", "prio", "issued"], errors="ignore"
     )
-
-
-def _no_series() -> pd.DataFrame:
-    types = ("str", "str", "str", "int64", "float64", "float64", "float64", "bool")
-    table = pd.DataFrame({column: pd.Series(dtype=kind) for column, kind in zip(_SERIES, types, strict=True)})
-    table.attrs |= {"latency": None, "epoch_s": None}
-    return table
 
 
 def _interval_ms(samples: pd.DataFrame, folder: str | Path) -> int:
@@ -324,7 +320,7 @@ def _hosts(jobs: pd.DataFrame) -> pd.DataFrame:
     table["lat_ns"] = table["weighted"] / table["weight"].where(table["weight"] > 0)
     table["stalled"] = ~table["active"]
     named = table.rename(columns={"ios": "iops", "bytes": "bw_bytes"})
-    return named[_SERIES]
+    return named[[*_SERIES]]
 
 
 def silences_from_logs(folder: str | Path, log_avg_msec: float | None = None) -> pd.DataFrame:
@@ -424,7 +420,7 @@ def series_of_single_ios(files: Sequence[Path]) -> pd.DataFrame:
         stalled=table["count"] == 0, iops=table["count"].astype(float), bw_bytes=table["bytes"].astype(float)
     )
     table = table.reset_index().astype({"host": object, "job": object, "ddir": object})
-    series = table.assign(lat_ns=table["lat_ns"].astype(float))[_SERIES]
+    series = table.assign(lat_ns=table["lat_ns"].astype(float))[[*_SERIES]]
     series.attrs = {"latency": latency, "epoch_s": rollup.attrs["epoch_s"]}
     return series
 
