@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from bs4 import BeautifulSoup
+from bs4 import BeautifulSoup, Tag
 
 from tests.style import faults, usual_length
 
@@ -22,39 +22,45 @@ KINDS = {
     "remark": "div.prose",
     "table": "table caption",
     "note": "p.footnotes",
-    "row": "tr[title]",
+    "row": "tr[data-note]",
     "nothing": "p.nothing",
-    "caption": "figure svg g#caption",
+    "caption": "figure > div.drawing:not(.narrow) svg g.caption",
 }
 """Kind of text -> where a page has it."""
 FIGURES = "figure > div.drawing:not(.narrow), figure > img"
 
 
-def texts_of(page: Path) -> Iterator[tuple[str, str]]:
-    """Yield kind and text of everything that is generated for people on the page of a scenario."""
+def texts_of(page: Path) -> Iterator[tuple[str, str, str]]:
+    """Yield kind, text and heading of everything that is generated for people on the page of a scenario."""
     soup = BeautifulSoup(page.read_text("utf-8"), "html.parser")
     for found in soup.select(FIGURES):
         text = str(found.get("aria-label") or found.get("alt") or "")
-        yield from (("figure", line) for line in re.sub(r"^Figure \d+: ", "", text).splitlines())
+        yield from (("figure", line, under(found)) for line in re.sub(r"^Figure \d+: ", "", text).splitlines())
     for kind, where in KINDS.items():
         for found in soup.select(where):
-            text = str(found.get("title") if kind == "row" else found.get_text())
+            text = str(found.get("data-note") if kind == "row" else found.get_text(" " * (kind == "caption")))
             lines = text.splitlines() if kind == "answer" else [text]
-            yield from ((kind, re.sub(r"^\(\d+\) |\s+", " ", line).strip()) for line in lines)
+            yield from ((kind, re.sub(r"^\(\d+\) |\s+", " ", line).strip(), under(found)) for line in lines)
+
+
+def under(found: Tag) -> str:
+    """Return the heading below which a text is on its page."""
+    heading = found.find_previous("h2")
+    return heading.get_text().strip() if heading else "the top of the page"
 
 
 def main(site: Path, draw: int = 0, seed: int = 0) -> int:
     """Print the texts of all scenarios of a site; return 1 where one breaks a rule of style."""
     pages = {path.stem: list(dict.fromkeys(texts_of(path))) for path in sorted(site.glob("*/*.*.html"))}
-    found = {text: (kind, name) for name, texts in pages.items() for kind, text in texts if " " in text}
+    found = {text: (kind, name, place) for name, texts in pages.items() for kind, text, place in texts if " " in text}
     if draw:
         for text in random.Random(seed).sample(sorted(found), min(draw, len(found))):
-            print(f"{text}\n    [{' of '.join(found[text])}]")
+            print("{}\n    [{} of {}, under {!r}]".format(text, *found[text]))
         return 0
     broken = 0
     for name, texts in pages.items():
         print(f"\n{name}")
-        for kind, text in texts:
+        for kind, text, _ in texts:
             own = faults(text)
             print(f"  {kind}: {text}", *(f"    ! {fault.partition(': ')[0]}" for fault in own), sep="\n")
             broken += len(own)

@@ -159,7 +159,9 @@ _COPIES = {"2": "two-way", "3": "three-way"}
 
 def noun(what: Metric) -> str:
     """The metric in the middle of a sentence: ``IOPS``, ``mean latency``."""
-    return what.label if what.label[:2].isupper() else what.label[:1].lower() + what.label[1:]
+    return (
+        what.label if what.label[:2].isalpha() and what.label[:2].isupper() else what.label[:1].lower() + what.label[1:]
+    )
 
 
 def verb(what: Metric) -> str:

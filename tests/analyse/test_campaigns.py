@@ -117,7 +117,7 @@ def test_block_drift_needs_two_blocks_and_leaves_out_torn_cells():
     results = campaigns(0.01 * np.random.default_rng(5).normal(size=(1, 4, 3)))
     torn = block_drift(results.drop(index=0)).iloc[0]
     assert (torn["cells"], torn["n"]) == (3, 9)
-    assert "1 cells lack a block" in str(torn["warnings"])
+    assert "left out: 1 test" in str(torn["warnings"])
     one = block_drift(results[results["block"] == 1]).iloc[0]
     assert np.isnan(one["f"])
     assert "few-points" in caveats(one["warnings"]).codes

@@ -73,7 +73,7 @@ def test_campaigns_are_counted_and_pooling_them_is_said():
     found = pooled(pd.concat([runs("a"), runs("a", "c2"), runs("b", "c1"), runs("b", "c9", valid=False)]))
     assert found[["system", "runs", "invalid", "campaigns"]].to_numpy().tolist() == [["a", 12, 0, 2], ["b", 6, 6, 1]]
     assert found["warnings"].map(lambda said: caveats(said).words).tolist() == [
-        "a: runs of 2 campaigns pooled (c1, c2): 12_regression asks whether they differ",
+        "a: runs of 2 campaigns pooled (c1, c2): 12_regression tests whether they differ",
         "",
     ]
     assert pooled(runs("a").drop(columns="run_id"))["campaigns"].tolist() == [0]

@@ -136,7 +136,7 @@ def test_invalid_and_unreadable_runs_are_counted_not_used():
     row, clean = one(pd.concat([good, bad], ignore_index=True)), one(good)
     assert row[["ratio", "ratio_lo", "p", "n"]].tolist() == clean[["ratio", "ratio_lo", "p", "n"]].tolist()
     assert "1 run invalid" in str(row["warnings"])
-    assert "3 runs without a usable value" in str(row["warnings"])
+    assert "unusable: tcp: 3 runs" in str(row["warnings"])
 
 
 def test_rows_without_a_word_on_validity_count_as_valid():
@@ -158,7 +158,7 @@ def test_a_cell_that_one_system_lacks():
     assert found["verdict"].to_dict() == {8: "lower", 16: "missing", 32: "missing"}
     assert found.loc[16, ["n", "n_baseline"]].tolist() == [0, 3]
     assert found.loc[[16, 32], ["ratio", "ratio_lo", "p"]].isna().all(axis=None)
-    assert caveats(found.loc[32, "warnings"]).words == "rdma has no run in this cell"
+    assert caveats(found.loc[32, "warnings"]).words == "rdma has no run in this test"
 
 
 def test_only_invalid_runs_is_missing_not_forgotten():
@@ -281,13 +281,11 @@ def test_summarize_thin_cells():
     assert point[["iops_lo", "iops_hi", "cv_pct"]].isna().all()
     unstable = summarize(table({"tcp": [100, 100, 140]})).iloc[0]
     assert unstable["iops"] == pytest.approx(stats.gmean([100, 100, 140]))
-    assert caveats(unstable["warnings"]).words.endswith("(19 %: 100 / 100 / 140 IOPS)")
+    assert caveats(unstable["warnings"]).words.endswith(" 19 % of their mean. Runs: 100 / 100 / 140 IOPS")
     slow = summarize(table({"tcp": [1_127_690, 776_110, 1_393_866]}).rename(columns={"iops": "lat_ns"}), "lat_ns").iloc[
         0
     ]
-    assert caveats(slow["warnings"]).words.endswith(": 1.128 / 0.776 / 1.394 ms)"), (
-        "in the unit of the table, not in ns"
-    )
+    assert caveats(slow["warnings"]).words.endswith(": 1.128 / 0.776 / 1.394 ms"), "in the unit of the table, not in ns"
     empty = summarize(table({"tcp": [np.nan]})).iloc[0]
     assert (empty["n"], np.isnan(empty["iops"])) == (0, True)
 

@@ -180,7 +180,7 @@ def test_a_quantity_not_lived_to_see_has_no_mean():
     back = failure_summary(costs).set_index("column").loc["back_s"]
     assert np.isnan(back["mean"])
     [missing] = caveats(back["warnings"])
-    assert (missing.code, missing.detail) == ("not-seen", " 1 of 3 runs")
+    assert (missing.code, missing.detail) == ("not-seen", " in 1 of 3 runs")
 
 
 @pytest.mark.parametrize(

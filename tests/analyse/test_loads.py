@@ -58,13 +58,13 @@ def test_a_latency_bound_moves_the_choice_and_both_hold():
     best = found[found["chosen"]].iloc[0]
     assert best["lat_ns"] <= 2.1e6
     assert best["pct_of_best"] == pytest.approx(100)
-    assert "within 2.1" in best["why"]
+    assert "up to 2.1 ms" in best["why"]
 
 
 def test_no_load_within_the_latency_is_said_and_the_search_ends():
     found = search(within_ns=1e6)
     assert not found["chosen"].any()
-    assert set(found["why"]) == {"no load stays within 1 ms"}
+    assert set(found["why"]) == {"no load was measured with a latency up to 1 ms"}
     assert (1, 1) in set(zip(found["numjobs"], found["iodepth"], strict=True))
 
 
@@ -96,7 +96,7 @@ def test_every_rule_is_named_with_where_it_ends_the_sweep():
 
 def test_a_rule_that_does_not_fire_says_why():
     found = hci.stop_rules(fleet([100, 200, 300])).set_index("rule")
-    assert found.loc["gain below 5 % of a VM", "why"] == "every further VM adds at least that up to 3 VMs"
+    assert found.loc["gain below 5 % of a VM", "why"] == "every further VM adds more than that (up to 3 VMs)"
     assert found.loc["node CPU up to 80 %", "why"] == "the nodes' CPU is not known"
     assert found.loc[["gain below 5 % of a VM", "node CPU up to 80 %"], "vms"].isna().all()
     busy = hci.stop_rules(fleet([100, 200], [90, 95])).set_index("rule").loc["node CPU up to 80 %"]

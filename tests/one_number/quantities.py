@@ -188,7 +188,7 @@ def _limits(rows: pd.DataFrame, part: tuple[int, int]) -> Iterator[Claim]:
     yield Claim("multiple tests, # of them", Span(0, open_), part=part)
     gone = count(rows["Verdict"], "missing")
     yield Claim("[Ii]n # of # tests a system", gone, len(rows), part=part)
-    busy = sum("above 90 %" in note for note in rows[NOTES])
+    busy = sum("CPU was above 90 %" in note for note in rows[NOTES])
     yield Claim("above # % in (?:all #|# of #) tests", 90, busy, busy, len(rows), part=part)
     yield Claim(r"interval of # to #, in # of #", *[Free("of the first test outside")] * 4)
 
@@ -418,9 +418,13 @@ def _06(page: Page) -> Iterator[Claim]:
                 share = [through(lambda a, b: 100 * a / b, own["IOPS"], own[f"{what} (IOPS)"])]
                 if what == "CPU":
                     share += [*busy[busy["VMs"] == row["VMs at the peak"]]["Node CPU (%)"]]
-                yield Claim(f"{name} # %", share, part=at.span())
-                yield Claim(f"{first} the bottleneck, at # %", share, part=at.span())
-    yield Claim("states as close to # %", QUOTED)
+                at_its = r"(?: is| are)? at (?:the limit as well \()?"
+                yield Claim(rf"(?i:{name}){at_its}# %", share, part=at.span())
+                bound = r"the bottleneck, at (?:(?:its|their) computed limit \()?"
+                yield Claim(f"{first} {bound}# %", share, part=at.span())
+    yield Claim("states its load as close to # %", QUOTED)
+    printed = knees[knees["Curve"] == "printed"]["Peak"] if "Curve" in knees else []
+    yield Claim("As a total the source states # IOPS", [*printed])
 
 
 BINDING = {
@@ -438,15 +442,20 @@ def _07(page: Page) -> Iterator[Claim]:
     yield Claim("All # network counters match", asked)
     yield Claim(r"match(?:es)? .* \(within # %", 100 * page.params["tolerance"])
     notes = checked.get("Note", pd.Series(dtype=str))
-    yield Claim("from # further counters?", int(notes.str.contains("inferred").sum()))
+    yield Claim(
+        "# further counters? do(?:es)? not count", int(notes.str.contains("inferred").sum())
+    )
     cost = page.table("Direction", "VM on the owner", "VM on another node").set_index("Direction")
     sends = {ddir: cost.loc[ddir, ["VM on the owner", "VM on another node"]] for ddir in cost.index}
     yield Claim(
-        "should cause # network bytes? with the VM on the owner node, # otherwise", *sends["write"]
+        "should cause # network bytes? if the VM runs on the volume's owner node, # if not",
+        *sends["write"],
     )
-    yield Claim("Each byte read should cause # on the owner node, # otherwise", *sends["read"])
+    yield Claim("Each byte read should cause # on the owner node, # on another", *sends["read"])
     counts = page.table("Measure", "Seen", "Expected", "Holds")["Holds"]
-    yield Claim("# of # drive counters match", count(counts, "yes"), count(counts, "yes", "no"))
+    yield Claim(
+        "# of # counters of the drives match", count(counts, "yes"), count(counts, "yes", "no")
+    )
 
 
 def _08(page: Page) -> Iterator[Claim]:
@@ -574,7 +583,7 @@ def _11(page: Page) -> Iterator[Claim]:
     )
     for row in planned.to_dict("records"):
         listed = (row["Hours"], row["Half width (%)"])
-        yield Claim(rf"# h for ±# % \({row['Protocol']}\)", *listed)
+        yield Claim(rf"# h for ±# % \({row['Protocol']}", *listed)
     coverage = page.table("Situation", "Runs", "Method", "Coverage")
     pairs = coverage["Situation"].str.contains("pairs")
     own = pairs.map({True: "paired t on logs", False: "Welch t on logs"})
@@ -617,13 +626,14 @@ def _12(page: Page) -> Iterator[Claim]:
     yield Claim("seen in # of # tests? against # earlier", same, len(found), k)
     yield Claim("# cannot be compared", count(found["Verdict"], "missing"))
     widest = noise.loc[noise["CV (%)"].map(middle).idxmax()] if len(noise) else {"CV (%)": ""}
-    spread = r"campaigns is # % \(# % interval # to # %\)"
-    yield Claim(spread, widest["CV (%)"], 95, *ends(widest.get("95 % interval", "")))
+    _, high = ends(widest.get("95 % interval", ""))
+    spread = "campaigns is # %(?:, but with only # of them it may be up to # %)?"
+    yield Claim(spread, widest["CV (%)"], k, high)
     for row in page.table("Loss (%)", "k", "Chance (%)").query("k == @k").to_dict("records"):
         yield Claim(
-            rf"a loss of {row['Loss (%)']} % would be found in (?:over )?# %", row["Chance (%)"]
+            rf"[Aa] loss of {row['Loss (%)']} % would be found in (?:over )?# %", row["Chance (%)"]
         )
-    yield Claim("a loss of # %", Free("the row of the table by which the chance is known"))
+    yield Claim("[Aa] loss of # %", Free("the row of the table by which the chance is known"))
     yield Claim("difference above # %", 100 * page.params["margin"])
 
 
@@ -658,12 +668,12 @@ QUANTITIES = {
     "outage": ("Outage (s)", "for"),
     "all outages of a run": ("All outages (s)", "add up to"),
     "longest I/O": ("", "longest I/O took"),
-    "dip after the heal": ("Dip (%)", "the worst second had"),
-    "healthy rate back after": (
+    "lowest second after the repair": ("Dip (%)", "the worst second had"),
+    "IOPS recovered after the repair": (
         "Recovered after (s)",
-        "(?:IOPS recovery(?: to # % of normal)? took|recovered in)",
+        "(?:Recovery(?: to # % of normal IOPS)? took|recovered in)",
     ),
-    "copies whole after": ("Whole (s)", "copies were complete"),
+    "copies complete after the repair": ("Whole (s)", "copies were complete"),
 }
 """Quantity as the summary calls it -> column of the runs, words before the number in a sentence."""
 
@@ -675,25 +685,28 @@ def _one_failure(
     rounds, level = len(runs), 100 * (1 - page.params["tolerance"])
     yield Claim(r"# runs?\)", rounds, part=part)
     never = count(runs["Recovered after (s)"], "not recovered")
-    yield Claim("unfinished in (?:all )?#(?: of #)? runs?", never, rounds, part=part)
     yield Claim("recovered in # of # runs?", rounds - never, rounds, part=part)
     yield Claim("but not in # runs?", never, part=part)
-    yield Claim("IOPS recovery to # % of normal was", level, part=part)
+    yield Claim("# of # runs recovered", rounds - never, rounds, part=part)
+    yield Claim("None of the # runs recovered", [never, rounds], part=part)
+    yield Claim("# runs? did not recover", never, part=part)
+    yield Claim("[Rr]ecover(?:ed|y)? to # % of normal", level, part=part)
     late = runs[NOTES].str.contains("before the copies were").sum() if NOTES in runs else 0
-    yield Claim("in (?:all )?#(?: of #)? runs after fio had ended", late, rounds, part=part)
+    yield Claim("In (?:all )?#(?: of #)? runs fio had ended", late, rounds, part=part)
     unseen = count(runs["Whole (s)"], "–") if "Whole (s)" in runs else 0
-    yield Claim("In # runs? they were not seen", unseen, part=part)
+    yield Claim("In # runs? the system did not report", unseen, part=part)
     for row in own.reset_index().to_dict("records"):
         quantity, _, unit = row["Quantity"].removesuffix(")").partition(" (")
+        unit = unit.partition(" ")[0]
         if quantity not in QUANTITIES:
             continue
         column, words = QUANTITIES[quantity]
         median, worst = _each_way(row, runs.get(column, ()))
-        if quantity == "dip after the heal":
+        if quantity == "lowest second after the repair":
             median, worst = (
                 [through(lambda v: 100 - v, one) for one in each] for each in (median, worst)
             )
-        within = [level] if "recovery" in words else []
+        within = [level] if "Recovery" in words else []
         middle_ = rf" \(median (?:below )?# {unit}"
         size = rf"(?:less than )?# {unit}(?! \(median\))(?: at worst| of normal IOPS)?"
         both = rf"{words} {size}(?:{middle_})?"
@@ -815,8 +828,8 @@ def _16(page: Page) -> Iterator[Claim]:
     yield Claim("# (?:to # )?% fewer IOPS since", least(sizes), most(sizes))
     yield Claim(r"since campaigns? \S+ in # of #", len(changed), len(tests))
     yield Claim("No change was found in the other #", len(same))
-    yield Claim("A loss of # %", most(same["Visible (%)"] if len(same) else tests["Visible (%)"]))
-    yield Claim("with # % probability", 100 * page.params["chance"])
+    yield Claim("a loss of # %", most(same["Visible (%)"] if len(same) else tests["Visible (%)"]))
+    yield Claim(r"\(# % probability\)", 100 * page.params["chance"])
     for line, part in lines(page):
         for row in changed.to_dict("records"):
             words = f"in {pattern_words(row['Pattern'])} at iodepth {row['iodepth']} since"

@@ -34,9 +34,9 @@ def test_counters_are_counted_as_they_were_judged(scheme, wrong, inferred):
     assert (f"{inferred} further counter" in answer) == (inferred > 0)
     write, read = (cost.set_index("ddir").loc[ddir] for ddir in ("write", "read"))
     assert f" {write['owner']:g} network byte" in answer
-    assert f"on the owner node, {write['non_owner']:g} otherwise. " in answer
-    assert answer.endswith(f"{read['owner']:g} on the owner node, {read['non_owner']:g} otherwise.")
-    assert "drive counters" not in answer
+    assert f" {write['non_owner']:g} if not. " in answer
+    assert answer.endswith(f"{read['owner']:g} on the owner node, {read['non_owner']:g} on another.")
+    assert "of the drives" not in answer
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -55,8 +55,8 @@ def test_counts_of_the_drives_are_those_that_were_judged():
     ok = pd.DataFrame({"ok": pd.array([True, False, True, None], dtype="boolean")})
     cost = hci.placement_cost(expected)
     answer = hci.traffic_answer(checked, cost, "Mirror(2)", 0.1, ok)
-    assert "2 of 3 drive counters" in answer
-    assert "drive counters" not in hci.traffic_answer(checked, cost, "Mirror(2)", 0.1, ok.head(0))
+    assert "2 of 3 counters of the drives" in answer
+    assert "of the drives" not in hci.traffic_answer(checked, cost, "Mirror(2)", 0.1, ok.head(0))
 
 
 @pytest.mark.parametrize("code", TRAFFIC)

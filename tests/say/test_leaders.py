@@ -44,8 +44,8 @@ def test_who_is_first_is_said_as_it_is_known(level, ratio, runs, seed):
     table = hci.winners(results({"a": list(level * noise[0]), "b": list(level * ratio * noise[1])}))
     first = table.loc[table["pct_of_best"].idxmax()]
     facts = plain(winners_facts(table, LABELS))
-    assert facts[0].startswith(f"Array {first['system'].upper()} has the most IOPS in 1 of 1 pattern")
-    assert ("1 of these leads is significant" in facts[0]) == (first["state"] == "leads")
+    assert facts[0].startswith(f"Array {first['system'].upper()} has the most IOPS in the only pattern")
+    assert ("lead is significant" in facts[0]) == (first["state"] == "leads")
     assert ("untested" in facts[0]) == (first["state"] == "untested")
     assert leads_proof(table).startswith("Proven" if first["state"] == "leads" else "Not proven")
     assert (first["state"] == "untested") == (runs == 1)
@@ -73,7 +73,8 @@ def test_every_leader_is_counted_over_all_patterns():
     proven = best["state"].eq("leads").sum()
     assert best["state"].isin(["leads", "tied"]).all()
     counts = best.loc[best["state"].eq("leads"), "system"].value_counts()
-    assert re.findall(r"(?:in |\. )(\d+)", facts[0]) == [*map(str, dict.fromkeys(counts)), str(proven)]
+    found = re.findall(r"(?:in |\. )(\d+)", facts[0])
+    assert found == [*map(str, dict.fromkeys(counts)), *[str(proven)] * (proven < counts.sum())]
     assert re.findall(r"\d+", plain([leads_proof(table)])[0]) == [*map(str, (proven, len(best)))]
 
 
@@ -185,7 +186,7 @@ def test_stable_writes_have_their_least_and_most_and_the_system_of_the_most():
     cost = hci.pattern_cost(one, ["4k-randwrite-sync", "4k-randwrite-fdatasync"], "4k-randwrite")
     said = plain(latency_answer(one, cost, LABELS).splitlines())[0]
     assert re.findall(r"takes ([\d.]+) to ([\d.]+) times", said) == [("0.98", "1.05"), ("1.5", "2.5")]
-    assert re.findall(r"most on (Array [AB])", said) == ["Array A", "Array B"]
+    assert re.findall(r"longest on (Array [AB])", said) == ["Array A", "Array B"]
     assert "single runs" not in said
     once = one_io(patterns, runs=1)
     cost = hci.pattern_cost(once, "4k-randwrite-sync", "4k-randwrite")

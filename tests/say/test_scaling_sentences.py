@@ -1,5 +1,7 @@
 """Sentences of fleets: the numbers are the rows', of every shape of a curve and every bottleneck."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -88,7 +90,7 @@ def test_a_bottleneck_is_said_as_its_row_has_it(drives, network, cpu, stated):
     known = {"drives": drives, "network": network, "node CPU": cpu}
     for name, pct in known.items():
         if pct and name != found["binds"]:
-            assert f"{name} {number(pct)} %" in text
+            assert re.search(rf"(?i:{name})(?: is| are)? at (?:the limit as well \()?{number(pct)} %", text)
     said_cpu = stated and cpu is None
     unknown = [n for n, pct in known.items() if pct is None and not (n == "node CPU" and said_cpu)]
     assert ("not reported." in text) == (0 < len(unknown) < 3)
@@ -99,7 +101,7 @@ def test_a_bottleneck_is_said_as_its_row_has_it(drives, network, cpu, stated):
             "Node", "node"
         )
         share = found["pct_of_binding"]
-        assert (f"states as {stated}" if pd.isna(share) else f"at {number(share)} % of") in text
+        assert (f"its load as {stated}" if pd.isna(share) else f"{number(share)} %") in text
     else:
         assert text.startswith("No bottleneck was found")
 
@@ -115,6 +117,6 @@ def test_an_answer_is_about_one_curve():
     assert faults(answer) == []
     best = bound[bound["curve"] != "printed"].iloc[0]
     assert f"{best['iops']:,.0f} IOPS" in answer
-    assert f"drives {number(best['pct_of_ceiling'])} %" in answer
+    assert f"drives are at {number(best['pct_of_ceiling'])} %" in answer
     assert set(bound["curve"]) > {"printed"}
     assert MEASURED not in set(bound["curve"])

@@ -253,7 +253,7 @@ def block_drift(
 def _campaigns_of(system: str, cells: pd.DataFrame) -> dict:
     weight = cells["k"] - 1
     variance, own = np.average(cells["variance"], weights=weight), cells["own"].mean()
-    no_more = Caveat("from-runs", "campaigns differ no more than their runs explain")
+    no_more = Caveat("from-runs", "campaigns differ no more than their runs do")
     row = {"system": system, "campaigns": int(cells["k"].max()), "cells": len(cells), "n": int(cells["n"].sum())}
     row |= {"cv_pct": 100 * np.sqrt(variance), **spread_interval(variance, weight.min())}
     row |= {"from_runs_pct": 100 * np.sqrt(own), "confidence": CONFIDENCE}
@@ -265,7 +265,7 @@ def _blocks_of(runs: pd.DataFrame, metric: str, by: list[str]) -> dict:
     grid = np.log(runs[metric].where(runs[metric] > 0)).groupby([code, runs["block"].to_numpy()]).mean().unstack()
     full = grid.dropna()
     (cells, blocks), left_out = full.shape, len(grid) - len(full)
-    said = [Caveat("cut", f"{left_out} cells lack a block")] * bool(left_out)
+    said = [Caveat("cut", f"left out: {left_out} tests that lack a block")] * bool(left_out)
     few = [Caveat("few-points", "too little data, as 2 blocks and 2 tests are needed")] * (cells < 2 or blocks < 2)
     found = {"blocks": blocks, "cells": cells, "n": full.size, "warnings": Caveats([*said, *few])}
     if few:

@@ -408,14 +408,19 @@ def _notes(
     return annotate(
         _own_warnings(said, tail, code, usable, count),
         runs_that("invalid", invalid, "invalid and not used"),
-        runs_that("unusable", unread, "without a usable value (NaN, infinite or negative) left out"),
-        runs_that(THIN_TAIL, short, "with too few I/Os for this percentile left out (10 slower I/Os are needed)"),
+        runs_that("unusable", unread, "left out, without a usable value (NaN, infinite or negative)"),
+        runs_that(
+            THIN_TAIL, short, "left out, with too few I/Os for this percentile (at least 10 slower ones are needed)"
+        ),
         (sources.reindex(range(count)) > 1, Caveat("pooled", "runs of more than one source")),
         (campaigns > 1, lambda i: Caveat("pooled", f"runs of {campaigns[i]} campaigns pooled")),
         (cell["n"] == 1, SINGLE_RUN),
         (cell["n"] == 2, TWO_RUNS),
         (zeros, lambda i: Caveat("zero", f"{all_or_some[i]} is 0, so there is no ratio")),
-        (cell["flat"], Caveat("zero-variance", "all runs are equal, so a standard deviation of 0.1 % is assumed")),
+        (
+            cell["flat"],
+            Caveat("zero-variance", "all runs gave the same value, so a standard deviation of 0.1 % is assumed"),
+        ),
         (cell["unstable"], lambda i: _unstable(cell["runs"][i], cell["log_var"][i], metric)),
     )
 
@@ -435,22 +440,29 @@ def runs_that(code: str, counts: np.ndarray, are: str) -> Condition:
     return counts > 0, lambda i: Caveat(code, f"{counted(counts[i], 'run')} {are}")
 
 
+MOST_LISTED = 5
+"""So many runs of an unstable cell are listed; of more, the lowest and the highest."""
+
+
 def _unstable(runs: np.ndarray, log_var: float, metric: str) -> Caveat:
     """The runs in the unit in which the table below which this stands shows them."""
     known = METRICS.get(metric)
     shown = [known.show(value) if known else f"{value:.6g}" for value in runs]
+    if len(shown) > MOST_LISTED:
+        ends = (runs.argmin(), runs.argmax())
+        shown = [f"{len(runs)}, from {' to '.join(shown[end] for end in ends)}"]
     unit = f" {known.unit or known.label}" if known else ""
-    text = f"the standard deviation of its runs is above {100 * UNSTABLE:g} % of their mean"
-    return Caveat("unstable", text, f" ({_above_limit(log_var)}{' / '.join(shown)}{unit})")
+    return Caveat("unstable", "its runs vary strongly", f"{_above_limit(log_var)}. Runs: {' / '.join(shown)}{unit}")
 
 
 def _above_limit(log_var: float) -> str:
-    """Return ``26 %: ``, with as many digits as show that it is above the limit: ``10.1 %: ``."""
+    """Return the standard deviation, with as many digits as show that it is above the limit."""
     if log_var != log_var:
         return ""
     spread_pct = 100 * log_var**0.5
     texts = (f"{spread_pct:.{digits}f}" for digits in range(4))
-    return f"{next((text for text in texts if float(text) > 100 * UNSTABLE), 'just above 10')} %: "
+    shown = next((text for text in texts if float(text) > 100 * UNSTABLE), "just above 10")
+    return f": standard deviation {shown} % of their mean"
 
 
 def campaign_counts(results: pd.DataFrame, code: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -21,7 +21,7 @@ from hcilib.analyse.compare.cells import (
 from hcilib.model.caveats import NONE, Caveat, Caveats, column, warnings_of
 from hcilib.model.metrics import SETTINGS, own_columns, pattern_order
 
-FLUSHED = Caveat("flush-included", "includes the flush, which fio times separately")
+FLUSHED = Caveat("flush-included", "the latency includes the flush, which fio times separately")
 
 
 def chosen(
@@ -203,7 +203,7 @@ def pooled(results: pd.DataFrame) -> pd.DataFrame:
     counts = campaign_counts(results, code, valid)
     run_ids = results.get("run_id", pd.Series(dtype=object, index=results.index))
     names = [listed(pd.unique(run_ids[valid & (code == i)].dropna())) for i in range(len(out))]
-    asks = "12_regression asks whether they differ"
+    asks = "12_regression tests whether they differ"
     said = [f"runs of {count} campaigns pooled ({own}): {asks}" for count, own in zip(counts, names, strict=True)]
     tools = engines(results)
     others = [_other_tools(tools[code == i], tools[code != i]) for i in range(len(out))]

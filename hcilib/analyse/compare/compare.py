@@ -146,7 +146,9 @@ def compare(
     table = pd.concat([keys, judged, _both(cells, rows, base, pair)], axis=1)
     table["warnings"] = annotate(
         notes,
-        runs_that("unpaired", pair["unpaired"].to_numpy(int), "without the other system's beside it left out"),
+        runs_that(
+            "unpaired", pair["unpaired"].to_numpy(int), "left out, without a run of the other system in the same pair"
+        ),
     )
     table = table[[*keys.columns, *_FIRST, *_THEN]]
     own = own_constant(results, metric, ["system", *by], table.columns)
@@ -236,7 +238,7 @@ def rank(
     }
     facts = pd.DataFrame(per_cell).reindex(cells.index)
     others, absent = cells["system"].nunique() - 1, _absent(cells, by)
-    nobody = [f"{systems} missing in this cell: nobody is called best" for systems in absent]
+    nobody = [f"{systems} missing in this test, so no system is marked as best" for systems in absent]
     point, ranked = facts["point"].eq(True) | (cells["n"] == 1), cells["center"] > 0
     lo, hi = own_interval(cells)
     out = cells[[*by, "system", "n"]].assign(

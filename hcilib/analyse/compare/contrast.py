@@ -71,8 +71,8 @@ def notes_of_pairs(
         [NONE] * len(rows),
         (base >= 0, lambda i: said[base[i]].of(baseline)),
         (rows >= 0, lambda i: said[rows[i]].of(systems[i])),
-        (base < 0, Caveat("no-run", f"{baseline} has no run in this cell")),
-        (rows < 0, lambda i: Caveat("no-run", f"{systems[i]} has no run in this cell")),
+        (base < 0, Caveat("no-run", f"{baseline} has no run in this test")),
+        (rows < 0, lambda i: Caveat("no-run", f"{systems[i]} has no run in this test")),
         (differences.astype(bool), differences.__getitem__),
     )
 

@@ -167,7 +167,7 @@ def everywhere(comparison: pd.DataFrame, over: str = "iodepth") -> pd.DataFrame:
     out["verdict"] = np.select(conditions, ["missing", "point", "inconclusive", "higher"], "lower")
     unstable = groups["unstable"].sum().to_numpy()
     shaky = [
-        f"the standard deviation of the runs is above 10 % of their mean in {counted(n, 'test')}" for n in unstable
+        f"runs vary strongly in {counted(n, 'test')} (standard deviation above 10 % of the mean)" for n in unstable
     ]
     out["warnings"] = annotate(
         [NONE] * len(out),

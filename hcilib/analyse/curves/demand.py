@@ -32,7 +32,7 @@ ABOVE = 1.001
 """Of the closed-loop maximum: a demand is a whole number of I/Os a second."""
 SHORT_RUN = 12.0
 """How far the log of a latency may lie too low, times the run's length in relaxation times (METHODS section 6)."""
-CLOSED = Caveat("closed-loop", "no request rate was offered, and the latency of a closed loop follows from its IOPS")
+CLOSED = Caveat("closed-loop", "measured without a request rate, so the latency follows from the IOPS")
 
 
 def load_curve(results: pd.DataFrame, metric: str | Sequence[str] = "p99_ns", by: Sequence[str] = BY) -> pd.DataFrame:
@@ -290,15 +290,15 @@ def _level(runs: pd.DataFrame, metric: str) -> dict:
         said.append(
             Caveat(
                 "above-maximum",
-                f"{above} {of} were asked for more than the closed-loop maximum, so they could not keep up",
+                f"the request rate of {above} {of} was above the closed-loop maximum, so they could not keep up",
             )
         )
     if unsure and not above:
         said.append(
-            Caveat("too-few", f"{unsure} {of} have too few I/Os to show whether 1 % of the request rate is missing")
+            Caveat("too-few", f"{unsure} {of} have too few I/Os to show whether they kept up with the request rate")
         )
     if missing:
-        said.append(Caveat("no-value", f"{missing} {of} have no value, as they have too few I/Os"))
+        said.append(Caveat("no-value", f"{missing} {of} have too few I/Os for this percentile"))
     if found["n"] == 1:
         said.append(SINGLE_RUN)
     level = {"demand": runs["demand"].iloc[0], "metric": metric, "open_loop": not (saturated or above)}
@@ -416,7 +416,7 @@ def _over_blocks(blocks: pd.DataFrame) -> dict:
     under, over = (int(blocks["bound"].eq(bound).sum()) for bound in ("below", "at least"))
     bound = ""
     if under and over:
-        why = f"runs disagree: in {under} of {n} blocks every rate was above the latency limit, in {over} none"
+        why = f"blocks disagree: in {under} of {n} blocks every rate was above the latency limit, in {over} none"
         said.append(Caveat("disagree", why))
         found |= dict.fromkeys(("iops", "iops_lo", "iops_hi"), np.nan)
     elif over:

@@ -202,10 +202,15 @@ def _shown(level: object) -> str:
 def _warnings(used: int, possible: int, half: float) -> Caveats:
     if not used:
         return caveats(
-            Caveat("not-estimable", "cannot be estimated, as no combination of the other factors has both levels")
+            Caveat("not-estimable", "the effect cannot be estimated, as no two tests differ in this factor alone")
         )
     said = (
-        [Caveat("contexts", f"rests on {used} of {possible} combinations of the other factors, and others may differ")]
+        [
+            Caveat(
+                "contexts",
+                f"measured at {used} of {possible} combinations of the other factors, and may differ at the others",
+            )
+        ]
         if used < possible
         else []
     )

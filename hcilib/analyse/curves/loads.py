@@ -50,8 +50,9 @@ def loads(
     --------
     >>> results = hci.published().query("system == 'drbd-tcp-pve' and pattern == '4k-randread' and vms > 1")
     >>> found = hci.loads(results, within_ns=2e6)
-    >>> print(found.loc[found["chosen"], "why"].item())
-    numjobs 3 at iodepth 8 reaches 96.9 % of the highest IOPS within 2 ms, with the fewest outstanding I/Os
+    >>> print(found.loc[found["chosen"], "why"].item().replace(". ", ".\\n"))
+    numjobs 3 at iodepth 8 reaches 97 % of the highest IOPS with a latency up to 2 ms.
+    It is the smallest load with at least 95 %
     """
     if not 0 < saturated <= 1:
         raise ValueError(f"saturated is {saturated!r}: expected a share of the highest IOPS, such as 0.95")
@@ -70,13 +71,13 @@ def loads(
     enough = table[table["within"] & (table["pct_of_best"] >= 100 * saturated - 1e-9)]
     first = enough.sort_values(["outstanding", "iops"], ascending=[True, False]).drop_duplicates(by)
     table["chosen"] = table.index.isin(first.index)
-    bound = "" if within_ns is None else f" within {within_ns / 1e6:g} ms"
-    table["why"] = ""
-    table.loc[table["pct_of_best"].isna(), "why"] = f"no load stays{bound}"
+    bound = "" if within_ns is None else f" with a latency up to {within_ns / 1e6:g} ms"
+    table["why"], least = "", f"{100 * saturated:g} %"
+    table.loc[table["pct_of_best"].isna(), "why"] = f"no load was measured{bound}"
     for row in table[table["chosen"]].itertuples():
         load = f"numjobs {row.numjobs:.0f} at iodepth {row.iodepth:.0f}"
-        reached = f"{row.pct_of_best:.1f} % of the highest IOPS{bound}"
-        table.loc[row.Index, "why"] = f"{load} reaches {reached}, with the fewest outstanding I/Os"
+        reached = f"{row.pct_of_best:.0f} % of the highest IOPS{bound}"
+        table.loc[row.Index, "why"] = f"{load} reaches {reached}. It is the smallest load with at least {least}"
     columns = [*keys, "outstanding", "n", "iops", latency, "pct_of_best", "within", "chosen", "why", "warnings"]
     return table[columns]
 
@@ -171,21 +172,21 @@ def _rules(
     top, last = curve["iops"].max(), f"up to {curve['vms'].iloc[-1]:g} VMs"
     for share in shares:
         at = curve.index[curve["iops"] >= share * top - 1e-9][0]
-        yield f"{100 * share:g} % of the maximum", at, f"{top:,.0f} IOPS at most {last}"
+        yield f"{100 * share:g} % of the maximum", at, f"the maximum is {top:,.0f} IOPS ({last})"
     if gain_pct is not None:
         added = curve["iops"].diff() / curve["vms"].diff()
         fair = curve["iops"].shift() / curve["vms"].shift()
         small = curve.index[100 * added < gain_pct * fair]
-        at, why = None, f"every further VM adds at least that {last}"
+        at, why = None, f"every further VM adds more than that ({last})"
         if len(small):
             at, why = (
                 small[0] - 1,
-                f"the next VM adds {added[small[0]]:,.0f} IOPS, the earlier ones {fair[small[0]]:,.0f} each",
+                f"the next VM adds {added[small[0]]:,.0f} IOPS, each of the earlier ones added {fair[small[0]]:,.0f}",
             )
         yield f"gain below {gain_pct:g} % of a VM", at, why
     if cpu_pct is not None:
         over = curve.index[curve["node_cpu_pct"] > cpu_pct]
-        at, why = len(curve) - 1, f"never exceeded {last}"
+        at, why = len(curve) - 1, f"not exceeded ({last})"
         if len(over):
             at, why = over[0] - 1, f"{curve['node_cpu_pct'].iloc[over[0]]:.0f} % at {curve['vms'].iloc[over[0]]:g} VMs"
         elif curve["node_cpu_pct"].isna().all():

@@ -66,7 +66,7 @@ def saturation(results: pd.DataFrame, by: Sequence[str] = ("system", "pattern"))
         runs = group[group["_usable"]]
         warnings = _refuse_mixing(runs, by)
         if skipped := len(group) - len(runs):
-            said = f"{skipped} runs left out, as they are invalid or have no IOPS or no VM"
+            said = f"{skipped} runs left out, as they are invalid or lack IOPS or a VM count"
             warnings.append(Caveat("invalid", said))
         row = _saturate(runs["vms"].to_numpy(float), runs["iops"].to_numpy(float), warnings)
         rows.append(dict(zip(by, key, strict=True)) | row)
@@ -81,7 +81,7 @@ def _saturate(vms: np.ndarray, x: np.ndarray, warnings: list[Caveat]) -> dict:
         row |= _plateau(curve, warnings)
         if len(curve) < 5:
             warnings.append(
-                Caveat("few-points", f"no knee, as finding one takes 5 VM counts and only {len(curve)} were measured")
+                Caveat("few-points", f"no knee, because finding one takes 5 VM counts (measured: {len(curve)})")
             )
         else:
             row |= _model(curve, warnings)
@@ -107,12 +107,12 @@ def _plateau(curve: pd.DataFrame, warnings: list[Caveat]) -> dict:
     top = curve.loc[curve["center"].idxmax()]
     single = int(curve["n"].min()) == 1
     if single:
-        why = "some VM counts have single runs, so the knee and the smallest VM count near the peak have no interval"
+        why = "some VM counts have single runs, so the knee and the fewest VMs near the peak have no interval"
         warnings.append(Caveat("single-runs", why))
     near = curve["center" if single else "low"] >= NEAR_PEAK * top["center"]
     if not near.any():
         warnings.append(
-            Caveat("no-bound", "no lower bound reaches 95 % of the peak, as the runs are too few or too noisy")
+            Caveat("no-bound", "the fewest VMs near the peak are unknown, as the runs are too few or too noisy")
         )
     return {
         "n": int(curve["n"].min()), "points": len(curve), "peak": top["center"], "peak_vms": top["vms"],
@@ -154,7 +154,7 @@ def _model(curve: pd.DataFrame, warnings: list[Caveat]) -> dict:
 def _knee(curve: pd.DataFrame, knots: np.ndarray, best: int, fit: np.ndarray, warnings: list[Caveat]) -> dict:
     """The knot and its interval."""
     if best in (0, len(knots) - 1):
-        edge = "the knot lies at the edge of what was measured: measure more VM counts beyond it"
+        edge = "the knee is at the edge of the measured VM counts. Measure beyond it"
         warnings.append(Caveat("at-the-end", edge))
     if fit[2] > 0:
         warnings.append(Caveat("steepens", "the curve steepens at its bend, so there is no saturation"))

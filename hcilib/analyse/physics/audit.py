@@ -317,9 +317,9 @@ def unlike_working_sets(results: pd.DataFrame) -> pd.DataFrame:
     table["ratio"] = table["span_bytes"] / groups.transform("max")
     table["alike"] = (table["ratio"] >= 1 - LIKE).astype("boolean").mask(table["ratio"].isna())
     small = table["alike"].eq(False).fillna(False)
-    shares = [f"{100 * share:.0f} % of the largest working set compared" for share in table["ratio"].fillna(1)]
+    shares = [f"{100 * share:.0f} % of the largest amount of data compared" for share in table["ratio"].fillna(1)]
     table["note"] = np.where(small, shares, "")
-    table.loc[table["ratio"].isna(), "note"] = "not checkable: the working set is not stated"
+    table.loc[table["ratio"].isna(), "note"] = "the amount of data under test is not stated"
     return table.assign(warnings=column([left_out(results)] * len(table)))
 
 

@@ -88,7 +88,7 @@ def failures(
         if key in ios:
             row["max_lat_ns"] = float(ios[key]["lat_ns_max"].max())
         if row["whole_s"] > row["runtime_s"] - row["heal_s"]:
-            text = f"the run ended before the copies were resynchronised, {row['whole_s']:.0f} s after {row['heal']}"
+            text = f"fio had ended before the copies were complete, {row['whole_s']:.0f} s after {row['heal']}"
             row["warnings"] = Caveats([*caveats(row["warnings"]), Caveat("not-whole", text)])
         rows.append(dict(zip(keys, key, strict=True)) | row | {"confidence": CONFIDENCE})
     return pd.DataFrame(rows, columns=[*keys, *COLUMNS])
@@ -250,14 +250,15 @@ def _stays(y: np.ndarray, least: float, window_s: int) -> np.ndarray:
 def _complaints(row: dict, before: pd.Series, plateau: pd.Series, tolerance: float, window_s: int) -> list[Caveat]:
     said = []
     if len(before) < window_s:
-        said.append(Caveat("too-short", f"only {len(before)} s before the failure, so the healthy level is a guess"))
+        said.append(Caveat("too-short", f"only {len(before)} s before the failure, so the healthy level is uncertain"))
     elif not row["healthy_iops"] > 0:
         said.append(Caveat("zero", "no I/O before the failure, so there is nothing to compare with"))
     if not len(plateau):
-        said.append(Caveat("no-level", f"no degraded level, as I/O did not go on for {window_s} s"))
+        said.append(Caveat("no-level", f"no degraded level, as I/O stopped again within {window_s} s"))
     if row["heal"] and row["back_s"] != row["back_s"]:
         left = row["runtime_s"] - row["heal_s"]
-        late = f"not recovered to within {100 * tolerance:g} % when the run ended, {left:.0f} s after {row['heal']}"
+        level = f"{100 * (1 - tolerance):g} % of normal"
+        late = f"IOPS had not recovered to {level} when the run ended, {left:.0f} s after {row['heal']}"
         said.append(Caveat("not-back", late))
     return said
 
@@ -277,11 +278,17 @@ QUANTITIES = {
     "gap_s": "outage (s)",
     "gap_sum_s": "all outages of a run (s)",
     "max_lat_s": "longest I/O (s)",
-    "dip_pct": "dip after the heal (%)",
-    "back_s": "healthy rate back after (s)",
-    "whole_s": "copies whole after (s)",
+    "dip_pct": "lowest second after the repair (% below healthy)",
+    "back_s": "IOPS recovered after the repair (s)",
+    "whole_s": "copies complete after the repair (s)",
 }
 """Column of `failures` -> how it is called; max_lat_s is max_lat_ns in seconds."""
+NOT_SEEN = {
+    "back_s": "IOPS had not recovered at the end",
+    "whole_s": "the system did not report complete copies",
+    "ratio": "no steady IOPS between failure and repair",
+}
+"""Column without a value in some runs -> why."""
 RATIOS = ("healthy_iops", "ratio")
 GAPS = ("gap_s", "gap_sum_s")
 BY = ("system", "pattern", "iodepth", "failure")
@@ -340,7 +347,7 @@ def _over_repeats(values: np.ndarray, column: str) -> dict:
         "confidence": CONFIDENCE,
     }
     if known.size < n:
-        unseen = Caveat("not-seen", f"no value for {QUANTITIES[column]} in", f" {n - known.size} of {n} runs")
+        unseen = Caveat("not-seen", NOT_SEEN.get(column, "not measured"), f" in {n - known.size} of {n} runs")
         return whole | {"warnings": caveats(unseen)}
     logs = column in RATIOS and bool((known > 0).all())
     x = np.log(known) if logs else known

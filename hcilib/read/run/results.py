@@ -60,7 +60,7 @@ BUSY = Caveats([Caveat("busy", f"a node's CPU was above {BUSY_PCT:g} %")])
 
 UNSYNCED = Caveats([Caveat("unsynced", "fio's nbd engine ignores O_SYNC, so these were plain writes")])
 DELIVERED, FULL_PCT = 0.99, 0.1
-TOO_FEW = Caveat("too-few", "too few I/Os (90,000 are needed) to show that 1 % of the request rate is missing")
+TOO_FEW = Caveat("too-few", "too few I/Os to show whether it kept up with the request rate (90,000 are needed)")
 SATURATED = Caveat(
     "saturated",
     "the storage did not keep up with the request rate, so its latencies are lower bounds",
@@ -300,7 +300,9 @@ def _unsteady_before(steps: list[_Record]) -> list[Caveats]:
         if step.kind == "warmup":
             said[json.loads(bytes(step.cell))["pattern"]] = step.warnings
             ends = [sentence.removeprefix(NOT_STEADY) for sentences in said.values() for sentence in sentences]
-            now = Caveats(Caveat("not-steady", "its warm-up was not steady", detail=end) for end in ends)
+            now = Caveats(
+                Caveat("not-steady", "IOPS were not yet steady at the end of the warm-up", detail=end) for end in ends
+            )
     return before
 
 
@@ -356,8 +358,8 @@ def held_back(
     in_flight = iops * lat_ns / 1e9 / (vms * numjobs)
     for n in np.flatnonzero(~np.isnan(offered) & (in_flight > IN_FLIGHT)):
         needed = int(np.ceil(numjobs[n] * in_flight[n] / IN_FLIGHT))
-        begun = "a fio job whose queue is full waits for a completion, and latencies exclude that wait"
-        said[n] += [Caveat("held-back", begun, f" (numjobs {needed} would include it)")]
+        late = "too few fio jobs for this request rate: some I/Os started late, and latencies exclude that delay"
+        said[n] += [Caveat("held-back", late, f" (numjobs {needed} would include it)")]
     return said
 
 

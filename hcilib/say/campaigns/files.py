@@ -88,7 +88,7 @@ def _apart(results: pd.DataFrame, by: list[str]) -> Iterator[str]:
         remedy = f"Choose one by where, such as {{{name}: {values[0]}}}"
         shown = levels([setting_value(name, value) or "none" for value in values])
         differ = f"Runs of one system differ in {SETTING_WORDS.get(name, name)} ({shown})"
-        yield f"{differ}, so their tests are apart. {remedy}."
+        yield f"{differ}, so they form separate tests. {remedy}."
 
 
 def comparability(results: pd.DataFrame) -> str:

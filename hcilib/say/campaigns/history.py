@@ -139,8 +139,9 @@ def _visible(rows: pd.DataFrame, chance: float) -> list[str]:
     worst = rows.loc[rows["visible_pct"].idxmax()]
     if worst["visible_pct"] >= 100:
         return [f"{counted(int(worst['campaigns']), 'campaign')} cannot show a change. Seven are needed."]
-    percent = number(worst["visible_pct"])
-    return [f"A loss of {percent} % there would be found within three campaigns with {100 * chance:.0f} % probability."]
+    percent, sure = number(worst["visible_pct"]), f"{100 * chance:.0f} %"
+    place = "There" if len(rows) == 1 else "In the noisiest of them"
+    return [f"{place}, a loss of {percent} % or more would be proven after three campaigns ({sure} probability)."]
 
 
 def _cell(row: Mapping[str, Any], keys: list[str]) -> str:
@@ -181,8 +182,8 @@ def _candidates(text: str) -> str:
 def _checked(row: Mapping[str, Any], keys: list[str], declared: float, chance: float) -> str:
     what, cell = noun(metric_of(row["metric"])), _cell(row, keys)
     campaigns, percent = counted(int(row["campaigns"]), "campaign"), f"{100 * declared:g} %"
-    visible = f"A loss of {number(row['visible_pct'])} % would be found"
-    visible += f" in three campaigns with {100 * chance:.0f} % chance."
+    visible = f"A loss of {number(row['visible_pct'])} % or more would be proven"
+    visible += f" after three campaigns ({100 * chance:.0f} % probability)."
     match row["verdict"]:
         case "regression" | "improvement" | "changed" | "accepted":
             known = " The new level is accepted." * (row["verdict"] == "accepted")

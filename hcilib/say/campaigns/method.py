@@ -26,10 +26,11 @@ def method_answer(planned: pd.DataFrame, calibration: pd.DataFrame | None = None
     >>> planned = pd.DataFrame({"protocol": ["fixed", "adaptive"], "cells": 9, "hours": [19.0, 7.5],
     ...                         "cv_pct": 9.3, "half_width_pct": [25.7, 9.0]})
     >>> print(hci.method_answer(planned))
-    Comparing two systems takes 7.5 h for ±9 % (adaptive) or 19 h for ±26 % (fixed). This assumes 9 tests and a standard deviation between runs of 9.3 %.
+    Comparing two systems takes 7.5 h for ±9 % (adaptive protocol) or 19 h for ±26 % (fixed). This assumes 9 tests and a standard deviation between runs of 9.3 %.
     """  # noqa: E501
     protocols = planned.sort_values(["hours", "half_width_pct"], kind="stable").iloc[[0, -1]].drop_duplicates()
     costs = [f"{number(p.hours)} h for ±{number(p.half_width_pct)} % ({p.protocol})" for p in protocols.itertuples()]
+    costs[0] = costs[0].replace(")", " protocol)")
     tests, noise_pct = counted(planned["cells"].iloc[0], "test"), number(planned["cv_pct"].iloc[0])
     text = f"Comparing two systems takes {listed(costs, 'or')}. "
     text += f"This assumes {tests} and a standard deviation between runs of {noise_pct} %."

@@ -12,6 +12,8 @@ from hcilib.model.metrics import metric_of
 from hcilib.say.words import counted, noun, number, where
 
 CHANGED = ("regression", "improvement", "changed")
+ENOUGH = 5
+"""Earlier campaigns from which on their spread is not called uncertain."""
 OFTEN = 80.0
 """Per cent of cases in which a loss is found that the answer names."""
 
@@ -43,14 +45,15 @@ def regression_headline(found: pd.DataFrame, noise: pd.DataFrame, new: str, marg
         judged = f"With one earlier campaign, any difference above {100 * margin:g} % counts as a change"
         return f"{text} {judged}. This is no significance test."
     widest = noise.loc[noise["cv_pct"].idxmax()]
-    spread, low, high = (number(widest[name]) for name in ("cv_pct", "cv_pct_lo", "cv_pct_hi"))
+    spread, high = (number(widest[name]) for name in ("cv_pct", "cv_pct_hi"))
     chances = chance_to_see(widest["cv_pct"], campaigns=[k])
     often = chances[chances["chance_pct"] >= OFTEN]
     row = (often if len(often) else chances.tail(1)).iloc[0]
     share = "over 99" if row["chance_pct"] >= 99.5 else f"{row['chance_pct']:.0f}"
+    few = f", but with only {k} of them it may be up to {high} %" * (k < ENOUGH)
     return (
-        f"{text} The standard deviation between the earlier campaigns is {spread} % (95 % interval {low} to {high} %). "
-        f"With that, a loss of {row['loss_pct']:g} % would be found in {share} % of cases."
+        f"{text} The standard deviation between the earlier campaigns is {spread} %{few}. "
+        f"{'Therefore a' if few else 'A'} loss of {row['loss_pct']:g} % would be found in {share} % of cases."
     )
 
 

@@ -60,7 +60,7 @@ def first_places(winners: pd.DataFrame, does: str, do: str, labels: Labels = Non
     proven = int(best["state"].eq("leads").sum())
     untested = bool(best["state"].eq("untested").all())
     doubt = " (untested)" if untested else "" if proven else " (not significant)"
-    head = f"{listed(first)} {verb} in {counts.iloc[0]} of {counted(winners['pattern'].nunique(), 'pattern')}{each}"
+    head = f"{listed(first)} {verb} in {share(counts.iloc[0], winners['pattern'].nunique(), 'pattern')}{each}"
     found = [f"{', '.join([head, *others])}{doubt}."]
     if len(found[0]) > LONGEST:
         found = [f"{head}{doubt}."]
@@ -69,7 +69,9 @@ def first_places(winners: pd.DataFrame, does: str, do: str, labels: Labels = Non
     if untested:
         found.append("These are single runs.")
     elif proven:
-        found.append(f"{proven} of these leads {'are' if proven > 1 else 'is'} significant.")
+        every = "All of these leads are" if proven > 1 else "This lead is"
+        part = f"{proven} of these leads {'are' if proven > 1 else 'is'}"
+        found.append(f"{every if proven == len(best) else part} significant.")
     return " ".join([*found, *_close(close)] if len(clear) else found)
 
 
@@ -108,7 +110,7 @@ def winners_facts(winners: pd.DataFrame, labels: Labels = None, metric: str = "i
     --------
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
     >>> print(hci.winners_facts(hci.winners(results))[0])
-    drbd-tcp-pve has the most IOPS in 1 of 1 pattern (untested). These are single runs.
+    drbd-tcp-pve has the most IOPS in the only pattern (untested). These are single runs.
     """
     first = first_places(winners, f"has {extreme(metric)}", f"have {extreme(metric)}", labels)
     return [first, *_per_cpu(winners, labels or {})] if first else []
@@ -372,7 +374,7 @@ def _stable_writes(cost: pd.DataFrame, labels: Mapping[str, str]) -> Iterator[st
             continue
         slowest = own.loc[own["ratio"].idxmax(), "system"]
         single = " (single runs)" if (own["n"] <= 1).all() else ""
-        most = f", most on {labels.get(slowest, slowest)}" if len(own) > 1 else ""
+        most = f", longest on {labels.get(slowest, slowest)}" if len(own) > 1 else ""
         ends = dict.fromkeys(_times(ratio) for ratio in (own["ratio"].min(), own["ratio"].max()))
         yield f"A {words} takes {' to '.join(ends)} times as long as a plain write{most}{single}."
 

@@ -34,7 +34,7 @@ def neighbours_answer(table: pd.DataFrame, labels: Mapping[str, str] | None = No
             owner = f"{tenant} on {(labels or {}).get(system, system)}{place}"
             lines += _lines(rows[rows["pattern"] == pattern], owner)
     if table["verdict"].eq("inconclusive").any():
-        lines.append("More repeats may decide whether the changes that are not significant are real.")
+        lines.append("More repeats could settle the undecided changes.")
     return "\n".join(lines)
 
 

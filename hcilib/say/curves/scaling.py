@@ -10,9 +10,11 @@ from hcilib.analyse.curves.scaling import ADDED_UP, MEASURED, PRINTED
 from hcilib.analyse.physics.traffic import RESOURCES
 from hcilib.say.words import counted, listed, number, pattern_words, sentence
 
-CURVES = {ADDED_UP: "sum of gains", PRINTED: "published value"}
+CURVES = {ADDED_UP: "sum of published gains", PRINTED: "published total"}
 """Curve of an article -> what its values are."""
 ARTICLES = {"drives": "the drives", "network": "the network", "node CPU": "node CPU"}
+FULL_PCT = 97.0
+"""Per cent of its computed limit from which on a resource is at it."""
 
 
 def saturation_sentences(saturated: pd.DataFrame, labels: Mapping[str, str] | None = None) -> pd.Series:
@@ -91,7 +93,8 @@ def binding_notes(bound: pd.DataFrame) -> pd.Series:
     >>> import pandas as pd
     >>> row = {"iops": 900, "ceiling_iops": 1000, "bs_bytes": 4096, "node_cpu_pct": 40}
     >>> print(hci.binding_notes(hci.binding(pd.DataFrame([row]))).item().replace(". ", ".\\n"))
-    The drives are the bottleneck, at 90 % of their computed limit (node CPU 40 %).
+    The drives are the bottleneck, at 90 % of their computed limit.
+    Node CPU is at 40 %.
     The load on the network was not reported.
     """
     rows = bound.to_dict("records")
@@ -106,19 +109,31 @@ def _bottleneck(row: Mapping) -> str:
     main = row["binds"] if pd.notna(row["bottleneck"]) and row["bottleneck"] else None
     in_words = bool(main and pd.isna(row["pct_of_binding"]))
     others = sorted(used.keys() - {main}, key=used.__getitem__, reverse=True)
-    rest = f" ({', '.join(f'{name} {number(used[name])} %' for name in others)})" if others else ""
-    if main:
-        are, whose = ("are", "their") if main == "drives" else ("is", "its")
-        share = f"with a load that the source states as {stated}"
-        if not in_words:
-            share = f"at {number(used[main])} % of {whose} computed limit"
-        first = sentence(f"{ARTICLES[main]} {are} the bottleneck, {share}{rest}")
+    if in_words:
+        first = sentence(f"{ARTICLES[main]} is the bottleneck, as the source states its load as {stated}")
+    elif main:
+        whose = "their" if main == "drives" else "its"
+        share = f"at {number(used[main])} % of {whose} computed limit"
+        if used[main] >= FULL_PCT:
+            share = f"at {whose} computed limit ({number(used[main])} %)"
+        first = sentence(f"{ARTICLES[main]} {_are(main)} the bottleneck, {share}")
     else:
-        first = f"No bottleneck was found{rest}." if others else "The bottleneck is unknown."
+        first = "No bottleneck was found." if others else "The bottleneck is unknown."
+    full = [
+        sentence(f"{ARTICLES[name]} {_are(name)} at the limit as well ({number(used[name])} %)")
+        for name in others
+        if used[name] >= FULL_PCT
+    ]
+    free = [f"{ARTICLES[name]} at {number(used[name])} %" for name in others if used[name] < FULL_PCT]
+    rest = [sentence(listed(free).replace(" at ", f" {_are(others[len(full)])} at ", 1))] if free else []
     unknown = [ARTICLES[n] for n, limit in limits.items() if pd.isna(limit) and not (n == "node CPU" and stated)]
     low = [f"The source states a node CPU of {stated}."] if stated and not in_words else []
     last = [f"The load on {listed(unknown)} was not reported."] if 0 < len(unknown) < len(limits) else []
-    return " ".join([first, *low, *last])
+    return " ".join([first, *full, *rest, *low, *last])
+
+
+def _are(name: str) -> str:
+    return "are" if name == "drives" else "is"
 
 
 def scaling_answer(
@@ -136,4 +151,6 @@ def scaling_answer(
     if fullest.empty:
         return f"No fleet was measured in {pattern_words(pattern)}."
     best = bound[(bound["pattern"] == pattern) & bound["curve"].isin(fullest["curve"])]
-    return " ".join([*saturation_sentences(fullest, labels), *binding_notes(best)])
+    total = knees[(knees["pattern"] == pattern) & knees["curve"].eq(PRINTED) & ~knees.index.isin(fullest.index)]
+    stated = [f"As a total the source states {iops:,.0f} IOPS." for iops in total["peak"].dropna()]
+    return " ".join([*saturation_sentences(fullest, labels), *stated, *binding_notes(best)])

@@ -80,6 +80,8 @@ def audit_facts(audit: pd.DataFrame, judged: pd.DataFrame) -> list[str]:
     if len(judged):
         counts = judged["verdict"].value_counts().to_dict()
         verdicts = [f"{counts[name]} {words[counts[name] > 1]}" for name, words in VERDICTS.items() if name in counts]
+        if "opposite" not in counts:
+            verdicts = [verdict.replace("from them", "from its tables") for verdict in verdicts]
         facts.append(f"Of {counted(len(judged), 'claim')} in the article, {listed(verdicts)}.")
     failed = asked.loc[~asked["ok"].astype(bool), "check"].value_counts()
     facts += [f"{counted(n, 'check')} of {LAWS.get(law, law)} fail{'s' * (n == 1)}." for law, n in failed.items()]
@@ -121,4 +123,4 @@ def _checks(audit: pd.DataFrame, rows: int) -> str:
         return (
             f"{failed} of {among} fail{'s' * (failed == 1)}. {'They concern' if failed > 1 else 'It concerns'} {which}."
         )
-    return f"All {among} hold." if asked > 1 else f"The only plausibility check ({example}) holds."
+    return f"All {among} hold." if asked > 1 else f"The only plausibility check holds. It concerns {example}."

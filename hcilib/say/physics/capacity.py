@@ -162,7 +162,7 @@ def _schemes(ranked: pd.DataFrame) -> Iterator[str]:
     most, least = ranked.iloc[0], ranked.iloc[-1]
     if most["share"] == least["share"]:
         names = _names(ranked["name"].tolist(), "other schemes")
-        yield f"{names} would leave {most['share']} usable{_reserve(ranked)}."
+        yield f"{names} would leave {most['share']} {USABLE}{_reserve(ranked)}."
         return
     ends = f"{least['share']} ({least['name']}) to {most['share']} ({most['name']})"
     reserve = _reserve(ranked).strip(" ()")
@@ -180,5 +180,5 @@ def _stated(capacity: pd.DataFrame) -> Iterator[str]:
         yield (
             f"{kept} of these percentages include{'s' * (kept == 1)} a reserve."
             if kept
-            else ("They leave out the reserve for repairs.")
+            else "The published percentages leave out the reserve for repairs."
         )

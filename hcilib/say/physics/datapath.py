@@ -91,8 +91,8 @@ def traffic_answer(
     >>> cost = hci.placement_cost(expected)
     >>> print(hci.traffic_answer(checked, cost, "Mirror(2)", 0.1).replace(". ", ".\\n"))
     All 4 network counters match a two-way mirror (within 10 %).
-    Each byte written should cause 1 network byte with the VM on the owner node, 2 otherwise.
-    Each byte read should cause 0 on the owner node, 1 otherwise.
+    Each byte written should cause 1 network byte if the VM runs on the volume's owner node, 2 if not.
+    Each byte read should cause 0 on the owner node, 1 on another.
     """
     layout, judged = scheme_words(scheme), checked["ok"].dropna()
     if judged.empty:
@@ -103,12 +103,15 @@ def traffic_answer(
         sentences = [sentence(f"{counters} {match} (within {100 * tolerance:g} %)")]
         if inferred := int(checked["code"].eq("inferred").sum()):
             sentences.append(
-                f"The layout was derived from {counted(inferred, 'further counter')}, which is no test of it."
+                f"{counted(inferred, 'further counter')} {'does' if inferred == 1 else 'do'} not count, "
+                "because the layout was derived from it."
             )
         sentences.append(_sends(cost))
     counts = judged[:0] if on_drives is None else on_drives["ok"].dropna()
     if len(counts):
-        sentences.append(f"{counts.sum()} of {len(counts)} drive counters match the layout's I/Os and bytes.")
+        sentences.append(
+            f"{counts.sum()} of {len(counts)} counters of the drives match the I/Os and bytes that the layout predicts."
+        )
     return " ".join(sentences)
 
 
@@ -117,6 +120,6 @@ def _sends(cost: pd.DataFrame) -> str:
     sends = cost.set_index("ddir")
     own, other = sends.loc["write", ["owner", "non_owner"]]
     near, far = sends.loc["read", ["owner", "non_owner"]]
-    caused = f"{own:g} network byte{'s' * (own != 1)} with the VM on the owner node, {other:g} otherwise"
-    read = f"Each byte read should cause {near:g} on the owner node, {far:g} otherwise."
+    caused = f"{own:g} network byte{'s' * (own != 1)} if the VM runs on the volume's owner node, {other:g} if not"
+    read = f"Each byte read should cause {near:g} on the owner node, {far:g} on another."
     return f"Each byte written should cause {caused}. {read}"

@@ -160,7 +160,7 @@ def failure_sentences(
             _each(found, "max_lat_s", "The longest I/O took {}."),
             DEGRADED[row["verdict"]](found.get("ratio", {})),
             _lowest(found),
-            _recovery(found, f" to {100 * (1 - tolerance):g} % of normal"),
+            _recovery(found, f" to {100 * (1 - tolerance):g} % of normal IOPS"),
             _copies(found),
         ]
         texts.append(_with_loss(text, row, labels, bound=True))
@@ -234,15 +234,14 @@ def _recovery(found: Quantities, level: str = "") -> str:
         return "There was no repair."
     back, missing = found["back_s"], found["back_s"]["n"] - found["back_s"]["seen"]
     if np.isinf(back["median"]):
-        among = f"in all {missing} runs" if missing == back["n"] else f"in {missing} of {back['n']} runs"
-        return f"IOPS recovery{level} was unfinished {'when the run ended' if back['n'] == 1 else among}."
+        runs = f"{back['seen'] or 'None'} of {'' if back['seen'] else 'the '}{back['n']} runs recovered"
+        return f"{'The run did not recover' if back['n'] == 1 else runs}{level} before the end."
     if missing:
-        unfinished = f"unfinished in {counted(missing, 'run')}"
-        return f"IOPS recovery{level} took {number(back['median'])} s (median), {unfinished}."
+        return f"Recovery{level} took {number(back['median'])} s (median). {counted(missing, 'run')} did not recover."
     if not back["worst"]:
-        dips = ", except brief dips" * _has_dips(found)
-        return f"IOPS recovery{level} was immediate{' in each run' * (back['n'] > 1)}{dips}."
-    return _each(found, "back_s", f"IOPS recovery{level} took {{}}.")
+        but = ", except for single seconds" * _has_dips(found)
+        return f"{'All runs' if back['n'] > 1 else 'The run'} recovered{level} at once{but}."
+    return _each(found, "back_s", f"Recovery{level} took {{}}.")
 
 
 def _recovered(found: Quantities) -> str:
@@ -255,14 +254,14 @@ def _recovered(found: Quantities) -> str:
     if missing:
         return f"recovered in {number(back['median'])} s (median), but not in {counted(missing, 'run')}"
     if not back["worst"]:
-        return f"recovered at once{', with dips' * _has_dips(found)}"
+        return f"recovered at once{', except for single seconds' * _has_dips(found)}"
     median = f" at worst (median {number(back['median'])} s)" if back["n"] > 1 else ""
     return f"recovered in {number(back['worst'])} s{median}"
 
 
 def _has_dips(found: Quantities) -> bool:
     """Return whether the worst second after the repair was below the level of recovery."""
-    return found.get("dip_pct", {"worst": 0})["worst"] > 100 * TOLERANCE
+    return bool(found.get("dip_pct", {"worst": 0})["worst"] > 100 * TOLERANCE)
 
 
 def _copies(found: Quantities) -> str:
@@ -274,10 +273,9 @@ def _copies(found: Quantities) -> str:
     text = _each(found, "whole_s", "All copies were complete {} after the repair.")
     if late:
         among = f"all {late}" if 1 < late == whole["n"] else f"{late} of {whole['n']}"
-        when = "after the run had ended" if whole["n"] == 1 else f"in {among} runs after fio had ended"
-        text = f"{text.removesuffix('.')}, {when}."
+        text += f" {'The run' if whole['n'] == 1 else f'In {among} runs fio'} had ended by then."
     if missing := whole["n"] - whole["seen"]:
-        text += f" In {counted(missing, 'run')} they were not seen complete."
+        text += f" In {counted(missing, 'run')} the system did not report them complete."
     return text
 
 
@@ -307,6 +305,6 @@ DEGRADED: dict[str, Callable[[Mapping], str]] = {
         f"{ratio['mean_lo']:.2g} to {ratio['mean_hi']:.2g})."
     ),
     "point": lambda ratio: f"Degraded, it delivered {ratio['mean']:.2g} times the healthy IOPS in this one run.",
-    "missing": lambda ratio: "No degraded level was seen.",
+    "missing": lambda ratio: "IOPS between failure and repair could not be measured.",
 }
 """Verdict -> the sentence about the level without the copy."""

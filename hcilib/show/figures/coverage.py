@@ -42,10 +42,9 @@ def plot_coverage(coverage: pd.DataFrame) -> Axes:
     ax.set_xlabel("Intervals that contain the true value")
     style.legend(ax, [style.mark(*look, name) for name, look in systems.items()])
     worst = coverage.loc[coverage["coverage"].idxmin()]
-    share = f"{100 * worst['coverage']:.0f} % of {100 * worst['nominal']:g} % intervals contain the true value"
-    style.say(
-        ax, f"In the worst case, {share} ({worst['situation']}, {counted(worst['runs'], 'run')}, {worst['method']})."
-    )
+    share = f"{100 * worst['nominal']:g} % intervals contain the true value in only {100 * worst['coverage']:.0f} %"
+    case = f"{worst['situation']}, {counted(worst['runs'], 'run')}, {worst['method']}"
+    style.say(ax, f"In the worst case ({case}), {share} of the simulated campaigns.")
     style.caption(
         ax, f"{coverage['n'].iloc[0]} simulated campaigns per row. Dashed: the share that the intervals promise."
     )

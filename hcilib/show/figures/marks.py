@@ -20,7 +20,7 @@ from seaborn import FacetGrid
 
 from hcilib.model.metrics import FACTORS, KEYS, METRICS, Metric, metric_of
 from hcilib.model.system import known_labels
-from hcilib.say.words import CHECKS, PLACES, counted, noun, sentence
+from hcilib.say.words import CHECKS, PLACES, counted, noun, sentence, share
 from hcilib.say.words import value as value_of
 from hcilib.show.figures import style
 from hcilib.show.figures.style import QUIET, looks, pattern_label, tip
@@ -390,6 +390,8 @@ def _cases(panel: Panel, part: pd.DataFrame) -> list[str]:
         return [""] * len(part)
     if panel.over not in FACTORS and pd.api.types.is_numeric_dtype(part[panel.over]):
         what = measure(panel.over, part)
+        if what.unit == "TiB" and part[panel.over].max() < 0.1:
+            what = replace(what, unit="GiB", scale=1 / 1024)
         told = [f"{what.show(v)} {what.unit or what.label}" for v in part[panel.over]]
         loads = part.get("iodepth", pd.Series(np.nan, part.index))
         told = [f"iodepth {n:g}, {text}" if n == n else text for n, text in zip(loads, told, strict=True)]
@@ -476,7 +478,7 @@ def _make_room(panel: Panel) -> None:
 def _finding(what: Metric, drawn: pd.DataFrame) -> str:
     """The alternative text: the best of each panel, or the range of each name where no way is better."""
     if drawn.empty:
-        return f"{what.label}: no values."
+        return f"No value of {noun(what)}."
     if not what.better:
         return "\n".join(_range(what, str(name), part) for name, part in drawn.groupby("name", sort=False))
     groups = drawn.groupby("panel", sort=False)["value"]
@@ -493,17 +495,18 @@ def _finding(what: Metric, drawn: pd.DataFrame) -> str:
 def _range(what: Metric, name: str, part: pd.DataFrame) -> str:
     """The least and the most of one name; of ratios also how many are above 1, and how many of them a test shows."""
     ends = list(dict.fromkeys(what.show(part["value"].agg(end)) for end in ("min", "max")))
-    lies = f"between {ends[0]} and {ends[1]}" if len(ends) > 1 else ends[0]
-    subject = f"{what.label}{f' of {name}' * bool(name)}"
     if what.name != "ratio":
-        return f"{subject}: {lies} {what.unit}".strip() + "."
+        lies = f"between {ends[0]} and {ends[1]}" if len(ends) > 1 else ends[0]
+        return f"{what.label}{f' of {name}' * bool(name)}: {lies} {what.unit}".strip() + "."
     measured, _, base = what.label.partition(" relative to ")
-    metric, to = noun(replace(what, label=measured)), f" relative to {base}" * bool(base)
+    metric, times = noun(replace(what, label=measured)), " to ".join(end.removesuffix("×") for end in ends)
     differ = int(part["shown"].sum())
-    sure = "These differences are not significant."
+    sure = "The differences are not significant."
     if part["single"].all():
-        sure = "These are single runs, whose significance was not tested."
+        sure = "These are single runs, so significance was not tested."
     elif differ:
-        sure = f"{differ} of these differences {'is' if differ == 1 else 'are'} significant."
-    verb = "are" if measured.endswith("IOPS") else "is"
-    return f"In {counted(len(part), 'test')}, {metric}{f' of {name}' * bool(name)} {verb} {lies}{to}. {sure}"
+        sure = sentence(f"{share(differ, len(part), 'difference')} {'is' if differ == 1 else 'are'} significant")
+    found = f"{metric}{f' of {name}' * bool(name)} is {times} times {base or 'that of the baseline'}"
+    if name and base:
+        found = f"{name} has {times} times the {metric} of {base}"
+    return f"In {counted(len(part), 'test')}, {found}. {sure}"

@@ -87,8 +87,8 @@ def _panel(ax: Axes, rows: pd.DataFrame, title: str) -> str:
     ax.xaxis.set_major_locator(MaxNLocator(4))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: style.count(v)))
     return (
-        f"{title} on {label}: the drives alone could deliver {IOPS.show(whole)} IOPS. Copies and parity leave "
-        f"{IOPS.show(rows['iops']['scheme'])} of them. Clients get {IOPS.show(rest)}."
+        f"{title} on {label}: the drives alone could deliver {IOPS.show(whole)} IOPS. With copies and parity it is "
+        f"{IOPS.show(rows['iops']['scheme'])} IOPS. Clients get {IOPS.show(rest)}."
     )
 
 

@@ -183,6 +183,8 @@ def describe(
     answer = " ".join(_told(notebook, "answer"))
     study = find_studies(root or ROOT)[key := study_of(scenario, root or ROOT)]
     said = {key: lines for key in (*QUESTIONS, UNKNOWN) if (lines := _told(notebook, key))}
+    if "first" in tags_of(notebook):  # where the answer begins with it, no cell prints it again
+        said.setdefault("first", answer.splitlines()[:1])
     return {
         "study": key, "line": Story(key, study, []).provenance, "systems": systems_of(scenario.params),
         "facts": _told(notebook, "facts"), "said": said,
@@ -192,6 +194,11 @@ def describe(
         "answer": answer, "notebook": scenario.notebook.name, "params_file": scenario.params_path.name,
         "params": _without_consent(scenario),
     }  # fmt: skip
+
+
+def tags_of(notebook: nbformat.NotebookNode) -> set[str]:
+    """Return the tags of all cells."""
+    return {tag for cell in notebook.cells for tag in cell.metadata.get("tags", [])}
 
 
 def _told(notebook: nbformat.NotebookNode, tag: str) -> list[str]:

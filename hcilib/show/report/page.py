@@ -459,6 +459,7 @@ def compact(svg: str) -> str:
     """
     svg = re.sub(r">\s+<", "><", svg)
     svg = re.sub(r'<defs><style type="text/css">\*.*?</style></defs>', "", svg)  # templates/style.css has it
+    svg = svg.replace('<g id="caption"', '<g class="caption"')
     svg = re.sub(r'<g id="(?!mark-)[^"]*"', "<g", svg)
     svg = re.sub(r' transform="rotate\(-?0 [^)]*\)"', "", svg.replace("xlink:href", "href"))
     svg = re.sub(r'( (?:d|x|y)=")([^"]*)', lambda place: place[1] + _short(place[2]), svg)

@@ -49,7 +49,7 @@ QUESTIONS = {
 }
 """Key -> what a decider asks."""
 YOURS = Study(short="Yours", title="Your scenarios", under_test="the systems of your params files", scenarios=())
-HARDWARE = {"real": "Real hardware", "emulated": "Emulated hardware", "simulated": "Simulated"}
+HARDWARE = {"real": "Real hardware", "emulated": "Emulated hardware", "simulated": "Simulation"}
 
 
 @dataclass
@@ -77,7 +77,8 @@ class Story:
     @property
     def provenance(self) -> str:
         """Who measured, when, on what, and how often."""
-        who = ", ".join(filter(None, (self.study.measured_by, self.study.date)))
+        by = f"measured by {self.study.measured_by}" if self.study.measured_by else ""
+        who = ", ".join(filter(None, (by, self.study.date)))
         what = ", ".join(filter(None, (HARDWARE[self.study.hardware], self.study.repeats)))
         return " ".join(f"{text[:1].upper()}{text[1:]}." for text in (self.study.under_test, who, what) if text)
 

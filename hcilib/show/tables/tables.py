@@ -17,6 +17,7 @@ import pandas as pd
 from hcilib.model.caveats import LEFT_OUT, PERCENTILES, THIN_TAIL, Caveats, warnings_of
 from hcilib.model.metrics import FACTORS, RENAMED, metric_of, pattern_order
 from hcilib.model.system import known_labels
+from hcilib.say.words import noun
 from hcilib.say.words import value as show_value
 from hcilib.show.tables.columns import (
     KNOWN,
@@ -213,7 +214,7 @@ def _nothing(frame: pd.DataFrame) -> str:
     if not given or not {"cv_pct", "unstable"} <= set(frame.columns) or frame[given].notna().any(axis=None):
         return ""
     why = dict.fromkeys(said.text for row in told for said in row if said.code == PERCENTILES)
-    return f"{metric_of(given[0]).label}: no values{f' ({next(iter(why))})' if why else ''}.{lost}"
+    return f"No {noun(metric_of(given[0]))} is known{f' ({next(iter(why))})' if why else ''}.{lost}"
 
 
 def _single(frame: pd.DataFrame) -> bool:
