@@ -125,12 +125,12 @@ def test_wide_has_a_column_per_system_and_says_what_is_missing():
 
 
 def test_a_summary_without_a_value_is_a_sentence_that_says_why():
-    assert repr(table(summary().head(0), wide="system")) == "IOPS: no values."
+    assert repr(table(summary().head(0), wide="system")) == "No value of IOPS is known."
     p99 = summary().rename(columns=lambda name: name.replace("iops", "p99_ns"))
     lost = p99.assign(p99_ns=np.nan, warnings=[Caveats([Caveat("percentiles", "kept only averages")])] * 4)
     shown = table(lost)
-    assert repr(shown) == "p99 latency: no values (kept only averages)."
-    assert shown._repr_html_() == '<p class="nothing">p99 latency: no values (kept only averages).</p>'
+    assert repr(shown) == "No value of p99 latency is known (kept only averages)."
+    assert shown._repr_html_() == '<p class="nothing">No value of p99 latency is known (kept only averages).</p>'
     some = lost.assign(p99_ns=[1e6, *[np.nan] * 3], p99_ns_lo=np.nan, p99_ns_hi=np.nan)
     assert "missing" in repr(table(some))
 

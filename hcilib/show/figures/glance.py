@@ -68,7 +68,7 @@ def glance(table: pd.DataFrame, metric: str = "iops", source: str | pd.DataFrame
         )
     what = METRICS[metric]
     if table["pct_of_best"].isna().all():
-        return style.nothing(style.canvas(7.2, 1.0), f"No {noun(what)} is known.")
+        return style.nothing(style.canvas(7.2, 1.0), f"No value of {noun(what)} is known.")
     patterns = pattern_order(table["pattern"])
     ax = style.canvas(11.3, 1.5 + 0.4 * len(patterns))
     rows_at = style.row_axis(ax, [pattern_label(name) for name in patterns])

@@ -478,7 +478,7 @@ def _make_room(panel: Panel) -> None:
 def _finding(what: Metric, drawn: pd.DataFrame) -> str:
     """The alternative text: the best of each panel, or the range of each name where no way is better."""
     if drawn.empty:
-        return f"No value of {noun(what)}."
+        return f"No value of {noun(what)} is known."
     if not what.better:
         return "\n".join(_range(what, str(name), part) for name, part in drawn.groupby("name", sort=False))
     groups = drawn.groupby("panel", sort=False)["value"]

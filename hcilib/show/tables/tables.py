@@ -214,7 +214,7 @@ def _nothing(frame: pd.DataFrame) -> str:
     if not given or not {"cv_pct", "unstable"} <= set(frame.columns) or frame[given].notna().any(axis=None):
         return ""
     why = dict.fromkeys(said.text for row in told for said in row if said.code == PERCENTILES)
-    return f"No {noun(metric_of(given[0]))} is known{f' ({next(iter(why))})' if why else ''}.{lost}"
+    return f"No value of {noun(metric_of(given[0]))} is known{f' ({next(iter(why))})' if why else ''}.{lost}"
 
 
 def _single(frame: pd.DataFrame) -> bool:
