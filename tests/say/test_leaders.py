@@ -74,7 +74,7 @@ def test_every_leader_is_counted_over_all_patterns():
     assert best["state"].isin(["leads", "tied"]).all()
     counts = best.loc[best["state"].eq("leads"), "system"].value_counts()
     found = re.findall(r"(?:in |\. )(\d+)", facts[0])
-    assert found == [*map(str, dict.fromkeys(counts)), *[str(proven)] * (proven < counts.sum())]
+    assert found == [*map(str, dict.fromkeys(counts)), *[str(proven)] * int(proven < counts.sum())]
     assert re.findall(r"\d+", plain([leads_proof(table)])[0]) == [*map(str, (proven, len(best)))]
 
 
