@@ -688,7 +688,6 @@ def _one_failure(
     yield Claim("recovered in # of # runs?", rounds - never, rounds, part=part)
     yield Claim("but not in # runs?", never, part=part)
     yield Claim("# of # runs recovered", rounds - never, rounds, part=part)
-    yield Claim("None of the # runs recovered", [never, rounds], part=part)
     yield Claim("# runs? did not recover", never, part=part)
     yield Claim("[Rr]ecover(?:ed|y)? to # % of normal", level, part=part)
     late = runs[NOTES].str.contains("before the copies were").sum() if NOTES in runs else 0

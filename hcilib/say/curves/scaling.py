@@ -10,7 +10,7 @@ from hcilib.analyse.curves.scaling import ADDED_UP, MEASURED, PRINTED
 from hcilib.analyse.physics.traffic import RESOURCES
 from hcilib.say.words import counted, listed, number, pattern_words, sentence
 
-CURVES = {ADDED_UP: "sum of published gains", PRINTED: "published total"}
+CURVES = {ADDED_UP: "sum of printed gains", PRINTED: "printed total"}
 """Curve of an article -> what its values are."""
 ARTICLES = {"drives": "the drives", "network": "the network", "node CPU": "node CPU"}
 FULL_PCT = 97.0
