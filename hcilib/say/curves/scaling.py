@@ -109,7 +109,7 @@ def _bottleneck(row: Mapping) -> str:
     main = row["binds"] if pd.notna(row["bottleneck"]) and row["bottleneck"] else None
     in_words = bool(main and pd.isna(row["pct_of_binding"]))
     others = sorted(used.keys() - {main}, key=used.__getitem__, reverse=True)
-    if in_words:
+    if main and in_words:
         first = sentence(f"{ARTICLES[main]} is the bottleneck, as the source states its load as {stated}")
     elif main:
         whose = "their" if main == "drives" else "its"
