@@ -60,8 +60,9 @@ background. It is a picture or table, whose rows are in `results.csv`. It names 
 other claims.
 
 **Windows.** hcilib never writes to disks of Windows and never starts DiskSPD. To measure S2D, fio runs in Linux VMs on
-Hyper-V nodes. This was not tried on Windows hardware. Results of Windows tools are read from files. The `placement`
-commands of S2D follow Microsoft's documentation.
+Hyper-V nodes. This was not tried on Windows hardware. Results of Windows tools are read from files. The system
+files of S2D have commands that move a volume to another node (`placement`). We wrote them from Microsoft's
+documentation and could not try them.
 
 **Not measured.** hcilib does not measure the data that S2D moves between its tiers during a run. It collects no
 counters of CSVFS and of virtual disks. The four systems of article 004 do not fit on a cluster at the same time, so
