@@ -74,11 +74,11 @@ _ROOMS = {
     "analyse.physics.cost": "cost",
     "analyse.physics.ceilings": "dialled against_dial ceilings system_ceilings stripe_bytes best_share ceiling "
     "drive_rates datasheet_rates against_ceiling against_datasheet pattern_cost",
-    "analyse.physics.budget": "latency_parts latency_budget",
+    "analyse.physics.budget": "latency_parts latency_budget latency_savings latency_waiting",
     "analyse.physics.audit": "given name_rows tally audit residuals rounding unlike_working_sets",
     "analyse.curves.factorial": "as_factorial effects factor_cells grid",
     "analyse.claims.claims": "check_claims claim_checks open_claims",
-    "say.physics.budget": "budget_sentences",
+    "say.physics.budget": "budget_sentences saving_sentences waiting_sentences budget_notes",
     "say.physics.cost": "cost_sentences",
     "say.runs.failure": "failure_answer failure_facts failure_sentences",
     "say.runs.integrity": "integrity_sentence",

@@ -142,6 +142,28 @@ CHECK_UNITS = {
 }
 """Check -> the unit that its two sides are shown in, and that unit's size."""
 
+PARTS = {
+    "client": ("client", "the client"),
+    "network": ("network", "the network"),
+    "volume": ("volume", "the volume"),
+    "array": ("array software", "the array's software"),
+    "drive-reads": ("drives, read", "reading the drives"),
+    "drive-reads-first": ("drives, read first", "reading the drives first"),
+    "drive-writes": ("drives, write", "writing the drives"),
+    "drive": ("drive", "the drive"),
+    "flush": ("drives, flush", "flushing the drives"),
+    "mirror": ("mirror software", "the mirror's software"),
+    "wait": ("wait for the slower copy", "waiting for the slower copy"),
+    "unexplained": ("mirror, not explained", "the mirror beyond its slower copy"),
+    "outside": ("client and network", "the way to the OSDs"),
+    "osd-queue": ("OSD queue", "the queue of the OSD"),
+    "osd-replica": ("OSD replica", "the replica beyond the commit"),
+    "osd-commit": ("OSD commit", "the commit"),
+    "osd-read": ("OSD read", "reading in the OSD"),
+    "undivided": ("not divided", "the undivided rest"),
+}
+"""Part of one I/O's latency -> its name in figures and tables, and in a sentence."""
+
 STEPS = {
     "drives": "drives alone",
     "scheme": "copies and parity",

@@ -845,22 +845,28 @@ def _16(page: Page) -> Iterator[Claim]:
 
 
 def _17(page: Page) -> Iterator[Claim]:
-    parts = page.tables[0] if page.tables else pd.DataFrame()
-    name = next(column for column in parts if column.endswith("(ms)") and "rror" not in column)
-    change = next(table for table in page.tables if any("atency" in column for column in table))
-    lat = next(column for column in change if "atency" in column and column.endswith("(ms)"))
-    for system, pattern in set(zip(change["System"], change["Pattern"], strict=True)):
-        here = (parts["System"] == system) & (parts["Pattern"] == pattern)
-        whole_ms = change[(change["System"] == system) & (change["Pattern"] == pattern)][lat]
-        words = f"{re.escape(pattern_words(pattern))} on {re.escape(system)}"
-        fragment = f"Of # ms for a {words}, [^#]*? takes # ms"
-        yield Claim(fragment, least(whole_ms), most(parts[here][name]))
-    undivided = page.tables[-1]
-    for system, its in undivided.groupby("System") if "Code" in undivided else ():
-        divided = parts[(parts["System"] == system) & parts["Part"].isin(["client", "outside"])]
+    parts, lat = page.table("Branch", "Part (ms)"), "Mean latency (ms)"
+    path = parts[parts["Branch"] == "path"]
+    savings = page.table("Without (ms)", "Less, at most (%)")
+    for (system, pattern), its in savings.groupby(["System", "Pattern"]):
+        words, whole_ms = (
+            f"{re.escape(pattern_words(pattern))} on {re.escape(system)}",
+            least(its[lat]),
+        )
+        here = path[(path["System"] == system) & (path["Pattern"] == pattern)]
+        yield Claim(f"Of # ms for a {words}, [^#]*? takes # ms", whole_ms, most(here["Part (ms)"]))
+        first = its.iloc[0]
+        gone = f"took no time, a {words} would take at most # % less: # instead of # ms"
+        yield Claim(gone, first["Less, at most (%)"], first["Without (ms)"], first[lat])
+    undivided = page.tables[-1] if "Reason" in page.tables[-1] else parts[:0]
+    for system, its in undivided.groupby("System"):
+        divided = path[
+            (path["System"] == system) & path["Part"].isin(["client", "client and network"])
+        ]
         left = int(its["n"].astype(int).sum())
         fragment = f"On {re.escape(system)}, latency could not be divided in # of # runs?"
         yield Claim(fragment, left, left + int(divided["n"].astype(int).sum()))
+    yield Claim("differ by more than # %", Free("a limit"))
 
 
 RULES: dict[str, Callable[[Page], Iterator[Claim]]] = {

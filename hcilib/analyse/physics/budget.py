@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from math import floor, isnan, sqrt
+from statistics import mode
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.stats import ttest_ind
 
-from hcilib.analyse.compare.contrast import half_width_of
+from hcilib.analyse.compare.cells import refuse_mixing, valid_rows
+from hcilib.analyse.compare.contrast import CONFIDENCE, half_width_of
 from hcilib.model.metrics import FACTORS, KEYS
 
 COUNT_TOLERANCE = 0.02
@@ -24,7 +28,8 @@ NS = 1e6
 
 
 class Part(NamedTuple):
-    """A part of the path, or of a branch `beside` it; `error_ns` is that of the counters' ticks."""
+    """A part of a branch: the ``path``, or a faster leg of a mirror. `error_ns` is that of the counters' ticks; `cause`
+    is the device for which it is not divided."""
 
     part: str
     branch: str
@@ -33,6 +38,7 @@ class Part(NamedTuple):
     error_ns: float
     visits: float
     code: str = ""
+    cause: str = ""
 
 
 @dataclass(frozen=True)
@@ -134,22 +140,29 @@ class _Stack:
         elif len(below) == 1:
             yield from self._one(place, self.counting(below[0]), "volume", branch)
         elif below:
-            yield self._part("undivided", branch, place, self.time_ns(place), "several-below")
+            yield self._whole(branch, place, "several-below")
         else:
-            name = "drive" if row["layer"] in ("drive", "partition") else "undivided"
-            code = "no-other-end" if row["layer"] in ("network", "path") else ""
-            yield self._part(name, branch, place, self.time_ns(place), code)
+            is_drive = row["layer"] in ("drive", "partition")
+            if not is_drive or (row["tested"] and self._other_nodes_work(row["node"])):
+                yield self._whole(branch, place, "virtual-drive" if is_drive else "no-other-end")
+            else:
+                yield self._part("drive", branch, place, self.time_ns(place))
 
-    def _part(
-        self, name: str, branch: str, place: str, ns: float, code: str = "", error_ns: float | None = None
-    ) -> Part:
+    def _other_nodes_work(self, node: str) -> bool:
+        return any(row["node"] != node and self._moved(place) for place, row in self.layers.items())
+
+    def _part(self, name: str, branch: str, place: str, ns: float, error_ns: float | None = None) -> Part:
         error = self.error_ns(place) if error_ns is None else error_ns
-        return Part(name, branch, place, ns, error, self.visits(place), code)
+        return Part(name, branch, place, ns, error, self.visits(place))
+
+    def _whole(self, branch: str, place: str, code: str, cause: str = "") -> Part:
+        """A device that is not divided further."""
+        return self._part("undivided", branch, place, self.time_ns(place))._replace(code=code, cause=cause or place)
 
     def _one(self, place: str, under: str, name: str, branch: str) -> Iterator[Part]:
         across = self.layers[place]["node"] != under.partition(":")[0]
         if code := self.refusal(under, place):
-            yield self._part("undivided", branch, place, self.time_ns(place), code)
+            yield self._whole(branch, place, code, under)
             return
         flush = 0.0 if across or self.ddir == "read" else self._flush_ns(place, under)
         rest = self.time_ns(place) - self.time_ns(under) - flush
@@ -169,8 +182,9 @@ class _Stack:
 
     def _array(self, place: str, below: list[str], branch: str) -> Iterator[Part]:
         whole = self.time_ns(place)
-        codes = [self.layers[p]["code"] if p in self.layers else "not-sampled" for p in below]
-        code = next((c for c in codes if c not in ("", "idle")), "" if below else "not-sampled")
+        codes = {p: self.layers[p]["code"] if p in self.layers else "not-sampled" for p in below}
+        cause = next((p for p in below if codes[p] not in ("", "idle")), "")
+        code = codes.get(cause, "" if below else "not-sampled")
         code = code or ("mixed-directions" if self.mixed else "")
         if not code and not sum(self.count(p) for p in below) > 0:
             code = "counts-nothing"
@@ -181,7 +195,7 @@ class _Stack:
         if rest < -3 * self.error_ns(place) - 2 * whole / self.layers[place][f"{self.ddir}s"]:
             code = "below-exceeds"
         if code:
-            yield self._part("undivided", branch, place, whole, code)
+            yield self._whole(branch, place, code, cause)
             return
         yield self._part("array", branch, place, rest)
         for ddir, ns in phases.items():
@@ -189,34 +203,34 @@ class _Stack:
                 sum(self.layers[p]["flushes"] / self.layers[p]["seconds"] for p in below) if ddir == "write" else 0.0
             )
             visits = (sum(self.count(p, ddir) for p in below) - flushes) / self.rate
-            yield Part(f"drive-{ddir}s", branch, place, ns, 0.0, visits)
+            name = "drive-reads-first" if ddir != self.ddir else f"drive-{ddir}s"
+            yield Part(name, branch, place, ns, 0.0, visits)
 
     def _mirror(self, place: str, legs: list[str], over: list[str], branch: str) -> Iterator[Part]:
         whole = self.time_ns(place)
         if self.ddir == "read":
-            legs = [
-                p
-                for p in legs
-                if p in self.layers and self.layers[p]["reads"] > COUNT_TOLERANCE * self.layers[place]["reads"]
-            ]
-            if len(legs) == 1:
-                yield from self._one(place, legs[0], "mirror", branch)
+            read = [p for p in legs if p in self.layers and self.layers[p]["reads"] > 0]
+            read = [p for p in read if self.visits(p) > COUNT_TOLERANCE]
+            unseen = next((p for p in legs if self.refusal(p) not in ("", "counts-nothing")), "")
+            if len(read) == 1 and (not unseen or self.visits(read[0]) > 1 - COUNT_TOLERANCE):
+                yield from self._one(place, read[0], "mirror", branch)
             else:
-                yield self._part("undivided", branch, place, whole, "several-below" if legs else "counts-nothing")
+                code = self.refusal(unseen) if unseen else "several-below" if read else "counts-nothing"
+                yield self._whole(branch, place, code, unseen)
             return
-        codes = {leg: self.refusal(leg, place) for leg in legs}
-        if over != legs[-len(over) :] or len(legs) < 2:
-            codes["other end"] = "no-other-end" if self.layers[place]["layer"] == "drbd" and not over else ""
-        if bad := next((code for code in codes.values() if code), ""):
-            yield self._part("undivided", branch, place, whole, bad)
+        if bad := next((leg for leg in legs if self.refusal(leg, place)), ""):
+            yield self._whole(branch, place, self.refusal(bad, place), bad)
+            return
+        if self.layers[place]["layer"] == "drbd" and not over:
+            yield self._whole(branch, place, "no-other-end")
             return
         slower = max(legs, key=self.time_ns)
         name = "network" if slower in over else "unexplained"
         yield self._part(name, branch, place, whole - self.time_ns(slower), error_ns=self.nested_ns(place, slower))
         yield from self.parts(slower, branch)
-        for leg in (leg for leg in legs if leg != slower):
-            yield self._part("wait", "beside", place, whole - self.time_ns(leg), error_ns=self.nested_ns(place, leg))
-            yield from self.parts(leg, "beside")
+        for leg in (leg for leg in legs if leg != slower and branch == "path"):
+            yield from self.parts(leg, leg)
+            yield self._part("wait", leg, place, whole - self.time_ns(leg), error_ns=self.nested_ns(place, leg))
 
 
 def latency_parts(results: pd.DataFrame, layers: pd.DataFrame, osds: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -231,14 +245,15 @@ def latency_parts(results: pd.DataFrame, layers: pd.DataFrame, osds: pd.DataFram
     Returns
     -------
     DataFrame
-        The columns that name a run, ddir, part, branch (``path``, or ``beside`` it: the faster leg of a mirror), place
-        (node:device), lat_ns (fio's mean), part_ns (of one client I/O; NaN where it is missing; may be negative),
-        error_ns (standard error of counters that count in ticks), visits (I/Os of the layer for one of the client),
-        share_pct (of lat_ns), code (why a part is missing, or not divided further).
+        The columns that name a run, ddir, part, branch (``path``, or the device at which the faster leg of a mirror
+        begins), place (node:device), lat_ns (fio's mean), part_ns (of one client I/O; NaN where it is missing; below 0
+        where the true value is near 0), error_ns (standard error of counters that count in ticks), visits (I/Os of the
+        layer for one of the client), share_pct (of lat_ns), code (why a part is missing, or not divided further),
+        cause (the device for which it is not).
 
     Notes
     -----
-    Source: METHODS section 11. The parts of a path add up to lat_ns.
+    Source: METHODS section 11. The parts of each branch add up to lat_ns.
 
     Examples
     --------
@@ -246,7 +261,7 @@ def latency_parts(results: pd.DataFrame, layers: pd.DataFrame, osds: pd.DataFram
     >>> hci.latency_parts(results, hci.read_layers(hci.samples()["lab-mirror"]))["code"].unique().tolist()
     ['not-sampled']
     """
-    keys = [name for name in (*KEYS, *FACTORS) if name in results]
+    keys, is_valid = [name for name in (*KEYS, *FACTORS) if name in results], valid_rows(results)
     of_layers, of_osds = _by_run(layers, keys), _by_run(osds, keys)
     rows = []
     for n in range(len(results)):
@@ -257,12 +272,18 @@ def latency_parts(results: pd.DataFrame, layers: pd.DataFrame, osds: pd.DataFram
             if not rate > 0 or pd.isna(lat_ns):
                 continue
             mixed = bool(run["read_iops"] > 0) and bool(run["write_iops"] > 0)
-            own = _run_parts(of_layers.get(place), of_osds.get(place), ddir, rate, lat_ns, mixed)
+            own = [_undivided(lat_ns, "invalid-run")]
+            if is_valid[n]:
+                own = _run_parts(of_layers.get(place), of_osds.get(place), ddir, rate, lat_ns, mixed)
             rows += [{**run[keys], "ddir": ddir, "lat_ns": lat_ns, **part._asdict()} for part in own]
-    columns = [*keys, "ddir", "part", "branch", "place", "lat_ns", "part_ns", "error_ns", "visits", "code"]
+    columns = [*keys, "ddir", "part", "branch", "place", "lat_ns", "part_ns", "error_ns", "visits", "code", "cause"]
     table = pd.DataFrame(rows, columns=columns)
-    table.insert(len(columns) - 1, "share_pct", 100 * table["part_ns"].astype(float) / table["lat_ns"].astype(float))
+    table.insert(len(columns) - 2, "share_pct", 100 * table["part_ns"].astype(float) / table["lat_ns"].astype(float))
     return table
+
+
+def _undivided(lat_ns: float, code: str, place: str = "", cause: str = "") -> Part:
+    return Part("undivided", "path", place, lat_ns, 0.0, np.nan, code, cause)
 
 
 def _by_run(table: pd.DataFrame | None, keys: Sequence[str]) -> dict[tuple, pd.DataFrame]:
@@ -285,7 +306,7 @@ def _run_parts(
     if osds is not None and len(osds):
         return _ceph_parts(osds, ddir, lat_ns)
     if layers is None:
-        return [Part("undivided", "path", "", lat_ns, 0.0, np.nan, "not-sampled")]
+        return [_undivided(lat_ns, "not-sampled")]
     rows = {f"{row['node']}:{row['device']}": row for row in layers.to_dict("records")}
     stack = _Stack(rows, ddir, mixed)
     tops = [stack.counting(place) for place, row in rows.items() if row["tested"]]
@@ -298,11 +319,21 @@ def _run_parts(
         code = "several-disks"
     code = code or next((why for place in busy if (why := stack.refusal(place))), "")
     if code:
-        return [Part("undivided", "path", " ".join(tops), lat_ns, 0.0, np.nan, code)]
+        return [_undivided(lat_ns, code, " ".join(tops), " ".join(tops))]
     [top] = busy
     stack = _Stack(rows, ddir, mixed, stack.count(top))
     client = Part("client", "path", "", lat_ns - stack.time_ns(top), stack.error_ns(top), 1.0)
-    return [client, *stack.parts(top)]
+    return list(_from_the_client([client, *stack.parts(top)]))
+
+
+def _from_the_client(parts: Sequence[Part]) -> Iterator[Part]:
+    """Each branch with the parts above its mirror, which all legs have in common. A leg ends with its wait."""
+    path = [part for part in parts if part.branch == "path"]
+    yield from path
+    for branch in dict.fromkeys(part.branch for part in parts[len(path) :]):
+        leg = [part for part in parts if part.branch == branch]
+        above = takewhile(lambda part, mirror=leg[-1].place: part.place != mirror, path)  # type: ignore[misc]
+        yield from (part._replace(branch=branch) for part in (*above, *leg))
 
 
 def _ceph_parts(osds: pd.DataFrame, ddir: str, lat_ns: float) -> list[Part]:
@@ -313,7 +344,7 @@ def _ceph_parts(osds: pd.DataFrame, ddir: str, lat_ns: float) -> list[Part]:
     whole, process = (mean_ns.get(f"op_{d}_{name}", np.nan) for name in ("latency", "process_latency"))
     count = float(sums["count"].get(f"op_{d}_latency", 0))
     if isnan(whole) or isnan(process):
-        return [Part("undivided", "path", "", lat_ns, 0.0, np.nan, "no-osd-counters")]
+        return [_undivided(lat_ns, "no-osd-counters")]
     parts = [Part("outside", "path", "", lat_ns - whole, 0.0, 1.0)]
     if ddir == "read":
         return [
@@ -337,7 +368,7 @@ def latency_budget(
     osds: pd.DataFrame | None = None,
     by: Sequence[str] = ("system", "pattern", "iodepth"),
 ) -> pd.DataFrame:
-    """Return the parts of one I/O's latency over repeats, with intervals and what each part can win.
+    """Return the parts of one I/O's latency over repeats, with intervals.
 
     Parameters
     ----------
@@ -347,9 +378,13 @@ def latency_budget(
     Returns
     -------
     DataFrame
-        The by columns, ddir, part, branch, place, n (runs that have the part), lat_ns, part_ns, part_ns_lo, part_ns_hi
-        (mean and 95 % t interval over runs; NaN of one run), error_ns (of the counters), visits, share_pct,
-        without_ns (latency if the part took no time: a lower bound, so the gain is an upper bound; path alone), code.
+        The by columns, ddir, part, branch, place, n (runs that have the part), lat_ns and part_ns (means over these
+        runs), each with its 95 % t interval (_lo, _hi; NaN of one run), error_ns (of the counters), visits, share_pct,
+        code, cause. Runs are averaged where they have the same path; others are ``undivided``.
+
+    Raises
+    ------
+    ValueError : runs of a group vary in a factor
 
     Examples
     --------
@@ -358,19 +393,164 @@ def latency_budget(
     >>> budget[["part", "code"]].drop_duplicates().to_numpy().tolist()
     [['undivided', 'not-sampled']]
     """
-    parts = latency_parts(results, layers, osds)
-    groups = [*by, "ddir", "part", "branch", "place", "code"]
-    rows = []
-    for key, its in parts.groupby(groups, sort=False, dropna=False, observed=True):
-        values = its["part_ns"].to_numpy(float)
-        half, mean = half_width_of(values), float(values.mean())
-        lat_ns, visits = float(its["lat_ns"].mean()), float(its["visits"].astype(float).mean())
+    groups, rows = [*by, "ddir", "part", "branch", "place", "code", "cause"], []
+    for key, its in _grouped(_on_one_path(latency_parts(results, layers, osds), by), groups):
         error = float(np.sqrt((its["error_ns"].astype(float) ** 2).sum())) / len(its)
-        without = lat_ns - mean if key[groups.index("branch")] == "path" else np.nan
+        means = _mean("lat_ns", its) | _mean("part_ns", its)
+        share_pct = 100 * means["part_ns"] / means["lat_ns"]
         rows.append(
             dict(zip(groups, key, strict=True))
-            | {"n": len(its), "lat_ns": lat_ns, "part_ns": mean, "part_ns_lo": mean - half, "part_ns_hi": mean + half}
-            | {"error_ns": error, "visits": visits, "share_pct": 100 * mean / lat_ns, "without_ns": without}
+            | {"n": len(its), **means, "error_ns": error}
+            | {"visits": float(its["visits"].astype(float).mean()), "share_pct": share_pct}
         )
-    measures = ["n", "lat_ns", "part_ns", "part_ns_lo", "part_ns_hi", "error_ns", "visits", "share_pct", "without_ns"]
-    return pd.DataFrame(rows, columns=[*groups[:-1], *measures, "code"])
+    measures = [f"{name}{end}" for name in ("lat_ns", "part_ns") for end in ("", "_lo", "_hi")]
+    columns = [*groups[:-2], "n", *measures, "error_ns", "visits", "share_pct", *groups[-2:]]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _grouped(table: pd.DataFrame, by: Sequence[str]) -> Iterator[tuple[tuple, pd.DataFrame]]:
+    yield from table.groupby(list(by), sort=False, dropna=False, observed=True)
+
+
+def _mean(name: str, rows: pd.DataFrame) -> dict[str, float]:
+    values = rows[name].to_numpy(float)
+    mean, half = float(values.mean()), half_width_of(values)
+    return {name: mean, f"{name}_lo": mean - half, f"{name}_hi": mean + half}
+
+
+def _on_one_path(parts: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """The runs of each group that have the path of most; of another run its latency alone, undivided."""
+    refuse_mixing(parts, by)
+    names, pieces = [name for name in _NAMES if name in parts], [parts[:0]]
+    for _, its in _grouped(parts, [*by, "ddir"]):
+        runs = [run for _, run in _grouped(its, names)]
+        paths = [run[run["branch"] == "path"] for run in runs]
+        ways = [tuple(zip(path["part"], path["place"], strict=True)) for path in paths]
+        divided = [way for way, path in zip(ways, paths, strict=True) if path["code"].eq("").all()]
+        usual = mode(divided or ways)
+        for run, path, way in zip(runs, paths, ways, strict=True):
+            last = path.iloc[-1]
+            left = _undivided(last["lat_ns"], last["code"] or "other-path", last["place"], last["cause"])._asdict()
+            pieces.append(run if way == usual else path[:1].assign(**left, share_pct=100.0))
+    return pd.concat(pieces, ignore_index=True)
+
+
+def latency_savings(budget: pd.DataFrame) -> pd.DataFrame:
+    """Return the latency if a part took no time, and if it took another system's time: limits of what a change pays.
+
+    Parameters
+    ----------
+    budget : as `latency_budget` returns it, by system and other columns
+
+    Returns
+    -------
+    DataFrame
+        A row for each part of the path, the largest saving of a group first: the by columns, ddir, part, lat_ns,
+        part_ns, without_ns (latency at least, if the part took no time on any node), less_pct (of lat_ns, at most),
+        other (the system that takes the least time for this part; NaN where no other has it), with_other_ns.
+
+    Notes
+    -----
+    A write ends when all legs of a mirror are done. So it takes at least as long as its slowest branch without the
+    part. What the part did can also move to another part.
+
+    Examples
+    --------
+    >>> results = hci.read_results(hci.samples()["lab-mirror"])
+    >>> hci.latency_savings(hci.latency_budget(results, hci.read_layers(hci.samples()["lab-mirror"]))).empty
+    True
+    """
+    keys = [*budget.columns[: budget.columns.get_loc("part")]]
+    divided, rows = budget[budget["part"] != "undivided"], []
+    path = divided[divided["branch"] == "path"].groupby([*keys, "part"], observed=True)["part_ns"].sum().reset_index()
+    case = [name for name in (*keys, "part") if name != "system"]
+    for key, its in _grouped(divided, keys):
+        group, lat_ns = dict(zip(keys, key, strict=True)), its["lat_ns"].iloc[0]
+        legs = {branch: leg.groupby("part", sort=False)["part_ns"].sum() for branch, leg in its.groupby("branch")}
+        own = []
+        for part, part_ns in legs["path"].items():
+            row = group | {"part": part, "lat_ns": lat_ns, "part_ns": part_ns}
+            alike = path[(path[case] == pd.Series(row)[case]).all(axis=1) & (path["system"] != row["system"])]
+            other = alike.nsmallest(1, "part_ns")[["system", "part_ns"]].to_numpy().tolist() or [[np.nan, np.nan]]
+            without_ns = _slowest_leg(legs, lat_ns, part, 0.0)
+            row |= {"without_ns": without_ns, "less_pct": 100 * (1 - without_ns / lat_ns), "other": other[0][0]}
+            own.append(row | {"with_other_ns": _slowest_leg(legs, lat_ns, part, other[0][1])})
+        rows += sorted(own, key=lambda row: -row["less_pct"])
+    measures = ["lat_ns", "part_ns", "without_ns", "less_pct", "other", "with_other_ns"]
+    return pd.DataFrame(rows, columns=[*keys, "part", *measures])
+
+
+def _slowest_leg(legs: Mapping[str, pd.Series], lat_ns: float, part: Hashable, part_ns: float) -> float:
+    """Latency of the leg that is slowest where a part takes `part_ns`; NaN of a NaN."""
+    times = (lat_ns - leg.get("wait", 0.0) - (leg[part] - part_ns if part in leg else 0.0) for leg in legs.values())
+    return max(times) if part_ns == part_ns else np.nan
+
+
+def latency_waiting(
+    results: pd.DataFrame,
+    layers: pd.DataFrame,
+    osds: pd.DataFrame | None = None,
+    by: Sequence[str] = ("system", "pattern"),
+) -> pd.DataFrame:
+    """Return where I/Os wait at depth: each part's time at an iodepth less its time at iodepth 1.
+
+    Parameters
+    ----------
+    results, layers, osds : as `latency_parts` takes them, of one campaign with cells at iodepth 1 and deeper
+    by : columns that make a group, without iodepth
+
+    Returns
+    -------
+    DataFrame
+        The by columns, iodepth, ddir, part, place, n and n_one (runs at this iodepth and at 1), part_ns, one_ns (at
+        iodepth 1), wait_ns with its 95 % Welch interval (NaN of one run), code: ``no-iodepth-1``, ``no-part-at-1``, or
+        why a run was not divided; cause. Rows with a code have no wait_ns.
+
+    Raises
+    ------
+    ValueError : runs of a group vary in a factor
+
+    Notes
+    -----
+    Source: METHODS section 11. A mirror is compared along the leg that is on the path at depth, so that the waits add
+    up to the difference of the latencies.
+
+    Examples
+    --------
+    >>> results = hci.read_results(hci.samples()["lab-mirror"]).query("iodepth > 1")
+    >>> waiting = hci.latency_waiting(results, hci.read_layers(hci.samples()["lab-mirror"]))
+    >>> waiting["code"].unique().tolist()
+    ['not-sampled']
+    """
+    parts, rows = _on_one_path(latency_parts(results, layers, osds), [*by, "iodepth"]), []
+    parts["step"] = parts["part"].replace(["network", "unexplained"], "wait")  # of a leg: by which is the slower
+    for key, its in _grouped(parts, [*by, "ddir"]):
+        ones, divided = its[its["iodepth"] == 1], its[(its["iodepth"] == 1) & (its["code"] == "")]
+        for iodepth, deep in its[(its["iodepth"] > 1) & (its["branch"] == "path")].groupby("iodepth"):
+            leg = _same_leg(divided, deep)
+            why = "no-part-at-1" if len(leg) else next(filter(None, ones["code"]), "no-iodepth-1")
+            for (part, step, place, code, cause), runs in _grouped(deep, ["part", "step", "place", "code", "cause"]):
+                one = leg[(leg["step"] == step) & (leg["place"] == place)]
+                rows.append(
+                    dict(zip([*by, "ddir"], key, strict=True))
+                    | {"iodepth": iodepth, "part": part, "place": place, "n": len(runs), "n_one": len(one)}
+                    | _waits(runs["part_ns"].to_numpy(float), one["part_ns"].to_numpy(float))
+                    | {"code": code or ("" if len(one) else why), "cause": cause}
+                )
+    measures = ["n", "n_one", "part_ns", "one_ns", "wait_ns", "wait_ns_lo", "wait_ns_hi", "code", "cause"]
+    return pd.DataFrame(rows, columns=[*by, "iodepth", "ddir", "part", "place", *measures])
+
+
+def _same_leg(ones: pd.DataFrame, deep: pd.DataFrame) -> pd.DataFrame:
+    """The branch at iodepth 1 that has most places of the path at depth."""
+    shared = ones["place"].isin(deep["place"]).groupby(ones["branch"], sort=False).sum()
+    return ones[ones["branch"] == shared.idxmax()] if len(shared) else ones
+
+
+def _waits(deep: np.ndarray, one: np.ndarray) -> dict[str, float]:
+    lo = hi = np.nan
+    if min(len(deep), len(one)) > 1:
+        lo, hi = ttest_ind(deep, one, equal_var=False).confidence_interval(CONFIDENCE)
+    one_ns = float(one.mean()) if len(one) else np.nan
+    deep_ns = float(deep.mean())
+    return {"part_ns": deep_ns, "one_ns": one_ns, "wait_ns": deep_ns - one_ns, "wait_ns_lo": lo, "wait_ns_hi": hi}

@@ -24,15 +24,15 @@ from hcilib.say.words import CHECKS, PLACES, counted, noun, sentence, share
 from hcilib.say.words import value as value_of
 from hcilib.show.figures import style
 from hcilib.show.figures.style import QUIET, looks, pattern_label, tip
-from hcilib.show.tables.columns import KNOWN, NAMES, printed_as
+from hcilib.show.tables.columns import KNOWN, NAMED, NAMES, printed_as
 
 Grid: TypeAlias = FacetGrid | Axes
 ROOM = 1.2
 """So many doublings of a load, or steps, are free on each side of a single one."""
 
 
-WORDS = NAMES | CHECKS | PLACES
-"""How metrics, checks and placements are called."""
+WORDS = NAMES | CHECKS | PLACES | NAMED["part"]
+"""How metrics, checks, placements and parts of a latency are called."""
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,23 @@ SYSTEMS = (
     ("box-*", "#4A4A4A", "X", SOLID),
     ("*-raw", "#4A4A4A", "X", SOLID),
     ("nvme-*", "#4A4A4A", "X", SOLID),
+    ("client", "#4A4A4A", "o", SOLID),  # parts of one I/O's latency
+    ("outside", "#4A4A4A", "o", SOLID),
+    ("network", "#004C8C", "s", SOLID),
+    ("osd-replica", "#004C8C", "s", SOLID),
+    ("mirror", "#C870B0", "v", SOLID),
+    ("unexplained", "#AA4499", "v", SOLID),
+    ("volume", "#4A2377", "D", SOLID),
+    ("array", "#882255", "P", SOLID),
+    ("osd-queue", "#882255", "P", SOLID),
+    ("drive-reads-first", "#B97A00", "^", SOLID),
+    ("drive-reads", "#00956B", "<", SOLID),
+    ("osd-read", "#00956B", "<", SOLID),
+    ("drive-writes", "#8E2A12", ">", SOLID),
+    ("osd-commit", "#8E2A12", ">", SOLID),
+    ("drive", "#8E2A12", ">", SOLID),
+    ("flush", "#2B93C4", "h", SOLID),
+    ("wait", "#8F8F8F", "X", SOLID),
     ("measured", "#004C8C", "o", SOLID),  # the ways one curve is told, where a figure has one system
     ("gains added up", "#004C8C", "o", SOLID),
     ("printed", "#8E2A12", "D", DASHED),
@@ -351,7 +368,9 @@ def row_axis(ax: Axes, names: Sequence[str]) -> np.ndarray:
 
 
 def legend(ax: Axes, handles: Sequence[Artist], columns: int = 4) -> None:
-    """Above and beside the axes, so that its width takes nothing from theirs."""
+    """Above and beside the axes, so that its width takes nothing from theirs; of many names on a slim figure in fewer
+    columns."""
+    columns = 2 if len(handles) > columns and sheet(ax).get_figwidth() < NARROW else columns
     sheet(ax).legend(handles=handles, loc="outside upper left", ncols=columns, handletextpad=0.5)
 
 

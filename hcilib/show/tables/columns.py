@@ -15,7 +15,7 @@ import pandas as pd
 from hcilib.model.metrics import FACTORS, METRICS, SHARES, Metric, steady, time_unit
 from hcilib.model.system import known_labels
 from hcilib.say.curves.neighbours import limit_words
-from hcilib.say.words import CHECK_UNITS, CHECKS, PLACES, STEPS
+from hcilib.say.words import CHECK_UNITS, CHECKS, PARTS, PLACES, STEPS
 
 DIGITS = 3
 """Significant digits at least: with three, one step of the last digit is at most 1 % of the number."""
@@ -23,7 +23,7 @@ DIGITS = 3
 PLAIN = (
     "iodepth", "numjobs", "vms", "nodes", "rwmixread", "n", "n_baseline", "block", "rep", "row", "outstanding", "rank",
     "points", "knee", "smallest_vms", "gaps", "peak_vms", "cells", "given", "missing", "contexts", "possible", "runs",
-    "demand",
+    "demand", "n_one",
 )  # fmt: skip
 """Counts: never padded with decimals."""
 
@@ -79,6 +79,10 @@ WORDS = {
     "owner": "VM on the owner",
     "non_owner": "VM on another node",
     "id": "ID",
+    "less_pct": "Less, at most (%)",
+    "with_other_ns": "With the other's time (ms)",
+    "one_ns": "At iodepth 1 (ms)",
+    "n_one": "n at iodepth 1",
 }
 DERIVED = ("p", "p_adjusted", "tost_p", "tost_p_adjusted", "df", "cv_pct")
 OF_ROUNDED = ("iops_per_usable_tib", *SHARES)
@@ -98,7 +102,7 @@ WORKED_OUT = re.compile(
     r"p|p_adjusted|tost_p|tost_p_adjusted|f|df|\w*cv_pct|(\w+_)?ratio|gain|knee|slope_\w+|peak|peak_vms|smallest_vms|(pct_of|load)_\w+"
     r"|\w+_(lo|hi)|lowest|highest|overstated|given_back_pct|stated_pct|took_s|back_s|gap_sum_s|heal_gap_s|dip_pct|expected|claimed|recomputed"
     r"|(ceiling|harmonic|arithmetic|drives|network|cpu)_iops"
-    r"|price|years|rack_units|watts|yearly_price|\w+_per_(price|yearly_price|rack_unit|watt)"
+    r"|with_other_ns|price|years|rack_units|watts|yearly_price|\w+_per_(price|yearly_price|rack_unit|watt)"
 )
 """Columns that are computed from others or declared: an empty cell is no lost measurement."""
 UNITS = (
@@ -138,7 +142,8 @@ KNOWN = METRICS | {
 NAMES = {name: metric.label for name, metric in METRICS.items()} | {
     "reads": "reads", "writes": "writes", "read_bytes": "bytes read", "write_bytes": "bytes written",
 }  # fmt: skip
-NAMED = {"metric": NAMES, "measure": NAMES, "latency": NAMES, "check": CHECKS, "placement": PLACES, "step": STEPS}
+NAMED = {"metric": NAMES, "measure": NAMES, "latency": NAMES, "check": CHECKS, "placement": PLACES, "step": STEPS,
+         "part": {part: words[0] for part, words in PARTS.items()}}  # fmt: skip
 """Columns whose cells are names: of metrics, of what drives count, of laws, of where a VM runs; and what those are
 called."""
 
