@@ -355,9 +355,17 @@ def installed(package: str) -> str:
 def _files(paths: Iterable[Path]) -> Iterator[Path]:
     """Files under the paths in a fixed order, without what Python, Jupyter and reading a run directory leave behind."""
     for path in paths:
-        tree = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path] * path.is_file()
+        tree = sorted(_below(path)) if path.is_dir() else [path] * path.is_file()
         tree = _without_unpacked(tree)
         yield from (p for p in tree if not {"__pycache__", ".ipynb_checkpoints"} & set(p.parts) and not _made(p, path))
+
+
+def _below(path: Path) -> Iterator[Path]:
+    """Yield the files below a folder, without those that another process unpacks at this moment."""
+    for folder, folders, names in os.walk(path):
+        half = tuple(f".{name.removesuffix(ARCHIVE)}." for name in names if name.endswith(ARCHIVE))
+        folders[:] = [name for name in folders if not name.startswith(half)]
+        yield from (file for name in names if (file := Path(folder, name)).is_file())
 
 
 def _without_unpacked(files: list[Path]) -> list[Path]:
