@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,7 @@ import pandas as pd
 from hcilib.analyse.compare.cells import SINGLE_RUN, valid_rows
 from hcilib.analyse.compare.compare import compare
 from hcilib.analyse.compare.contrast import CONFIDENCE, critical, half_width_of, interval, judge
-from hcilib.model.caveats import caveats
+from hcilib.model.caveats import Caveats, caveats, column, warnings_of
 
 ALONE = "alone"
 BY = ["of", "tenant", "pattern"]
@@ -68,6 +69,7 @@ def neighbours(
         tables.append(_one_family(against_alone[asked], margin))
     table = pd.concat(tables, ignore_index=True)
     table = table.rename(columns={"system": "beside", "of": "system", "value_baseline": "alone"})
+    table["warnings"] = column(map(_next_to, warnings_of(table), table["beside"]))
     came, together = _came(results), _together(table["tenant"], table["beside"])
     limited = [[name for name in beside.split(", ") if "-rate" in name] for beside in table["beside"]]
     table["limit"] = ["; ".join(name.partition("-rate")[2] for name in names) for names in limited]
@@ -97,6 +99,14 @@ def neighbours(
     return table[
         [*key[:3], "beside", "limit", "came", "metric", *measured, "confidence", "margin", "method", "warnings"]
     ]
+
+
+def _next_to(said: Caveats, beside: str) -> Caveats:
+    """Return a row's caveats, with these words before the names of its neighbours."""
+    return Caveats(
+        replace(caveat, text=f"next to {caveat.brief}", about="") if caveat.brief.startswith(f"{beside}: ") else caveat
+        for caveat in said
+    )
 
 
 def _one_family(table: pd.DataFrame, margin: float) -> pd.DataFrame:
