@@ -19,7 +19,8 @@ KINDS = {
     "fact": "section.facts li",
     "question": "main > p.quiet",
     "heading": "h2",
-    "remark": "div.prose",
+    "remark": "section.part",
+    "text": "section.part > div.prose:not(.said)",
     "table": "table caption",
     "note": "p.footnotes",
     "row": "tr[data-note]",
@@ -38,9 +39,20 @@ def texts_of(page: Path) -> Iterator[tuple[str, str, str]]:
         yield from (("figure", line, under(found)) for line in re.sub(r"^Figure \d+: ", "", text).splitlines())
     for kind, where in KINDS.items():
         for found in soup.select(where):
-            text = str(found.get("data-note") if kind == "row" else found.get_text(" " * (kind == "caption")))
+            text = {"row": lambda tag: str(tag.get("data-note")), "remark": remark_of}.get(kind, words_of)(found)
             lines = text.splitlines() if kind == "answer" else [text]
             yield from ((kind, re.sub(r"^\(\d+\) |\s+", " ", line).strip(), under(found)) for line in lines)
+
+
+def remark_of(section: Tag) -> str:
+    """Return the remark of a section: its first sentence, then the rest that a click opens."""
+    parts = section.select(":scope > div.said, :scope > details.method > div.prose")
+    return " ".join(part.get_text().strip() for part in parts)
+
+
+def words_of(tag: Tag) -> str:
+    """Return the text of an element; lines of a figure's caption are elements of their own."""
+    return tag.get_text(" " if tag.name == "g" else "")
 
 
 def under(found: Tag) -> str:

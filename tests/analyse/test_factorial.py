@@ -61,7 +61,7 @@ def test_the_articles_holes_are_named_and_nothing_is_imputed():
     assert table.loc["resiliency", "ratio"] == pytest.approx(123 / 140)
     assert table.loc["resiliency", "used"] == "dedup=no, write_pct=0"
     assert table.loc["write_pct", "ratio"] == pytest.approx(97 / 140)
-    assert "contexts: measured at 1 of 4" in str(table.loc["write_pct", "warnings"])
+    assert "contexts: the effect was measured at 1 of 4" in str(table.loc["write_pct", "warnings"])
     unknown = table.drop(index=["resiliency", "write_pct"])
     assert unknown["ratio"].isna().all()
     assert (unknown["contexts"] == 0).all()

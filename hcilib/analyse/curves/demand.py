@@ -416,8 +416,8 @@ def _over_blocks(blocks: pd.DataFrame) -> dict:
     under, over = (int(blocks["bound"].eq(bound).sum()) for bound in ("below", "at least"))
     bound = ""
     if under and over:
-        why = f"blocks disagree: in {under} of {n} blocks every rate was above the latency limit, in {over} none"
-        said.append(Caveat("disagree", why))
+        why = f"in {under} of {n} blocks the latency was above the limit at every rate, in {over} at no rate"
+        said.append(Caveat("disagree", f"blocks disagree: {why}"))
         found |= dict.fromkeys(("iops", "iops_lo", "iops_hi"), np.nan)
     elif over:
         bound, why = "at least", "was below the limit even at the highest request rate that was sustained"

@@ -204,16 +204,9 @@ def _warnings(used: int, possible: int, half: float) -> Caveats:
         return caveats(
             Caveat("not-estimable", "the effect cannot be estimated, as no two tests differ in this factor alone")
         )
-    said = (
-        [
-            Caveat(
-                "contexts",
-                f"measured at {used} of {possible} combinations of the other factors, and may differ at the others",
-            )
-        ]
-        if used < possible
-        else []
-    )
+    where = f"{used} of {possible} combinations of the other factors"
+    contexts = Caveat("contexts", f"the effect was measured at {where} and may differ at the others")
+    said = [contexts] * (used < possible)
     if np.isnan(half):
         said.append(Caveat("single-runs", "no repeats, so there is no interval"))
     return Caveats(said)
