@@ -690,7 +690,7 @@ def _one_failure(
     yield Claim("# of # runs recovered", rounds - never, rounds, part=part)
     yield Claim("# runs? did not recover", never, part=part)
     yield Claim("[Rr]ecover(?:ed|y)? to # % of normal", level, part=part)
-    late = runs[NOTES].str.contains("before the copies were").sum() if NOTES in runs else 0
+    late = runs[NOTES].str.contains("when fio had already ended").sum() if NOTES in runs else 0
     yield Claim("In (?:all )?#(?: of #)? runs fio had ended", late, rounds, part=part)
     unseen = count(runs["Whole (s)"], "–") if "Whole (s)" in runs else 0
     yield Claim("In # runs? the system did not report", unseen, part=part)

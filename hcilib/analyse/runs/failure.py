@@ -88,7 +88,7 @@ def failures(
         if key in ios:
             row["max_lat_ns"] = float(ios[key]["lat_ns_max"].max())
         if row["whole_s"] > row["runtime_s"] - row["heal_s"]:
-            text = f"fio had ended before the copies were complete, {row['whole_s']:.0f} s after {row['heal']}"
+            text = f"copies were complete {row['whole_s']:.0f} s after {row['heal']}, when fio had already ended"
             row["warnings"] = Caveats([*caveats(row["warnings"]), Caveat("not-whole", text)])
         rows.append(dict(zip(keys, key, strict=True)) | row | {"confidence": CONFIDENCE})
     return pd.DataFrame(rows, columns=[*keys, *COLUMNS])
