@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from hcilib.show.figures import style
-from hcilib.show.figures.style import INK, QUIET, WARN, drawn
+from hcilib.show.figures.style import QUIET, WARN, drawn
 
 COLOURS = {
     "normal": "#B9D8C4",
@@ -105,7 +105,8 @@ def _bar(ax: Axes, row: int, phase: Any, outages: pd.DataFrame) -> None:
         inside = outages[(outages["to_s"] > begin) & (outages["from_s"] < phase.to_s)].sort_values("from_s")
         ends = zip([begin, *inside["to_s"]], [*inside["from_s"], phase.to_s], strict=True)
         middle = np.mean(max(ends, key=lambda part: part[1] - part[0]))
-        ax.text(middle, row, f"{phase.duration_s:.3g}", ha="center", va="center", fontsize=8.5, color=INK)
+        # black is the one colour that a dark page does not turn round, and the lanes stay light there
+        ax.text(middle, row, f"{phase.duration_s:.3g}", ha="center", va="center", fontsize=8.5, color="black")
 
 
 def _outage(ax: Axes, row: int, run: pd.DataFrame) -> None:

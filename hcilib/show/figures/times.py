@@ -297,7 +297,7 @@ def plot_latency_over_time(
     style.say(grid[0, 0], "\n".join(findings))
     style.caption(
         grid[-1, 0],
-        f"Darker blue: more I/Os of that second took that long (at most {count(most)}). Line: their median.",
+        f"Stronger blue: more I/Os of that second took that long (at most {count(most)}). Line: their median.",
         "Red: seconds without I/O. Latency is fio's clat, without submission.",
         "fio does not log the last interval of a run.",
         style.source_words(table),
