@@ -341,7 +341,7 @@ def test_ratios_have_their_line_band_and_baseline():
     missing = [t for t in g.axes_dict["4k-randread"].texts if t.get_gid() == "missing"]
     assert [t.get_text() for t in missing] == ["missing"]
     assert faults(g.figure.hci_said) == []
-    assert re.search("In 5 tests, .* between 0.700× and 1.200× .*single runs", g.figure.hci_said)
+    assert re.search("In 5 tests, .* 0.700 to 1.200 times .*single runs", g.figure.hci_said)
 
 
 def test_a_figure_of_ratios_has_the_colours_of_the_figure_with_the_baseline():
