@@ -303,16 +303,15 @@ def _fits(page: Page) -> Iterator[Claim]:
 
 
 def _sides(page: Page) -> Iterator[Claim]:
-    """Return the claims about the ratios of each system: their ends, how many are above 1."""
+    """Return the claims about the ratios of each system: their ends, and how many a test shows."""
     table = page.table("System", "Ratio", "n of the baseline", "Verdict")
     for name, rows in table.groupby("System"):
-        above = sum(middle(ratio) > 1 for ratio in rows["Ratio"])
         known = len(numbers(rows["Ratio"]))
         tested = count(rows["Verdict"], "higher", "lower")
-        sizes = (least(rows["Ratio"]), most(rows["Ratio"]), known, 1, above, tested)
-        ends = rf"{re.escape(str(name))}, [^:]*: #×(?: to #×)?"
-        said = rf"{ends} in # tests? \((?:never above #|above # in #)(?:, significant in #)?"
-        yield Claim(said, *sizes)
+        ends = rf"In # tests?, {re.escape(str(name))} has #(?: to #)? times"
+        sure = r"(?:[^.]*\. (?:All # differences|# of # differences))?"
+        sizes = (known, least(rows["Ratio"]), most(rows["Ratio"]))
+        yield Claim(ends + sure, *sizes, tested, tested, known)
 
 
 def _checks(page: Page) -> Iterator[Claim]:
@@ -346,7 +345,11 @@ def _steps(page: Page) -> Iterator[Claim]:
 
 def _within(page: Page) -> Iterator[Claim]:
     """Return the claim about the limit of a search."""
-    yield Claim("within # ms", page.params["within_ms"] or 0)
+    yield Claim(
+        "a latency up to # ms. [^#]* at least # %",
+        page.params["within_ms"] or 0,
+        100 * page.params["saturated"],
+    )
 
 
 WORDS: dict[str, list[Callable[[Page], Iterator[Claim]]]] = {
