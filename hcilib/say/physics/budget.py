@@ -131,8 +131,8 @@ def waiting_sentences(waiting: pd.DataFrame, labels: Mapping[str, str] | None = 
     --------
     >>> results = hci.read_results(hci.samples()["lab-mirror"]).query("iodepth > 1").head(1)
     >>> waiting = hci.latency_waiting(results, hci.read_layers(hci.samples()["lab-mirror"]))
-    >>> len(hci.waiting_sentences(waiting))
-    1
+    >>> len(hci.waiting_sentences(waiting))  # a mixed pattern: reads, and writes
+    2
     """
     called, said = labels or {}, []
     for _, its in waiting.groupby(GROUP, sort=False, observed=True):
@@ -147,7 +147,10 @@ def waiting_sentences(waiting: pd.DataFrame, labels: Mapping[str, str] | None = 
 
 
 def _io(row: pd.Series, labels: Mapping[str, str]) -> str:
-    return f"{pattern_words(row['pattern'])} on {labels.get(row['system'], row['system'])}"
+    """A mixed pattern has reads and writes apart."""
+    mixed = not row["pattern"].endswith(row["ddir"])
+    io = f"{row['ddir']} of {pattern_words(row['pattern'])}" if mixed else pattern_words(row["pattern"])
+    return f"{io} on {labels.get(row['system'], row['system'])}"
 
 
 def _ms(ns: float, unit: str = " ms") -> str:
