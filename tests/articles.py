@@ -55,9 +55,9 @@ headings that follow "Additional benchmarking: 1 VM" begin with `1 VM:`.
 
 A claim is a statement with a number, an order or a comparison, which the audit checks. The column *claims* has the
 numbers of the claims in a passage. If a passage has no claim, the column may have
-one of these reasons. The passage is a setting, a definition, a plan, the only source of a number, an opinion or
-background. It is a picture or table, whose rows are in `results.csv`. It names a cause without a test. It repeats
-other claims.
+one of these reasons. The passage is a setting, a definition, a plan, an opinion or background. It has a number that
+is nowhere else, so nothing can check it. It is a picture or table, whose rows are in `results.csv`. It names a
+cause without a test. It repeats other claims.
 
 **Windows.** hcilib never writes to disks of Windows and never starts DiskSPD. To measure S2D, fio runs in Linux VMs on
 Hyper-V nodes. This was not tried on Windows hardware. Results of Windows tools are read from files. The system
