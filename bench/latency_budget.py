@@ -254,13 +254,15 @@ def network_delay_ms(box: Cluster) -> float:
 # From counters to parts: docs/METHODS.md, section on the latency budget.
 
 NAMES = {"client": "client", "network": "network", "array": "{} RAID 5", "drive-reads": "{} drives, reads",
-         "drive-writes": "{} drives, data writes", "volume": "{} volume", "flush": "{} volume"}  # fmt: skip
+         "drive-reads-first": "{} drives, reads", "drive-writes": "{} drives, data writes", "volume": "{} volume",
+         "flush": "{} volume"}  # fmt: skip
 """What `hci.latency_parts` calls a part -> what it is called here, where a volume's flush is not told from its time."""
 
 
 def compared(results: pd.DataFrame, layers: pd.DataFrame) -> pd.DataFrame:
     """The parts of each run, with `product_ms`: the same by `hci.latency_parts`, NaN where it does not divide."""
     table = hci.latency_parts(results, layers).query("code == ''")
+    table = table.drop_duplicates([*KEYS, "part", "place"])  # what is above a mirror is in each of its branches
     nodes = table["place"].str.partition(":")[0]
     names = [NAMES.get(part, part).format(node) for part, node in zip(table["part"], nodes, strict=True)]
     theirs = table.assign(part=names).groupby([*KEYS, "part"], as_index=False)["part_ns"].sum()
