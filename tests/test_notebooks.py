@@ -208,6 +208,7 @@ def built(tmp_path_factory) -> tuple[Path, dict[str, dict]]:
     return index.parent, {result["name"]: result for result in results}
 
 
+@pytest.mark.deep
 def test_the_latency_of_one_system_alone_gets_through(built):
     """As in params/campaigns and params/box, where each system is measured on its own."""
     result = built[1]["05_latency.alone"]

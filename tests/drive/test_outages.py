@@ -108,6 +108,7 @@ def test_an_outage_between_two_steps_costs_no_attempt(victim, short, mirror_syst
     assert lost(run_dir) == []
 
 
+@pytest.mark.deep
 def test_more_outages_than_attempts_cost_no_run(victim, short, mirror_system, tmp_path, hasty):
     run_dir, plan = tmp_path / "run", short(repeats=1, read_runtime_s=4)
     with sshd_away(victim) as cut:

@@ -373,6 +373,7 @@ def test_a_page_whose_campaign_failed_says_that_and_why_and_shows_nothing_else(m
     assert "of other data" not in page
 
 
+@pytest.mark.deep
 def test_a_plan_whose_hosts_are_gone_is_a_red_card_and_an_exit_code(tmp_path, monkeypatch, capsys):
     """The repository's own 01_plan, asked of addresses where nobody listens: each dead host once, and nothing green."""
     monkeypatch.chdir(hci.ROOT)
