@@ -301,7 +301,7 @@ def _unsteady_before(steps: list[_Record]) -> list[Caveats]:
             said[json.loads(bytes(step.cell))["pattern"]] = step.warnings
             ends = [sentence.removeprefix(NOT_STEADY) for sentences in said.values() for sentence in sentences]
             now = Caveats(
-                Caveat("not-steady", "IOPS were not yet steady at the end of the warm-up", detail=end) for end in ends
+                Caveat("not-steady", "IOPS were still unsteady after the warm-up", detail=end) for end in ends
             )
     return before
 

@@ -254,7 +254,7 @@ def _recovered(found: Quantities) -> str:
     if missing:
         return f"recovered in {number(back['median'])} s (median), but not in {counted(missing, 'run')}"
     if not back["worst"]:
-        return f"recovered at once{', except for single seconds' * _has_dips(found)}"
+        return f"recovered at once{', with dips' * _has_dips(found)}"
     median = f" at worst (median {number(back['median'])} s)" if back["n"] > 1 else ""
     return f"recovered in {number(back['worst'])} s{median}"
 
