@@ -359,7 +359,7 @@ def held_back(
     for n in np.flatnonzero(~np.isnan(offered) & (in_flight > IN_FLIGHT)):
         needed = int(np.ceil(numjobs[n] * in_flight[n] / IN_FLIGHT))
         late = "too few fio jobs for this request rate: some I/Os started late, and latencies exclude that delay"
-        said[n] += [Caveat("held-back", late, f" (numjobs {needed} would include it)")]
+        said[n] += [Caveat("held-back", late, f" (with numjobs {needed}, hardly any would start late)")]
     return said
 
 

@@ -64,7 +64,7 @@ def plot_lanes(phases: pd.DataFrame) -> np.ndarray:
     style.caption(
         grid[-1, 0],
         "One lane is one run. Numbers in a lane are seconds, the number at the right is its longest outage.",
-        "Degraded lasts until the repair. Recovered is about IOPS, as copies may be incomplete. "
+        "Degraded lasts until the repair. Recovered means normal IOPS, while copies may be incomplete. "
         "A run that ends amber did not recover.",
         style.source_words(phases),
     )
