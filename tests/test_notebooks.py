@@ -194,9 +194,9 @@ def built(tmp_path_factory) -> tuple[Path, dict[str, dict]]:
         "03_sweep.tied": "system: params/systems/box-drbd.yaml\nsource: data/samples/box/box-drbd\n"
         "article: null\ndrive: null\npatterns: [4k-randread, 8k-randread]\n",
     }
-    # one for each name of the parameter, and one for each kind of source
-    cases["03_sweep.tables"] = "source: data/published\narticle: nosuch\n"
-    cases["10_audit.runs"] = "sources: [data/samples/lab-single]\narticle: nosuch\n"
+    for notebook, parameter in (("03_sweep", "source: {}"), ("10_audit", "sources: [{}]")):  # each name of it
+        for kind, source in (("tables", "data/published"), ("runs", "data/samples/lab-single")):
+            cases[f"{notebook}.{kind}"] = f"{parameter.format(source)}\narticle: nosuch\n"
     for name, price in PRICES.items():
         own = (ROOT / "params/systems" / f"{name}.yaml").read_text()
         (folder / f"{name}.yaml").write_text(f"{own}\nprice: {price}\ncurrency: EUR\nyears: 4\n")
@@ -250,7 +250,7 @@ def test_the_template_runs_in_batch_with_other_parameters(built):
 def test_an_article_nobody_wrote_is_refused_and_never_named_as_a_source(built):
     """Of published tables and of a run directory."""
     results = [result for name, result in built[1].items() if name.endswith((".tables", ".runs"))]
-    assert len(results) == 2
+    assert len(results) == 4
     for result in results:
         assert not result["ok"], result["name"]
         assert "no rows of article 'nosuch'; it holds " in result["error"], result["name"]
