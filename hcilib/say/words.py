@@ -155,7 +155,7 @@ PARTS = {
     "mirror": ("mirror software", "the mirror's software"),
     "wait": ("wait for the slower copy", "waiting for the slower copy"),
     "unexplained": ("mirror, not explained", "the mirror beyond its slower copy"),
-    "outside": ("client and network", "the way to the OSDs"),
+    "outside": ("client and network", "the path between client and OSD"),
     "osd-queue": ("OSD queue", "the queue of the OSD"),
     "osd-replica": ("OSD replica", "the replica beyond the commit"),
     "osd-commit": ("OSD commit", "the commit"),

@@ -29,8 +29,11 @@ def method_answer(planned: pd.DataFrame, calibration: pd.DataFrame | None = None
     Comparing two systems takes 7.5 h for ±9 % (adaptive protocol) or 19 h for ±26 % (fixed). This assumes 9 tests and a standard deviation between runs of 9.3 %.
     """  # noqa: E501
     protocols = planned.sort_values(["hours", "half_width_pct"], kind="stable").iloc[[0, -1]].drop_duplicates()
-    costs = [f"{number(p.hours)} h for ±{number(p.half_width_pct)} % ({p.protocol})" for p in protocols.itertuples()]
-    costs[0] = costs[0].replace(")", " protocol)")
+    names = [f"{name} protocol" if place == 0 else name for place, name in enumerate(protocols["protocol"])]
+    costs = [
+        f"{number(p.hours)} h for ±{number(p.half_width_pct)} % ({name})"
+        for p, name in zip(protocols.itertuples(), names, strict=True)
+    ]
     tests, noise_pct = counted(planned["cells"].iloc[0], "test"), number(planned["cv_pct"].iloc[0])
     text = f"Comparing two systems takes {listed(costs, 'or')}. "
     text += f"This assumes {tests} and a standard deviation between runs of {noise_pct} %."

@@ -12,12 +12,11 @@ from hcilib.model.metrics import metric_of
 from hcilib.say.words import Labels, counted, more_or_less, noun, size, span, value, verb, where
 
 
-def much(amount: str, name: str, ratio: float) -> str:
-    """Return ``31 % more IOPS than`` or ``2.4 times the IOPS of``."""
-    what = noun(metric_of(name))
-    return (
-        f"{amount} the {what} of" if amount.endswith("times") else f"{amount} {more_or_less(name, ratio)} {what} than"
-    )
+def much(amount: str, name: str, ratio: float, other: str = "") -> str:
+    """Return ``31 % more IOPS`` or ``2.4 times the IOPS``, and than or of which other system."""
+    times = amount.endswith("times")
+    more = f"{amount} {'the' if times else more_or_less(name, ratio)} {noun(metric_of(name))}"
+    return f"{more} {'of' if times else 'than'} {other}" if other else more
 
 
 def end(ratio: float, name: str) -> str:
@@ -69,15 +68,15 @@ def _row_sentence(row: Mapping[str, Any], by: Sequence[str], labels: Mapping[str
             amount, interval = size(ratio, row["ratio_lo"], row["ratio_hi"]), span(row["ratio_lo"], row["ratio_hi"])
             basis = runs if interval == amount else f"{interval}, {runs}"
             small = f" This is within the margin of {100 * row['margin']:g} %." if row["equivalent"] else ""
-            return f"{system} {does} {much(amount, name, ratio)} {base} {place} ({basis}).{small}"
+            return f"{system} {does} {much(amount, name, ratio, base)} {place} ({basis}).{small}"
         case "equivalent":
             within = f"within {100 * row['margin']:g} % {place}"
             between = _interval(row["tost_lo"], row["tost_hi"], name)
             return f"{system} {does} the same {what} as {base} {within}. {between} ({runs})."
         case "point":
             basis = f"{'one number each' if row['n'] == row['n_baseline'] else runs}, significance not tested"
-            than = f"the same {what} as" if ratio == 1 else much(size(ratio), name, ratio)
-            return f"{system} {does} {than} {base} {place} ({basis})."
+            found = f"the same {what} as {base}" if ratio == 1 else much(size(ratio), name, ratio, base)
+            return f"{system} {does} {found} {place} ({basis})."
     alone = ""
     if row["ratio_lo"] > 1 or row["ratio_hi"] < 1:
         alone = f" It is significant on its own, but not after correction for all tests (p = {row['p_adjusted']:.2g})."
@@ -132,4 +131,4 @@ def _claim_sentence(row: Mapping[str, Any], by: Sequence[str], labels: Mapping[s
         alone = " It is significant on its own, but not after correction for all claims." if sure else ""
         return f"{system} does not have significantly {word} {what} than {base} {everywhere}.{alone}"
     amount = size(row["lowest"]) if row["n"] == 1 else span(row["lowest"], row["highest"])
-    return f"{system} {verb(metric_of(name))} {much(amount, name, row['lowest'])} {base} {everywhere}.{unproven}"
+    return f"{system} {verb(metric_of(name))} {much(amount, name, row['lowest'], base)} {everywhere}.{unproven}"

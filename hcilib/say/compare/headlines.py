@@ -248,7 +248,7 @@ def _finding(rows: pd.DataFrame, system: str, base: str, amount: str) -> str:
     what = noun(metric_of(name))
     if verdict == "equivalent":
         return f"{system} has the same {what} as {base} within {amount}"
-    return f"{system} has {much(amount, name, rows['ratio'].iloc[0])} {base}"
+    return f"{system} has {much(amount, name, rows['ratio'].iloc[0], base)}"
 
 
 def _amount(rows: pd.DataFrame, pool: bool = True) -> tuple[str, str]:
@@ -342,7 +342,7 @@ def _single_runs(rows: pd.DataFrame, system: str, base: str, alone: bool) -> Ite
         both = " and ".join(f"{len(side)} {_have(side)} {_up_to(side, name)}" for side in sides)
         yield f"Of {tests}, {both} {what}."
     elif len(points) == 1:
-        yield f"{system} has {much(size(ratios.iloc[0]), name, ratios.iloc[0])} {base} in {tests}."
+        yield f"{system} has {much(size(ratios.iloc[0]), name, ratios.iloc[0], base)} in {tests}."
     else:
         word, place = more_or_less(name, lead.iloc[0]), share(len(lead), len(points), "single-run test")
         yield f"{system} has {word} {what} than {base} in {place}."

@@ -207,12 +207,12 @@ def _others(leads: Sequence[pd.DataFrame], metric: str, gap: str) -> str:
     if len(leads) > 2:
         together = pd.concat(leads)
         names = listed(together["first"].unique(), "or")
-        return f"In {len(together)} others, {names} has {_more(together['second_ratio'], metric)}."
+        return f"In {len(together)} others, {names} has {_ahead(together['second_ratio'], metric)}."
     parts: list[str] = []
     for rows in leads:
         has, patterns = ("", "") if parts else (" has", " pattern" if len(rows) == 1 else " patterns")
         sure = "" if rows["gap"].iloc[0] == gap else f" ({SURE[rows['gap'].iloc[0]]})"
-        more = _more(rows["second_ratio"], metric)
+        more = _ahead(rows["second_ratio"], metric)
         parts.append(f"{rows['first'].iloc[0]}{has} {more} in {len(rows)}{patterns}{sure}")
     return f"{', '.join(parts)}."
 
@@ -253,15 +253,10 @@ def _gaps(winners: pd.DataFrame, labels: Mapping[str, str]) -> Iterator[dict[str
         yield row
 
 
-def _more(ratios: pd.Series, metric: str) -> str:
-    """Return a range of ratios over patterns: ``10 to 64 % more IOPS`` or ``2.4 times the IOPS``."""
-    return _ahead(ratios, metric, "").removesuffix(" than ").removesuffix(" of ")
-
-
-def _ahead(ratios: pd.Series, metric: str, other: str) -> str:
+def _ahead(ratios: pd.Series, metric: str, other: str = "") -> str:
     """Return how far the first is ahead, as a range over patterns: ``10 to 64 % more IOPS than B``."""
     amount = size(ratios.iloc[0]) if len(ratios) == 1 else span(ratios.min(), ratios.max())
-    return f"{much(amount, metric, ratios.iloc[0])} {other}"
+    return much(amount, metric, ratios.iloc[0], other)
 
 
 def extreme(metric: str) -> str:

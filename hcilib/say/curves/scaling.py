@@ -124,8 +124,10 @@ def _bottleneck(row: Mapping) -> str:
         for name in others
         if used[name] >= FULL_PCT
     ]
-    free = [f"{ARTICLES[name]} at {number(used[name])} %" for name in others if used[name] < FULL_PCT]
-    rest = [sentence(listed(free).replace(" at ", f" {_are(others[len(full)])} at ", 1))] if free else []
+    free = [name for name in others if used[name] < FULL_PCT]
+    verbs = [f" {_are(name)}" if place == 0 else "" for place, name in enumerate(free)]
+    loads = [f"{ARTICLES[name]}{verb} at {number(used[name])} %" for name, verb in zip(free, verbs, strict=True)]
+    rest = [sentence(listed(loads))] if loads else []
     unknown = [ARTICLES[n] for n, limit in limits.items() if pd.isna(limit) and not (n == "node CPU" and stated)]
     low = [f"The source states a node CPU of {stated}."] if stated and not in_words else []
     last = [f"The load on {listed(unknown)} was not reported."] if 0 < len(unknown) < len(limits) else []

@@ -18,12 +18,12 @@ LAWS = {
 """Check of ``audit`` -> what it is in a sentence."""
 VERDICTS = {
     "opposite": ("says the opposite of its tables", "say the opposite of its tables"),
-    "off": ("differs from them", "differ from them"),
+    "off": ("differs from {tables}", "differ from {tables}"),
     "rounding": ("differs only by rounding", "differ only by rounding"),
     "holds": ("holds", "hold"),
     "not checkable": ("cannot be checked", "cannot be checked"),
 }
-"""Verdict on a claim -> what one claim does, and what several do."""
+"""Verdict on a claim -> what one claim does, and what several do; `{tables}` are named once."""
 
 
 def audit_answer(audit: pd.DataFrame, regimes: pd.DataFrame, judged: pd.DataFrame, results: pd.DataFrame) -> str:
@@ -79,9 +79,12 @@ def audit_facts(audit: pd.DataFrame, judged: pd.DataFrame) -> list[str]:
     facts, asked = [], audit[audit["ok"].notna()]
     if len(judged):
         counts = judged["verdict"].value_counts().to_dict()
-        verdicts = [f"{counts[name]} {words[counts[name] > 1]}" for name, words in VERDICTS.items() if name in counts]
-        if "opposite" not in counts:
-            verdicts = [verdict.replace("from them", "from its tables") for verdict in verdicts]
+        tables = "them" if "opposite" in counts else "its tables"
+        verdicts = [
+            f"{counts[name]} {words[counts[name] > 1].format(tables=tables)}"
+            for name, words in VERDICTS.items()
+            if name in counts
+        ]
         facts.append(f"Of {counted(len(judged), 'claim')} in the article, {listed(verdicts)}.")
     failed = asked.loc[~asked["ok"].astype(bool), "check"].value_counts()
     facts += [f"{counted(n, 'check')} of {LAWS.get(law, law)} fail{'s' * (n == 1)}." for law, n in failed.items()]

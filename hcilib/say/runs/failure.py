@@ -199,18 +199,18 @@ def _outage(row: Mapping, found: Quantities, pattern: str, labels: Labels) -> st
     gap = found["gap_s"]
     middle = f"{_seconds(gap, 'median')} s" if gap["median"] > 0 else f"below {2 * gap['resolution_s']:g} s"
     several = gap["n"] > 1 and gap["worst"] > 0
-    duration = _duration(gap).replace("(", f"(median {middle}, ") if several else _duration(gap)
+    duration = _duration(gap, f"median {middle}, " if several else "")
     if row["lost"]:
         return sentence(f"{pattern} stopped for {duration}")
     return f"{row['failure']} stopped {pattern} on {_name(row, labels)} for {duration}."
 
 
-def _duration(gap: Mapping) -> str:
+def _duration(gap: Mapping, median: str = "") -> str:
     """Return the longest outage of all runs and how many these are. One that was not seen is never called 0."""
     runs = counted(gap["n"], "run")
     if not gap["worst"] > 0:
         return f"less than {2 * gap['resolution_s']:g} s ({runs})"
-    return f"{_seconds(gap, 'worst')} s{' at worst' * (gap['n'] > 1)} ({runs})"
+    return f"{_seconds(gap, 'worst')} s{' at worst' * (gap['n'] > 1)} ({median}{runs})"
 
 
 def _seconds(gap: Mapping, side: str) -> str:
