@@ -525,7 +525,7 @@ def test_sections_without_data_are_left_out_and_listed_in_one_line_at_the_end(tm
     ]
     page = shown(cells, tmp_path)
     [line] = re.findall(r'<p class="nothing" id="absent">(.*?)</p>', page)
-    assert re.findall(r"([^.]*?): (.*?)\.(?: |$)", line.partition(". ")[2]) == [
+    assert re.findall(r"“(.*?)”: (.*?)\.(?: |$)", line) == [
         ("Rows that break a law", "No rows"), ("Physics", "nothing to check"), ("Node CPU", "No node CPU")
     ]  # fmt: skip
     assert page.index(line) > page.index(">In words</h2>")
