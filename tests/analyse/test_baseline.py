@@ -127,6 +127,14 @@ def test_a_write_with_fdatasync_lasts_once_its_flush_is_done():
     assert table["ratio"].to_dict() == {"w-sync": pytest.approx(3), "w-fdatasync": pytest.approx(4)}
 
 
+def test_a_write_whose_flush_was_not_timed_has_no_latency():
+    row = {"system": "s", "run_id": "r", "rep": 1, "pattern": "4k-randwrite-fdatasync", "iops": 1.0, "lat_ns": 1e6}
+    timed = pd.DataFrame([row | {"sync_lat_ns": 2e6}, row | {"sync_lat_ns": np.nan}, row | {"pattern": "4k-randwrite"}])
+    found = hci.until_stable(timed)
+    assert found["lat_ns"].tolist() == [3e6, pytest.approx(np.nan, nan_ok=True), 1e6]
+    assert [sorted(caveats(said).codes) for said in found["warnings"]] == [["flush-included"], ["flush-not-timed"], []]
+
+
 def test_who_acknowledges_first_and_flushes_longest_is_not_the_faster_one():
     """fio times the flush apart: the write's own latency alone would say the opposite."""
     rows = [

@@ -22,6 +22,7 @@ from hcilib.model.caveats import NONE, Caveat, Caveats, column, warnings_of
 from hcilib.model.metrics import SETTINGS, own_columns, pattern_order
 
 FLUSHED = Caveat("flush-included", "the latency includes the flush, which fio times separately")
+NOT_TIMED = Caveat("flush-not-timed", "no latency, as fio did not time the flush after each write")
 
 
 def chosen(
@@ -143,7 +144,7 @@ def until_stable(results: pd.DataFrame) -> pd.DataFrame:
 
     fio times a flush by itself (`sync_lat_ns`): a write's own latency ends before its data lasts, and the system that
     acknowledges first would pass for the faster one. One flush follows each write, so a mix takes its writes' share.
-    Rows that were treated already stay as they are.
+    Where the flush is not known, neither is the latency. Rows that were treated already stay as they are.
 
     Examples
     --------
@@ -154,12 +155,15 @@ def until_stable(results: pd.DataFrame) -> pd.DataFrame:
     if "sync_lat_ns" not in results:
         return results
     said = warnings_of(results)
-    flushed = results["sync_lat_ns"].notna().to_numpy() & np.array([FLUSHED not in own.found for own in said], bool)
+    flushes = results["pattern"].str.contains(r"-fdatasync(?:-|$)") | results["sync_lat_ns"].notna()
+    flushed = flushes.to_numpy() & np.array([FLUSHED not in own.found for own in said], bool)
     share = 1.0
     if "write_iops" in results:
         share = (results["write_iops"] / results["iops"].where(results["iops"] > 0)).fillna(1.0)
     both = results["lat_ns"] + results["sync_lat_ns"] * share
-    said[flushed] = column([*own, FLUSHED] for own in said[flushed])
+    is_timed = results["sync_lat_ns"].notna()[flushed]
+    notes = np.where(is_timed, FLUSHED, NOT_TIMED)
+    said[flushed] = column([*own, note] for own, note in zip(said[flushed], notes, strict=True))
     return results.assign(lat_ns=results["lat_ns"].mask(flushed, both), warnings=said)
 
 

@@ -105,7 +105,7 @@ def _parts_of(file: FioFile, raw: bytes, path: str, *, stated: bool = True) -> l
         if isfinite(part.offered) and isfinite(depth := part.factors["iodepth"]):
             part.full_depth_pct = full_depth_pct(raw or jobs_of(path), depth, _of(file.entries, own))
         if part.factors.get("sync") == FDATASYNC:
-            part.flushes = sync_latency(raw or jobs_of(path), _of(file.entries, own))
+            part.flushes = sync_latency(raw or jobs_of(path), part.factors["iodepth"], _of(file.entries, own))
     return parts
 
 

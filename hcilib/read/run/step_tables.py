@@ -117,7 +117,7 @@ def read_steps(folders: Sequence[str]) -> Tables:
             if record.get("offered_iops"):
                 rows[-1]["full_depth_pct"] = full_depth_pct(document, record["cell"]["iodepth"])
             if Pattern.parse(record["cell"]["pattern"]).sync == FDATASYNC:
-                rows[-1] |= sync_latency(document)
+                rows[-1] |= sync_latency(document, record["cell"]["iodepth"])
             of_rows.append((histograms, _depths(document, record)))
             own, histograms = by_key(file, histograms)
             keys.append(own)
