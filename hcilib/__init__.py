@@ -74,7 +74,8 @@ _ROOMS = {
     "analyse.physics.cost": "cost",
     "analyse.physics.ceilings": "dialled against_dial ceilings system_ceilings stripe_bytes best_share ceiling "
     "drive_rates datasheet_rates against_ceiling against_datasheet pattern_cost",
-    "analyse.physics.budget": "latency_parts latency_budget latency_savings latency_waiting",
+    "analyse.physics.budget": "latency_parts latency_budget",
+    "analyse.physics.savings": "latency_savings latency_waiting",
     "analyse.physics.audit": "given name_rows tally audit residuals rounding unlike_working_sets",
     "analyse.curves.factorial": "as_factorial effects factor_cells grid",
     "analyse.claims.claims": "check_claims claim_checks open_claims",

@@ -84,7 +84,7 @@ def drbd(local_ms=1.0, peer_ms=2.2, whole_ms=2.6):
 def test_the_slower_branch_of_drbd_is_the_path_and_the_faster_is_shown_beside_it():
     table = parts(*drbd(), lat_ms=2.7)
     path, beside = ms(table), ms(table, "a:dm-0")
-    wanted = {"client": 0.1, "network": 0.4, "volume": 0.3, "flush": 1.0, "array": 0.2, "drive-reads-first": 0.3}
+    wanted = {"client": 0.1, "network": 0.4, "flush": 1.3, "array": 0.2, "drive-reads-first": 0.3}
     assert path == pytest.approx(wanted | {"drive-writes": 0.4})
     assert sum(path.values()) == pytest.approx(2.7)
     assert beside["wait"] == pytest.approx(1.6)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from math import floor, isnan, sqrt
@@ -11,10 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.stats import ttest_ind
 
 from hcilib.analyse.compare.cells import refuse_mixing, valid_rows
-from hcilib.analyse.compare.contrast import CONFIDENCE, half_width_of
+from hcilib.analyse.compare.contrast import half_width_of
 from hcilib.model.metrics import FACTORS, KEYS
 
 COUNT_TOLERANCE = 0.02
@@ -164,21 +163,16 @@ class _Stack:
         if code := self.refusal(under, place):
             yield self._whole(branch, place, code, under)
             return
-        flush = 0.0 if across or self.ddir == "read" else self._flush_ns(place, under)
-        rest = self.time_ns(place) - self.time_ns(under) - flush
+        rest = self.time_ns(place) - self.time_ns(under)
+        name = "flush" if not across and self._flushes(place, under) else name
         yield self._part(name, branch, place, rest, error_ns=self.nested_ns(place, under))
-        if flush:
-            yield self._part("flush", branch, under, flush, error_ns=0.0)
         yield from self.parts(under, branch)
 
-    def _flush_ns(self, place: str, array: str) -> float:
-        """A flush that passes a volume, which counts it as a write, and an array, which does not: its drives tell."""
+    def _flushes(self, place: str, array: str) -> bool:
+        """Whether a volume counts flushes as writes of its own, which the array below passes on and does not count."""
         drives = [self.layers[p] for p in self.below(array) if p in self.layers]
-        flushes = sum(row["flushes"] for row in drives)
-        if self.layers[array]["layer"] != "md" or not flushes > 0 or not self.visits(place) > 1 + COUNT_TOLERANCE:
-            return 0.0
-        each = NS * sum(row["flush_ms"] for row in drives) / flushes
-        return each * flushes / len(drives) / drives[0]["seconds"] / self.rate
+        is_more = self.ddir == "write" and self.visits(place) > 1 + COUNT_TOLERANCE
+        return is_more and self.layers[array]["layer"] == "md" and any(drive["flushes"] > 0 for drive in drives)
 
     def _array(self, place: str, below: list[str], branch: str) -> Iterator[Part]:
         whole = self.time_ns(place)
@@ -394,7 +388,7 @@ def latency_budget(
     [['undivided', 'not-sampled']]
     """
     groups, rows = [*by, "ddir", "part", "branch", "place", "code", "cause"], []
-    for key, its in _grouped(_on_one_path(latency_parts(results, layers, osds), by), groups):
+    for key, its in grouped(on_one_path(latency_parts(results, layers, osds), by), groups):
         error = float(np.sqrt((its["error_ns"].astype(float) ** 2).sum())) / len(its)
         means = _mean("lat_ns", its) | _mean("part_ns", its)
         share_pct = 100 * means["part_ns"] / means["lat_ns"]
@@ -408,7 +402,7 @@ def latency_budget(
     return pd.DataFrame(rows, columns=columns)
 
 
-def _grouped(table: pd.DataFrame, by: Sequence[str]) -> Iterator[tuple[tuple, pd.DataFrame]]:
+def grouped(table: pd.DataFrame, by: Sequence[str]) -> Iterator[tuple[tuple, pd.DataFrame]]:
     yield from table.groupby(list(by), sort=False, dropna=False, observed=True)
 
 
@@ -418,12 +412,12 @@ def _mean(name: str, rows: pd.DataFrame) -> dict[str, float]:
     return {name: mean, f"{name}_lo": mean - half, f"{name}_hi": mean + half}
 
 
-def _on_one_path(parts: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+def on_one_path(parts: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """The runs of each group that have the path of most; of another run its latency alone, undivided."""
     refuse_mixing(parts, by)
     names, pieces = [name for name in _NAMES if name in parts], [parts[:0]]
-    for _, its in _grouped(parts, [*by, "ddir"]):
-        runs = [run for _, run in _grouped(its, names)]
+    for _, its in grouped(parts, [*by, "ddir"]):
+        runs = [run for _, run in grouped(its, names)]
         paths = [run[run["branch"] == "path"] for run in runs]
         ways = [tuple(zip(path["part"], path["place"], strict=True)) for path in paths]
         divided = [way for way, path in zip(ways, paths, strict=True) if path["code"].eq("").all()]
@@ -433,124 +427,3 @@ def _on_one_path(parts: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
             left = _undivided(last["lat_ns"], last["code"] or "other-path", last["place"], last["cause"])._asdict()
             pieces.append(run if way == usual else path[:1].assign(**left, share_pct=100.0))
     return pd.concat(pieces, ignore_index=True)
-
-
-def latency_savings(budget: pd.DataFrame) -> pd.DataFrame:
-    """Return the latency if a part took no time, and if it took another system's time: limits of what a change pays.
-
-    Parameters
-    ----------
-    budget : as `latency_budget` returns it, by system and other columns
-
-    Returns
-    -------
-    DataFrame
-        A row for each part of the path, the largest saving of a group first: the by columns, ddir, part, lat_ns,
-        part_ns, without_ns (latency at least, if the part took no time on any node), less_pct (of lat_ns, at most),
-        other (the system that takes the least time for this part; NaN where no other has it), with_other_ns.
-
-    Notes
-    -----
-    A write ends when all legs of a mirror are done. So it takes at least as long as its slowest branch without the
-    part. What the part did can also move to another part.
-
-    Examples
-    --------
-    >>> results = hci.read_results(hci.samples()["lab-mirror"])
-    >>> hci.latency_savings(hci.latency_budget(results, hci.read_layers(hci.samples()["lab-mirror"]))).empty
-    True
-    """
-    keys = [*budget.columns[: budget.columns.get_loc("part")]]
-    divided, rows = budget[budget["part"] != "undivided"], []
-    path = divided[divided["branch"] == "path"].groupby([*keys, "part"], observed=True)["part_ns"].sum().reset_index()
-    case = [name for name in (*keys, "part") if name != "system"]
-    for key, its in _grouped(divided, keys):
-        group, lat_ns = dict(zip(keys, key, strict=True)), its["lat_ns"].iloc[0]
-        legs = {branch: leg.groupby("part", sort=False)["part_ns"].sum() for branch, leg in its.groupby("branch")}
-        own = []
-        for part, part_ns in legs["path"].items():
-            row = group | {"part": part, "lat_ns": lat_ns, "part_ns": part_ns}
-            alike = path[(path[case] == pd.Series(row)[case]).all(axis=1) & (path["system"] != row["system"])]
-            other = alike.nsmallest(1, "part_ns")[["system", "part_ns"]].to_numpy().tolist() or [[np.nan, np.nan]]
-            without_ns = _slowest_leg(legs, lat_ns, part, 0.0)
-            row |= {"without_ns": without_ns, "less_pct": 100 * (1 - without_ns / lat_ns), "other": other[0][0]}
-            own.append(row | {"with_other_ns": _slowest_leg(legs, lat_ns, part, other[0][1])})
-        rows += sorted(own, key=lambda row: -row["less_pct"])
-    measures = ["lat_ns", "part_ns", "without_ns", "less_pct", "other", "with_other_ns"]
-    return pd.DataFrame(rows, columns=[*keys, "part", *measures])
-
-
-def _slowest_leg(legs: Mapping[str, pd.Series], lat_ns: float, part: Hashable, part_ns: float) -> float:
-    """Latency of the leg that is slowest where a part takes `part_ns`; NaN of a NaN."""
-    times = (lat_ns - leg.get("wait", 0.0) - (leg[part] - part_ns if part in leg else 0.0) for leg in legs.values())
-    return max(times) if part_ns == part_ns else np.nan
-
-
-def latency_waiting(
-    results: pd.DataFrame,
-    layers: pd.DataFrame,
-    osds: pd.DataFrame | None = None,
-    by: Sequence[str] = ("system", "pattern"),
-) -> pd.DataFrame:
-    """Return where I/Os wait at depth: each part's time at an iodepth less its time at iodepth 1.
-
-    Parameters
-    ----------
-    results, layers, osds : as `latency_parts` takes them, of one campaign with cells at iodepth 1 and deeper
-    by : columns that make a group, without iodepth
-
-    Returns
-    -------
-    DataFrame
-        The by columns, iodepth, ddir, part, place, n and n_one (runs at this iodepth and at 1), part_ns, one_ns (at
-        iodepth 1), wait_ns with its 95 % Welch interval (NaN of one run), code: ``no-iodepth-1``, ``no-part-at-1``, or
-        why a run was not divided; cause. Rows with a code have no wait_ns.
-
-    Raises
-    ------
-    ValueError : runs of a group vary in a factor
-
-    Notes
-    -----
-    Source: METHODS section 11. A mirror is compared along the leg that is on the path at depth, so that the waits add
-    up to the difference of the latencies.
-
-    Examples
-    --------
-    >>> results = hci.read_results(hci.samples()["lab-mirror"]).query("iodepth > 1")
-    >>> waiting = hci.latency_waiting(results, hci.read_layers(hci.samples()["lab-mirror"]))
-    >>> waiting["code"].unique().tolist()
-    ['not-sampled']
-    """
-    parts, rows = _on_one_path(latency_parts(results, layers, osds), [*by, "iodepth"]), []
-    parts["step"] = parts["part"].replace(["network", "unexplained"], "wait")  # of a leg: by which is the slower
-    for key, its in _grouped(parts, [*by, "ddir"]):
-        ones, divided = its[its["iodepth"] == 1], its[(its["iodepth"] == 1) & (its["code"] == "")]
-        for iodepth, deep in its[(its["iodepth"] > 1) & (its["branch"] == "path")].groupby("iodepth"):
-            leg = _same_leg(divided, deep)
-            why = "no-part-at-1" if len(leg) else next(filter(None, ones["code"]), "no-iodepth-1")
-            for (part, step, place, code, cause), runs in _grouped(deep, ["part", "step", "place", "code", "cause"]):
-                one = leg[(leg["step"] == step) & (leg["place"] == place)]
-                rows.append(
-                    dict(zip([*by, "ddir"], key, strict=True))
-                    | {"iodepth": iodepth, "part": part, "place": place, "n": len(runs), "n_one": len(one)}
-                    | _waits(runs["part_ns"].to_numpy(float), one["part_ns"].to_numpy(float))
-                    | {"code": code or ("" if len(one) else why), "cause": cause}
-                )
-    measures = ["n", "n_one", "part_ns", "one_ns", "wait_ns", "wait_ns_lo", "wait_ns_hi", "code", "cause"]
-    return pd.DataFrame(rows, columns=[*by, "iodepth", "ddir", "part", "place", *measures])
-
-
-def _same_leg(ones: pd.DataFrame, deep: pd.DataFrame) -> pd.DataFrame:
-    """The branch at iodepth 1 that has most places of the path at depth."""
-    shared = ones["place"].isin(deep["place"]).groupby(ones["branch"], sort=False).sum()
-    return ones[ones["branch"] == shared.idxmax()] if len(shared) else ones
-
-
-def _waits(deep: np.ndarray, one: np.ndarray) -> dict[str, float]:
-    lo = hi = np.nan
-    if min(len(deep), len(one)) > 1:
-        lo, hi = ttest_ind(deep, one, equal_var=False).confidence_interval(CONFIDENCE)
-    one_ns = float(one.mean()) if len(one) else np.nan
-    deep_ns = float(deep.mean())
-    return {"part_ns": deep_ns, "one_ns": one_ns, "wait_ns": deep_ns - one_ns, "wait_ns_lo": lo, "wait_ns_hi": hi}
