@@ -146,6 +146,13 @@ def test_what_cannot_be_believed_stays_undivided_with_its_reason(change, place, 
     assert table.loc[table["branch"] == "path", "part_ns"].sum() == pytest.approx(2.7e6)
 
 
+@pytest.mark.parametrize("change", [{"b_dm0": {"code": "not-sampled", "writes": np.nan}}, {"a_drbd1": {"over": ""}}])
+def test_where_the_peer_is_not_known_the_local_copy_is_still_shown(change):
+    beside = ms(parts(*refused(**change), lat_ms=2.7), "a:dm-0")
+    known = {"client": 0.1, "volume": 0.05, "array": 0.25, "drive-reads-first": 0.3, "drive-writes": 0.4}
+    assert beside == pytest.approx(known | {"unexplained": 1.6})
+
+
 def test_another_writer_of_the_array_leaves_the_volume_undivided():
     stranger = layer("b:dm-1", "dm", "b:md0", write=(500, 100.0), tick=4.0)
     table = parts(*drbd(), stranger, lat_ms=2.7).set_index("place")

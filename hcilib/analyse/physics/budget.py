@@ -212,19 +212,27 @@ class _Stack:
                 code = self.refusal(unseen) if unseen else "several-below" if read else "counts-nothing"
                 yield self._whole(branch, place, code, unseen)
             return
-        if bad := next((leg for leg in legs if self.refusal(leg, place)), ""):
+        good = [leg for leg in legs if not self.refusal(leg, place)]
+        if bad := next((leg for leg in legs if leg not in good), ""):
             yield self._whole(branch, place, self.refusal(bad, place), bad)
+            yield from self._legs(place, good, "unexplained", branch)
             return
         if self.layers[place]["layer"] == "drbd" and not over:
             yield self._whole(branch, place, "no-other-end")
+            yield from self._legs(place, good, "unexplained", branch)
             return
         slower = max(legs, key=self.time_ns)
         name = "network" if slower in over else "unexplained"
         yield self._part(name, branch, place, whole - self.time_ns(slower), error_ns=self.nested_ns(place, slower))
         yield from self.parts(slower, branch)
-        for leg in (leg for leg in legs if leg != slower and branch == "path"):
+        yield from self._legs(place, [leg for leg in legs if leg != slower], "wait", branch)
+
+    def _legs(self, place: str, legs: list[str], rest: str, branch: str) -> Iterator[Part]:
+        """Copies beside the path, each with what the mirror takes beyond it. `rest`: what that is called."""
+        for leg in legs if branch == "path" else ():
             yield from self.parts(leg, leg)
-            yield self._part("wait", leg, place, whole - self.time_ns(leg), error_ns=self.nested_ns(place, leg))
+            beyond_ns = self.time_ns(place) - self.time_ns(leg)
+            yield self._part(rest, leg, place, beyond_ns, error_ns=self.nested_ns(place, leg))
 
 
 def latency_parts(results: pd.DataFrame, layers: pd.DataFrame, osds: pd.DataFrame | None = None) -> pd.DataFrame:
