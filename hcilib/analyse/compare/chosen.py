@@ -161,8 +161,7 @@ def until_stable(results: pd.DataFrame) -> pd.DataFrame:
     if "write_iops" in results:
         share = (results["write_iops"] / results["iops"].where(results["iops"] > 0)).fillna(1.0)
     both = results["lat_ns"] + results["sync_lat_ns"] * share
-    is_timed = results["sync_lat_ns"].notna()[flushed]
-    notes = np.where(is_timed, FLUSHED, NOT_TIMED)
+    notes = [FLUSHED if is_timed else NOT_TIMED for is_timed in results["sync_lat_ns"].notna()[flushed]]
     said[flushed] = column([*own, note] for own, note in zip(said[flushed], notes, strict=True))
     return results.assign(lat_ns=results["lat_ns"].mask(flushed, both), warnings=said)
 
