@@ -267,7 +267,7 @@ def test_a_sweep_names_the_load_at_which_its_best_was_measured(built):
 def test_a_sweep_says_which_of_its_patterns_nobody_measured(built):
     site, results = built
     assert results["03_sweep.tied"]["ok"], results["03_sweep.tied"]["error"]
-    assert "No rows of 8k-randread" in (site / results["03_sweep.tied"]["page"]).read_text()
+    assert "Not measured: 8k-randread" in (site / results["03_sweep.tied"]["page"]).read_text()
 
 
 def without_figures(notebook: Path) -> None:
