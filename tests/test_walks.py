@@ -27,6 +27,7 @@ MODEL = {
     "model/metrics.py",
     "model/places.py",
     "model/plan.py",
+    "say/caveats.py",
 }
 """What everybody may know: words, units, paths and the bytes of an ordinary file, no step of a walk."""
 

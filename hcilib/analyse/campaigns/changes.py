@@ -12,8 +12,9 @@ from scipy.special import stdtrit
 
 from hcilib.analyse.campaigns.steps import LEAST_CAMPAIGNS, LEAST_SIDE, Steps, limit_of, steps_of
 from hcilib.analyse.compare.contrast import CONFIDENCE
-from hcilib.model.caveats import Caveat, Caveats, caveats, column
+from hcilib.model.caveats import Caveats, caveats, column
 from hcilib.model.metrics import FACTORS, SETTINGS, metric_of
+from hcilib.say.caveats import caveat
 
 FACT, FILL = "fact_", "pool_fill_pct"
 KEYS = ("testbed", "system", "setup", *(name for name in FACTORS if name != FILL), *SETTINGS)
@@ -292,7 +293,7 @@ def _warnings(rows: pd.DataFrame, ratio: float) -> Caveats:
     said = [caveat for own in rows.get("warnings", ()) for caveat in caveats(own) if caveat.code in ("gap", "order")]
     unit = next((unit for unit in UNITS if abs(max(ratio, 1 / ratio) / unit - 1) < 0.02), None)
     if unit:
-        said.append(Caveat("units", f"a factor of {unit:,g}. Check whether a unit changed."))
+        said.append(caveat("units", factor=unit))
     return Caveats(said)
 
 

@@ -21,10 +21,9 @@ from hcilib.analyse.compare.cells import (
     valid_rows,
 )
 from hcilib.analyse.compare.contrast import CONFIDENCE, FLOOR, check_options, critical, judge
-from hcilib.model.caveats import NONE, Caveat, Caveats, caveats
+from hcilib.model.caveats import NONE, Caveats, caveats
 from hcilib.model.metrics import metric_of
-
-_ONE = "only one earlier campaign, so differences above {:g} % count as changes, without a test"
+from hcilib.say.caveats import caveat
 
 
 def regression(
@@ -77,10 +76,10 @@ def regression(
         joined[i] += caveats(notes).of(name)
     out["warnings"] = annotate(
         joined,
-        (out["k"] == 1, Caveat("one-campaign", _ONE.format(100 * margin))),
-        (out["floored"], Caveat("zero-variance", "campaigns do not vary, so a spread of 0.1 % is assumed")),
-        (out["n"] == 0, Caveat("no-run", f"no valid run in {new}")),
-        (out["k"] == 0, Caveat("no-run", "no valid run in an earlier campaign")),
+        (out["k"] == 1, caveat("one-campaign", margin_pct=100 * margin)),
+        (out["floored"], caveat("zero-variance/campaigns")),
+        (out["n"] == 0, caveat("no-run/new", campaign=new)),
+        (out["k"] == 0, caveat("no-run/earlier")),
     )
     first = ["metric", "ratio", "ratio_lo", "ratio_hi", "df", "p", "p_adjusted", "k", "n", "value", "value_baseline"]
     return out[[*by, *first, "verdict", "confidence", "warnings"]]
@@ -253,11 +252,10 @@ def block_drift(
 def _campaigns_of(system: str, cells: pd.DataFrame) -> dict:
     weight = cells["k"] - 1
     variance, own = np.average(cells["variance"], weights=weight), cells["own"].mean()
-    no_more = Caveat("from-runs", "campaigns differ no more than their runs do")
     row = {"system": system, "campaigns": int(cells["k"].max()), "cells": len(cells), "n": int(cells["n"].sum())}
     row |= {"cv_pct": 100 * np.sqrt(variance), **spread_interval(variance, weight.min())}
     row |= {"from_runs_pct": 100 * np.sqrt(own), "confidence": CONFIDENCE}
-    return row | {"warnings": caveats(no_more if variance <= own else None)}
+    return row | {"warnings": caveats(caveat("from-runs") if variance <= own else None)}
 
 
 def _blocks_of(runs: pd.DataFrame, metric: str, by: list[str]) -> dict:
@@ -265,8 +263,8 @@ def _blocks_of(runs: pd.DataFrame, metric: str, by: list[str]) -> dict:
     grid = np.log(runs[metric].where(runs[metric] > 0)).groupby([code, runs["block"].to_numpy()]).mean().unstack()
     full = grid.dropna()
     (cells, blocks), left_out = full.shape, len(grid) - len(full)
-    said = [Caveat("cut", f"left out: {left_out} tests that lack a block")] * bool(left_out)
-    few = [Caveat("few-points", "too little data, as 2 blocks and 2 tests are needed")] * (cells < 2 or blocks < 2)
+    said = [caveat("cut/blocks", tests=left_out)] * bool(left_out)
+    few = [caveat("few-points/blocks")] * (cells < 2 or blocks < 2)
     found = {"blocks": blocks, "cells": cells, "n": full.size, "warnings": Caveats([*said, *few])}
     if few:
         return found

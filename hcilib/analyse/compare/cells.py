@@ -31,6 +31,7 @@ from hcilib.model.metrics import (
     pattern_order,
     per_price,
 )
+from hcilib.say.caveats import caveat
 
 UNSTABLE = 0.1
 """A cell whose runs spread by more than this (standard deviation of their logs) is called unstable. Of the variance and
@@ -62,8 +63,8 @@ class Runs:
         return np.log(np.array(self.values))
 
 
-SINGLE_RUN = Caveat("single-run", "one run (n = 1), so there is no interval")
-TWO_RUNS = Caveat("two-runs", "only two runs (n = 2), so the interval is uncertain")
+SINGLE_RUN = caveat("single-run")
+TWO_RUNS = caveat("two-runs")
 
 MOMENTS = (
     "n", "log_mean", "log_var", "rel_var", "center", "unstable", "flat", "runs", "blocks", "partners", "notes",
@@ -404,23 +405,18 @@ def _notes(
     sources = results.get("source", pd.Series("", results.index))[usable].groupby(code[usable]).nunique(dropna=False)
     campaigns = campaign_counts(results, code, usable)
     zeros = np.array([(runs == 0).sum() for runs in cell["runs"]], dtype=int)
-    all_or_some = np.where(zeros == cell["n"], "every run", [counted(zero, "run") for zero in zeros])
     return annotate(
         _own_warnings(said, tail, code, usable, count),
-        runs_that("invalid", invalid, "invalid and not used"),
-        runs_that("unusable", unread, "left out, without a usable value (NaN, infinite or negative)"),
-        runs_that(
-            THIN_TAIL, short, "left out, with too few I/Os for this percentile (at least 10 slower ones are needed)"
-        ),
-        (sources.reindex(range(count)) > 1, Caveat("pooled", "runs of more than one source")),
-        (campaigns > 1, lambda i: Caveat("pooled", f"runs of {campaigns[i]} campaigns pooled")),
+        runs_that("invalid/runs", invalid),
+        runs_that("unusable", unread),
+        runs_that("thin-tail/runs", short),
+        (sources.reindex(range(count)) > 1, caveat("pooled/sources")),
+        (campaigns > 1, lambda i: caveat("pooled/campaigns", campaigns=campaigns[i])),
         (cell["n"] == 1, SINGLE_RUN),
         (cell["n"] == 2, TWO_RUNS),
-        (zeros, lambda i: Caveat("zero", f"{all_or_some[i]} is 0, so there is no ratio")),
-        (
-            cell["flat"],
-            Caveat("zero-variance", "all runs gave the same value, so a standard deviation of 0.1 % is assumed"),
-        ),
+        ((zeros > 0) & (zeros == cell["n"]), caveat("zero/every-run")),
+        ((zeros > 0) & (zeros != cell["n"]), lambda i: caveat("zero/runs", runs=counted(zeros[i], "run"))),
+        (cell["flat"], caveat("zero-variance/runs")),
         (cell["unstable"], lambda i: _unstable(cell["runs"][i], cell["log_var"][i], metric)),
     )
 
@@ -435,9 +431,9 @@ def counted(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
-def runs_that(code: str, counts: np.ndarray, are: str) -> Condition:
+def runs_that(key: str, counts: np.ndarray, **values: Any) -> Condition:
     """Where there are such runs, how many: ``2 runs invalid, not used``."""
-    return counts > 0, lambda i: Caveat(code, f"{counted(counts[i], 'run')} {are}")
+    return counts > 0, lambda i: caveat(key, runs=counted(counts[i], "run"), **values)
 
 
 MOST_LISTED = 5
@@ -452,17 +448,17 @@ def _unstable(runs: np.ndarray, log_var: float, metric: str) -> Caveat:
         ends = (runs.argmin(), runs.argmax())
         shown = [f"{len(runs)}, from {' to '.join(shown[end] for end in ends)}"]
     unit = f" {known.unit or known.label}" if known else ""
-    return Caveat("unstable", "its runs vary strongly", f"{_above_limit(log_var)}. Runs: {' / '.join(shown)}{unit}")
+    listing = " / ".join(shown) + unit
+    if log_var != log_var:
+        return caveat("unstable/runs", runs=listing)
+    return caveat("unstable/spread", spread_pct=_above_limit(log_var), runs=listing)
 
 
 def _above_limit(log_var: float) -> str:
-    """Return the standard deviation, with as many digits as show that it is above the limit."""
-    if log_var != log_var:
-        return ""
+    """Return the standard deviation in percent, with as many digits as show that it is above the limit."""
     spread_pct = 100 * log_var**0.5
     texts = (f"{spread_pct:.{digits}f}" for digits in range(4))
-    shown = next((text for text in texts if float(text) > 100 * UNSTABLE), "just above 10")
-    return f": standard deviation {shown} % of their mean"
+    return next((text for text in texts if float(text) > 100 * UNSTABLE), "just above 10")
 
 
 def campaign_counts(results: pd.DataFrame, code: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -498,12 +494,9 @@ ENGINES = {"vmfleet": "diskspd", "hcibench": "fio", "cbt": "fio", "bench-fio": "
 """What a tool runs to measure; any other is its own."""
 
 _UNLIKE = {
-    ("diskspd", "fio"): "DiskSPD prints some percentiles where fio keeps a histogram, its -Sh makes writes wait for "
-    "the medium as fio's sync=1 does, it writes one repeated pattern (unless -Z) where fio writes random data, which a "
-    "system may compress or deduplicate, and its random I/Os may meet a block twice where fio's visit every block once",
-    ("elbencho", "fio"): "elbencho's rates are those of the whole phase with its slowest thread, its latencies are "
-    "kept in coarse buckets, and its random I/Os may meet a block twice where fio's visit every block once",
-    ("diskspd", "elbencho"): "they count latency, choose random blocks and fill buffers each in its own way",
+    ("diskspd", "fio"): "tools/diskspd-fio",
+    ("elbencho", "fio"): "tools/elbencho-fio",
+    ("diskspd", "elbencho"): "tools/diskspd-elbencho",
 }
 
 
@@ -520,5 +513,4 @@ def unlike_tools(one: object, other: object) -> Caveat | None:
     if one is None or other is None or one == other:
         return None
     first, second = sorted((str(one), str(other)))
-    said = _UNLIKE.get((first, second), "they measure differently")
-    return Caveat("tools", f"measured with {one} and {other}", detail=f": {said}")
+    return caveat(_UNLIKE.get((first, second), "tools/others"), one=one, other=other)

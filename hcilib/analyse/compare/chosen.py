@@ -18,11 +18,12 @@ from hcilib.analyse.compare.cells import (
     unlike_tools,
     valid_rows,
 )
-from hcilib.model.caveats import NONE, Caveat, Caveats, column, warnings_of
+from hcilib.model.caveats import NONE, Caveats, column, warnings_of
 from hcilib.model.metrics import SETTINGS, own_columns, pattern_order
+from hcilib.say.caveats import caveat
 
-FLUSHED = Caveat("flush-included", "the latency includes the flush, which fio times separately")
-NOT_TIMED = Caveat("flush-not-timed", "no latency, as fio did not time the flush after each write")
+FLUSHED = caveat("flush-included")
+NOT_TIMED = caveat("flush-not-timed")
 
 
 def chosen(
@@ -206,8 +207,10 @@ def pooled(results: pd.DataFrame) -> pd.DataFrame:
     counts = campaign_counts(results, code, valid)
     run_ids = results.get("run_id", pd.Series(dtype=object, index=results.index))
     names = [listed(pd.unique(run_ids[valid & (code == i)].dropna())) for i in range(len(out))]
-    asks = "12_regression tests whether they differ"
-    said = [f"runs of {count} campaigns pooled ({own}): {asks}" for count, own in zip(counts, names, strict=True)]
+    several = [
+        caveat("pooled/names", about=str(system), campaigns=count, names=listing)
+        for system, count, listing in zip(out["system"], counts, names, strict=True)
+    ]
     tools = engines(results)
     others = [_other_tools(tools[code == i], tools[code != i]) for i in range(len(out))]
     return out.assign(
@@ -216,7 +219,7 @@ def pooled(results: pd.DataFrame) -> pd.DataFrame:
         source=groups["source"].agg(lambda s: ", ".join(map(str, s.dropna().unique()))).to_numpy(),
         warnings=annotate(
             [NONE] * len(out),
-            (counts > 1, lambda i: Caveat("pooled", said[i], about=str(out["system"][i]))),
+            (counts > 1, several.__getitem__),
             (out.index >= 0, lambda i: others[i] + left_out(results[code == i])),
         ),
     )

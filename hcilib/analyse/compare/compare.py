@@ -34,8 +34,9 @@ from hcilib.analyse.compare.contrast import (
     unlike,
     unlike_settings,
 )
-from hcilib.model.caveats import Caveat, together
+from hcilib.model.caveats import together
 from hcilib.model.metrics import METRICS, better_sign
+from hcilib.say.caveats import caveat
 
 
 def summarize(
@@ -71,7 +72,7 @@ def summarize(
         confidence=confidence,
         cv_pct=100 * np.sqrt(cells["rel_var"]),
         unstable=cells["unstable"],
-        warnings=annotate(cells["notes"], (cells["n"] == 0, Caveat("no-run", "no usable run"))),
+        warnings=annotate(cells["notes"], (cells["n"] == 0, caveat("no-run/cell"))),
     )
     return table.join(own_constant(results, metric, by, table.columns))
 
@@ -146,9 +147,7 @@ def compare(
     table = pd.concat([keys, judged, _both(cells, rows, base, pair)], axis=1)
     table["warnings"] = annotate(
         notes,
-        runs_that(
-            "unpaired", pair["unpaired"].to_numpy(int), "left out, without a run of the other system in the same pair"
-        ),
+        runs_that("unpaired", pair["unpaired"].to_numpy(int)),
     )
     table = table[[*keys.columns, *_FIRST, *_THEN]]
     own = own_constant(results, metric, ["system", *by], table.columns)
@@ -238,7 +237,6 @@ def rank(
     }
     facts = pd.DataFrame(per_cell).reindex(cells.index)
     others, absent = cells["system"].nunique() - 1, _absent(cells, by)
-    nobody = [f"{systems} missing in this test, so no system is marked as best" for systems in absent]
     point, ranked = facts["point"].eq(True) | (cells["n"] == 1), cells["center"] > 0
     lo, hi = own_interval(cells)
     out = cells[[*by, "system", "n"]].assign(
@@ -251,7 +249,7 @@ def rank(
         warnings=annotate(
             cells["notes"],
             (facts["notes"].notna(), facts["notes"].to_numpy().__getitem__),
-            (ranked & (absent != ""), lambda i: Caveat("missing", nobody[i])),
+            (ranked & (absent != ""), lambda i: caveat("missing", systems=absent[i])),
         ),
     )
     order = np.lexsort((-sign * out[metric].fillna(0), out["rank"].fillna(np.inf), group_codes(cells, by)[0]))

@@ -16,8 +16,9 @@ from numpy.typing import ArrayLike
 from scipy.special import chdtri, digamma, expit, logit, ndtri, polygamma, stdtr, stdtrit
 
 from hcilib.analyse.compare.cells import MOMENTS, annotate, engines, group_codes, listed, unlike_tools
-from hcilib.model.caveats import NONE, Caveat, caveats, column
+from hcilib.model.caveats import NONE, caveats, column
 from hcilib.model.metrics import MAY_BE_UNTOLD, SETTINGS, factors
+from hcilib.say.caveats import caveat
 
 FLOOR = 1e-3
 """Real runs repeat no better than 0.1 %. It is the relative standard deviation given to identical runs, as zero would
@@ -71,8 +72,8 @@ def notes_of_pairs(
         [NONE] * len(rows),
         (base >= 0, lambda i: said[base[i]].of(baseline)),
         (rows >= 0, lambda i: said[rows[i]].of(systems[i])),
-        (base < 0, Caveat("no-run", f"{baseline} has no run in this test")),
-        (rows < 0, lambda i: Caveat("no-run", f"{systems[i]} has no run in this test")),
+        (base < 0, caveat("no-run/system", system=baseline)),
+        (rows < 0, lambda i: caveat("no-run/system", system=systems[i])),
         (differences.astype(bool), differences.__getitem__),
     )
 
@@ -89,11 +90,12 @@ def unlike(cells: pd.DataFrame, rows: np.ndarray, base: np.ndarray, by: Collecti
             systems = listed(pd.unique(cells["system"].to_numpy(object)[np.r_[rows[differs], base[differs]]]))
             raise ValueError(f"results vary in {name}: {listed(found)}; add it to by= or filter (systems {systems})")
         shown = np.array([listed([v]) for v in values], dtype=object)
-        said = f"the systems differ in {name} (" + shown[level[rows]] + " and " + shown[level[base]] + ")"
-        notes = annotate(notes, (differs, [Caveat("unlike", text) for text in said].__getitem__))
+        sides = zip(shown[level[rows]], shown[level[base]], strict=True)
+        unlikes = [caveat("unlike", factor=name, one=one, other=other) for one, other in sides]
+        notes = annotate(notes, (differs, unlikes.__getitem__))
     tools = np.array([*engines(cells), None], dtype=object)
     found = [unlike_tools(one, other) for one, other in zip(tools[rows], tools[base], strict=True)]
-    return annotate(notes, ([caveat is not None for caveat in found], lambda i: caveats(found[i])))
+    return annotate(notes, ([one is not None for one in found], lambda i: caveats(found[i])))
 
 
 def differs_in(cells: pd.DataFrame, rows: np.ndarray, base: np.ndarray, by: Collection[str]) -> list[str]:

@@ -9,7 +9,8 @@ import pandas as pd
 
 from hcilib.analyse.compare.cells import Runs, annotate, as_list, asked_by, counted, group_codes, left_out
 from hcilib.analyse.compare.contrast import critical, holm, judge, least_difference
-from hcilib.model.caveats import NONE, Caveat
+from hcilib.model.caveats import NONE
+from hcilib.say.caveats import caveat
 
 
 def geometric_mean(comparison: pd.DataFrame, by: str | Sequence[str] = ("system",)) -> pd.DataFrame:
@@ -53,15 +54,11 @@ def geometric_mean(comparison: pd.DataFrame, by: str | Sequence[str] = ("system"
     spread = comparison["ratio"].where(used).groupby(code)
     conditions, of_mean = [cells == 0, single, mixed], judged["verdict"].to_numpy(str)
     verdict = np.select(conditions, ["missing", "point", "no verdict"], of_mean)
-    gone = [f"{of - cell} of {of} tests left out, as they have no ratio" for of, cell in zip(size, cells, strict=True)]
-    sides = [
-        f", as {up} of {of} tests are higher and {down} lower" for up, of, down in zip(above, cells, below, strict=True)
-    ]
     warnings = annotate(
         [NONE] * groups,
-        (size > cells, lambda i: Caveat("no-ratio", gone[i])),
-        (mixed & ~single, lambda i: Caveat("mixed", "no verdict on the mean", sides[i])),
-        (single, Caveat("single-runs", "single runs, so there is no interval")),
+        (size > cells, lambda i: caveat("no-ratio/left-out", missing=size[i] - cells[i], tests=size[i])),
+        (mixed & ~single, lambda i: caveat("mixed", higher=above[i], tests=cells[i], lower=below[i])),
+        (single, caveat("single-runs/mean")),
         (cells >= 0, left_out(comparison)),
     )
     found = judged.assign(n=cells, lowest=spread.min(), highest=spread.max(), verdict=verdict, warnings=warnings)
@@ -166,12 +163,9 @@ def everywhere(comparison: pd.DataFrame, over: str = "iodepth") -> pd.DataFrame:
     conditions = [any_of["missing"], any_of["point"], any_of["no_p"] | ~holds, out["lowest"] > 1]
     out["verdict"] = np.select(conditions, ["missing", "point", "inconclusive", "higher"], "lower")
     unstable = groups["unstable"].sum().to_numpy()
-    shaky = [
-        f"runs vary strongly in {counted(n, 'test')} (standard deviation above 10 % of the mean)" for n in unstable
-    ]
     out["warnings"] = annotate(
         [NONE] * len(out),
-        (unstable > 0, lambda i: Caveat("unstable", shaky[i])),
+        (unstable > 0, lambda i: caveat("unstable/tests", tests=counted(unstable[i], "test"))),
         (unstable >= 0, left_out(comparison)),
     )
     changes = any_of["below"] & any_of["above"]

@@ -17,8 +17,9 @@ from hcilib.analyse.compare.cells import (
     interval_columns,
 )
 from hcilib.analyse.compare.contrast import CONFIDENCE, against, below, contrast, judge, notes_of_pairs, own_interval
-from hcilib.model.caveats import NONE, Caveat, caveats, together
+from hcilib.model.caveats import NONE, caveats, together
 from hcilib.model.metrics import FACTORS, better_sign, pattern_order
+from hcilib.say.caveats import caveat
 
 ALPHA = 0.05
 """Of the one-sided tests along a curve, divided by their number."""
@@ -76,12 +77,9 @@ def peak(
     ends = depth[cells["n"] > 0].groupby(code[cells["n"] > 0]).agg(["min", "max"]).reindex(range(len(out)))
     out["warnings"] = annotate(
         top["notes"].to_numpy(),
-        (ends["min"] == ends["max"], Caveat("one-point", f"only one {over}, so there is no curve")),
+        (ends["min"] == ends["max"], caveat("one-point", load=over)),
         # Not so at the lowest: more load was tried, and below one outstanding I/O there is none.
-        (
-            (out["best"] == ends["max"]) & (ends["min"] < ends["max"]),
-            Caveat("at-the-end", f"best at the last measured {over}, so the peak may lie beyond"),
-        ),
+        ((out["best"] == ends["max"]) & (ends["min"] < ends["max"]), caveat("at-the-end/peak", load=over)),
     )
     return out
 
@@ -232,7 +230,7 @@ def _no_crossing(met: dict[str, np.ndarray], over: str, cells: int) -> dict[str,
         "verdict": "none" if found else "missing",
         "n": min(met["n"].min(), met["n_baseline"].min()) if found else 0,
         "apart": bool(np.isin(met["verdict"], ["higher", "lower", "point"]).all()),
-        "warnings": caveats(Caveat("no-ratio", f"{unmet} of {cells} tests have no ratio") if unmet else None),
+        "warnings": caveats(caveat("no-ratio/curve", missing=unmet, tests=cells) if unmet else None),
     }
 
 

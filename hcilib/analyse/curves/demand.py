@@ -20,7 +20,8 @@ from scipy.optimize import isotonic_regression
 from hcilib.analyse.compare.cells import LATENCY, SINGLE_RUN, group_codes, interval_names, refuse_mixing, valid_rows
 from hcilib.analyse.compare.compare import summarize
 from hcilib.analyse.compare.contrast import CONFIDENCE, half_width_of
-from hcilib.model.caveats import Caveat, Caveats, caveats
+from hcilib.model.caveats import Caveats, caveats
+from hcilib.say.caveats import caveat
 
 BY = ("system", "pattern")
 DEMAND = ("demand", "offered_iops", "open_loop", "iops")
@@ -32,7 +33,7 @@ ABOVE = 1.001
 """Of the closed-loop maximum: a demand is a whole number of I/Os a second."""
 SHORT_RUN = 12.0
 """How far the log of a latency may lie too low, times the run's length in relaxation times (METHODS section 6)."""
-CLOSED = Caveat("closed-loop", "measured without a request rate, so the latency follows from the IOPS")
+CLOSED = caveat("closed-loop")
 
 
 def load_curve(results: pd.DataFrame, metric: str | Sequence[str] = "p99_ns", by: Sequence[str] = BY) -> pd.DataFrame:
@@ -279,26 +280,19 @@ def _groups(frame: pd.DataFrame, by: Sequence[str]):
 
 def _level(runs: pd.DataFrame, metric: str) -> dict:
     """One demand over its runs."""
-    found, of = _interval(runs[metric], "latency_ns"), f"of {len(runs)} runs"
+    found = _interval(runs[metric], "latency_ns")
     saturated, above = int(runs["open_loop"].eq(False).sum()), int(runs["above"].sum())
     unsure, missing = int(runs["open_loop"].isna().sum()), len(runs) - found["n"]
     rates = {name: np.exp(np.log(runs[name]).mean()) for name in ("offered_iops", "iops")}
     said = []
     if saturated:
-        said.append(Caveat("saturated", f"{saturated} {of} did not keep up, so their latencies are lower bounds"))
+        said.append(caveat("saturated/runs", count=saturated, runs=len(runs)))
     if above:
-        said.append(
-            Caveat(
-                "above-maximum",
-                f"the request rate of {above} {of} was above the closed-loop maximum, so they could not keep up",
-            )
-        )
+        said.append(caveat("above-maximum", count=above, runs=len(runs)))
     if unsure and not above:
-        said.append(
-            Caveat("too-few", f"{unsure} {of} have too few I/Os to show whether they kept up with the request rate")
-        )
+        said.append(caveat("too-few/runs", count=unsure, runs=len(runs)))
     if missing:
-        said.append(Caveat("no-value", f"{missing} {of} have too few I/Os for this percentile"))
+        said.append(caveat("no-value", count=missing, runs=len(runs)))
     if found["n"] == 1:
         said.append(SINGLE_RUN)
     level = {"demand": runs["demand"].iloc[0], "metric": metric, "open_loop": not (saturated or above)}
@@ -416,17 +410,16 @@ def _over_blocks(blocks: pd.DataFrame) -> dict:
     under, over = (int(blocks["bound"].eq(bound).sum()) for bound in ("below", "at least"))
     bound = ""
     if under and over:
-        why = f"in {under} of {n} blocks the latency was above the limit at every rate, in {over} at no rate"
-        said.append(Caveat("disagree", f"blocks disagree: {why}"))
+        said.append(caveat("disagree", under=under, blocks=n, over=over))
         found |= dict.fromkeys(("iops", "iops_lo", "iops_hi"), np.nan)
     elif over:
-        bound, why = "at least", "was below the limit even at the highest request rate that was sustained"
-        said.append(Caveat("at-least", f"only a lower bound: in {over} of {n} blocks the latency {why}"))
+        bound = "at least"
+        said.append(caveat("at-least", over=over, blocks=n))
         lowest = blocks["least"].min() if np.isnan(found["iops_lo"]) else found["iops_lo"]
         found |= {"iops": lowest, "iops_lo": lowest, "iops_hi": np.inf}
     elif under:
-        bound, why = "below", "was above the limit even at the lowest request rate"
-        said.append(Caveat("below", f"only an upper bound: in {under} of {n} blocks the latency {why}"))
+        bound = "below"
+        said.append(caveat("below", under=under, blocks=n))
         highest = blocks["most"].max() if np.isnan(found["iops_hi"]) else found["iops_hi"]
         found |= {"iops": highest, "iops_lo": 0.0, "iops_hi": highest}
     return found | {"bound": bound, "warnings": Caveats(said)}
@@ -444,11 +437,10 @@ def _at(runs: pd.DataFrame, asked: float, metric: str) -> dict:
             least.append(_least_at(x, np.exp(y), asked) if len(x) > 1 else found[-1])
             most.append(np.interp(asked, x, np.exp(y)) * np.exp(_hidden(asked, found[-1], metric, block)))
     said = SINGLE_RUN if len(found) == 1 else None
-    if not found:
-        measured = (
-            f"only {low:,.0f} to {high:,.0f} IOPS were measured" if high >= low else "no request rate was sustained"
-        )
-        said = Caveat("not-measured", f"no latency at {asked:,.0f} IOPS, as {measured}")
+    if not found and high >= low:
+        said = caveat("not-measured/outside", iops=asked, low=low, high=high)
+    elif not found:
+        said = caveat("not-measured/none", iops=asked)
     lo, hi = (_interval(ends, "latency_ns") for ends in (least, most))
     interval = {"latency_ns_lo": lo["latency_ns_lo"], "latency_ns_hi": hi["latency_ns_hi"]}
     return _interval(found, "latency_ns") | interval | {"warnings": caveats(said)}

@@ -16,7 +16,8 @@ import pandas as pd
 
 from hcilib.analyse.compare.cells import numbers_of, refuse_mixing, require_columns, valid_rows
 from hcilib.analyse.compare.contrast import CONFIDENCE, critical
-from hcilib.model.caveats import Caveat, Caveats, caveats
+from hcilib.model.caveats import Caveats, caveats
+from hcilib.say.caveats import caveat
 
 COLUMNS = [
     "effect", "level", "baseline", "ratio", "ratio_lo", "ratio_hi", "confidence", "n",
@@ -201,12 +202,8 @@ def _shown(level: object) -> str:
 
 def _warnings(used: int, possible: int, half: float) -> Caveats:
     if not used:
-        return caveats(
-            Caveat("not-estimable", "the effect cannot be estimated, as no two tests differ in this factor alone")
-        )
-    where = f"{used} of {possible} combinations of the other factors"
-    contexts = Caveat("contexts", f"the effect was measured at {where} and may differ at the others")
-    said = [contexts] * (used < possible)
+        return caveats(caveat("not-estimable"))
+    said = [caveat("contexts", used=used, possible=possible)] * (used < possible)
     if np.isnan(half):
-        said.append(Caveat("single-runs", "no repeats, so there is no interval"))
+        said.append(caveat("single-runs/effect"))
     return Caveats(said)

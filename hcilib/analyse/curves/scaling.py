@@ -18,6 +18,7 @@ from hcilib.analyse.compare.cells import refuse_mixing, require_columns, valid_r
 from hcilib.analyse.compare.contrast import CONFIDENCE, critical
 from hcilib.model.caveats import Caveat, Caveats
 from hcilib.model.metrics import FACTORS, MAY_BE_UNTOLD
+from hcilib.say.caveats import caveat
 
 GRID = 0.25
 NEAR_PEAK = 0.95
@@ -66,8 +67,7 @@ def saturation(results: pd.DataFrame, by: Sequence[str] = ("system", "pattern"))
         runs = group[group["_usable"]]
         warnings = _refuse_mixing(runs, by)
         if skipped := len(group) - len(runs):
-            said = f"{skipped} runs left out, as they are invalid or lack IOPS or a VM count"
-            warnings.append(Caveat("invalid", said))
+            warnings.append(caveat("invalid/vms", runs=skipped))
         row = _saturate(runs["vms"].to_numpy(float), runs["iops"].to_numpy(float), warnings)
         rows.append(dict(zip(by, key, strict=True)) | row)
     return pd.DataFrame(rows, columns=[*by, *COLUMNS])
@@ -80,9 +80,7 @@ def _saturate(vms: np.ndarray, x: np.ndarray, warnings: list[Caveat]) -> dict:
         curve = _curve(vms, x)
         row |= _plateau(curve, warnings)
         if len(curve) < 5:
-            warnings.append(
-                Caveat("few-points", f"no knee, because finding one takes 5 VM counts (measured: {len(curve)})")
-            )
+            warnings.append(caveat("few-points/vms", counts=len(curve)))
         else:
             row |= _model(curve, warnings)
     return row | {"warnings": Caveats(warnings)}
@@ -107,13 +105,10 @@ def _plateau(curve: pd.DataFrame, warnings: list[Caveat]) -> dict:
     top = curve.loc[curve["center"].idxmax()]
     single = int(curve["n"].min()) == 1
     if single:
-        why = "some VM counts have single runs, so the knee and the fewest VMs near the peak have no interval"
-        warnings.append(Caveat("single-runs", why))
+        warnings.append(caveat("single-runs/vms"))
     near = curve["center" if single else "low"] >= NEAR_PEAK * top["center"]
     if not near.any():
-        warnings.append(
-            Caveat("no-bound", "the fewest VMs near the peak are unknown, as the runs are too few or too noisy")
-        )
+        warnings.append(caveat("no-bound"))
     return {
         "n": int(curve["n"].min()), "points": len(curve), "peak": top["center"], "peak_vms": top["vms"],
         "smallest_vms": curve["vms"][near].min(),
@@ -137,10 +132,10 @@ def _model(curve: pd.DataFrame, warnings: list[Caveat]) -> dict:
     smooth, usl = _aicc(hyperbola, curve, 3), _aicc(usl_fit(n, y, weight)["rss"], curve, 4)
     row, rivals = {"slope_before": before, "slope_after": before + change}, [straight]
     if not _bend_is_real(line_rss, rss, curve):
-        warnings.append(Caveat("no-knee", "no knee in the measured range, as a straight line fits as well"))
+        warnings.append(caveat("no-knee/line"))
         row = {"slope_before": line[1], "slope_after": line[1], "model": "line"}
     elif min(smooth, usl) <= bend:
-        warnings.append(Caveat("no-knee", "no knee, as a smooth curve fits as well"))
+        warnings.append(caveat("no-knee/smooth"))
         row["model"] = "smooth"
     else:
         row |= _knee(curve, knots, best, bends[best][0], warnings)
@@ -154,10 +149,9 @@ def _model(curve: pd.DataFrame, warnings: list[Caveat]) -> dict:
 def _knee(curve: pd.DataFrame, knots: np.ndarray, best: int, fit: np.ndarray, warnings: list[Caveat]) -> dict:
     """The knot and its interval."""
     if best in (0, len(knots) - 1):
-        edge = "the knee is at the edge of the measured VM counts. Measure beyond it"
-        warnings.append(Caveat("at-the-end", edge))
+        warnings.append(caveat("at-the-end/knee"))
     if fit[2] > 0:
-        warnings.append(Caveat("steepens", "the curve steepens at its bend, so there is no saturation"))
+        warnings.append(caveat("steepens"))
     lo, hi = np.nan, np.nan
     if curve["n"].min() > 1:
         lo, hi = _knee_interval(curve, _hinge(curve["vms"].to_numpy(), knots[best]) @ fit, knots)
@@ -255,9 +249,7 @@ def _refuse_mixing(runs: pd.DataFrame, by: list[str]) -> list[Caveat]:
     refuse_mixing(runs, by, besides=("vms", *MAY_FOLLOW), among=FACTORS)
     own = [c for c in MAY_FOLLOW if c in runs and c not in by]
     follow = [c for c in own if runs[c].nunique(dropna=c in MAY_BE_UNTOLD) > 1]
-    return [
-        Caveat("follows", f"{COLUMN_WORDS.get(column, column)} changes together with the VM count") for column in follow
-    ]
+    return [caveat("follows", column=COLUMN_WORDS.get(column, column)) for column in follow]
 
 
 # ---- The universal scalability law: contention and coherency as two numbers

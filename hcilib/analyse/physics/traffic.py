@@ -175,7 +175,7 @@ def traffic(
     code, valid, counted = group_codes(runs, list(by))[0], valid_rows(runs), np.isfinite(runs["observed"])
     rate = runs[["net_bytes_per_s", "bw_bytes"]].where(valid & counted).groupby(code).mean()
     absent = np.bincount(code[valid & runs["nic_bytes_per_s"].isna()], minlength=len(table))
-    said = annotate(table["warnings"], runs_that("counters", absent, f"without counters of card {nic!r}"))
+    said = annotate(table["warnings"], runs_that("counters/card", absent, card=nic))
     return table.assign(warnings=said).join(rate)
 
 
@@ -415,7 +415,7 @@ def amplification(
             table = table.assign(
                 **group, measure=MEASURES, confidence=CONFIDENCE, expected=[costs[m] for m in MEASURES]
             )
-            unsampled = runs_that("drives", np.full(len(table), absent.sum()), "without counters of drives")
+            unsampled = runs_that("drives", np.full(len(table), absent.sum()))
             said = annotate([NONE] * len(table), unsampled, (table["n"] == 1, SINGLE_RUN))
             count = own["drives"].max() if len(own) else 0
             pieces.append(_judged(table, load, own_scheme).assign(drives=count, warnings=said))

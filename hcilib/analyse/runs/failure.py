@@ -17,6 +17,7 @@ from hcilib.analyse.compare.contrast import CONFIDENCE, half_width_of
 from hcilib.analyse.runs.series import mean_interval, mser5, run_columns
 from hcilib.model.caveats import Caveat, Caveats, caveats
 from hcilib.model.metrics import FACTORS
+from hcilib.say.caveats import caveat
 
 TOLERANCE, WINDOW_S, MIN_CUT_S = 0.1, 5, 20
 CONDITIONS = ("system", *FACTORS, "failure", "heal")
@@ -88,8 +89,8 @@ def failures(
         if key in ios:
             row["max_lat_ns"] = float(ios[key]["lat_ns_max"].max())
         if row["whole_s"] > row["runtime_s"] - row["heal_s"]:
-            text = f"copies were complete {row['whole_s']:.0f} s after {row['heal']}, when fio had already ended"
-            row["warnings"] = Caveats([*caveats(row["warnings"]), Caveat("not-whole", text)])
+            late = caveat("not-whole", seconds=row["whole_s"], heal=row["heal"])
+            row["warnings"] = Caveats([*caveats(row["warnings"]), late])
         rows.append(dict(zip(keys, key, strict=True)) | row | {"confidence": CONFIDENCE})
     return pd.DataFrame(rows, columns=[*keys, *COLUMNS])
 
@@ -250,16 +251,14 @@ def _stays(y: np.ndarray, least: float, window_s: int) -> np.ndarray:
 def _complaints(row: dict, before: pd.Series, plateau: pd.Series, tolerance: float, window_s: int) -> list[Caveat]:
     said = []
     if len(before) < window_s:
-        said.append(Caveat("too-short", f"only {len(before)} s before the failure, so the healthy level is uncertain"))
+        said.append(caveat("too-short/before", seconds=len(before)))
     elif not row["healthy_iops"] > 0:
-        said.append(Caveat("zero", "no I/O before the failure, so there is nothing to compare with"))
+        said.append(caveat("zero/before"))
     if not len(plateau):
-        said.append(Caveat("no-level", f"no degraded level, as I/O stopped again within {window_s} s"))
+        said.append(caveat("no-level/degraded", seconds=window_s))
     if row["heal"] and row["back_s"] != row["back_s"]:
         left = row["runtime_s"] - row["heal_s"]
-        level = f"{100 * (1 - tolerance):g} % of normal"
-        late = f"IOPS had not recovered to {level} when the run ended, {left:.0f} s after {row['heal']}"
-        said.append(Caveat("not-back", late))
+        said.append(caveat("not-back", level_pct=100 * (1 - tolerance), seconds=left, heal=row["heal"]))
     return said
 
 
@@ -284,11 +283,11 @@ QUANTITIES = {
 }
 """Column of `failures` -> how it is called; max_lat_s is max_lat_ns in seconds."""
 NOT_SEEN = {
-    "back_s": "IOPS had not recovered at the end",
-    "whole_s": "the system did not report complete copies",
-    "ratio": "no steady IOPS between failure and repair",
+    "back_s": "not-seen/back",
+    "whole_s": "not-seen/whole",
+    "ratio": "not-seen/level",
 }
-"""Column without a value in some runs -> why."""
+"""Column without a value in some runs -> why, as a key of `TEXTS`."""
 RATIOS = ("healthy_iops", "ratio")
 GAPS = ("gap_s", "gap_sum_s")
 BY = ("system", "pattern", "iodepth", "failure")
@@ -347,7 +346,7 @@ def _over_repeats(values: np.ndarray, column: str) -> dict:
         "confidence": CONFIDENCE,
     }
     if known.size < n:
-        unseen = Caveat("not-seen", NOT_SEEN.get(column, "not measured"), f" in {n - known.size} of {n} runs")
+        unseen = caveat(NOT_SEEN.get(column, "not-seen/value"), unseen=n - known.size, runs=n)
         return whole | {"warnings": caveats(unseen)}
     logs = column in RATIOS and bool((known > 0).all())
     x = np.log(known) if logs else known

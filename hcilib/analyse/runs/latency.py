@@ -14,9 +14,10 @@ import pandas as pd
 from hcilib.analyse.compare.cells import interval_names, refuse_mixing
 from hcilib.analyse.compare.compare import summarize
 from hcilib.analyse.runs.series import run_columns
-from hcilib.model.caveats import NONE, THIN_TAIL, Caveat, Caveats, caveats, column
+from hcilib.model.caveats import NONE, Caveats, caveats, column
 from hcilib.model.fio_buckets import BUCKETS, MIDPOINTS, TAIL, ios_to_reach
 from hcilib.model.metrics import FACTORS
+from hcilib.say.caveats import caveat
 
 RUN = ("run_id", "system", "block", "rep", "pattern", "numjobs", "iodepth", "vms")
 """Columns that tell a run in the results and in the bins."""
@@ -79,7 +80,7 @@ def _thin_tails(n: np.ndarray, names: dict[str, float]) -> np.ndarray:
     said: list[Caveats] = [NONE] * n.size
     for i in np.flatnonzero(np.any(list(few.values()), axis=0)) if few else ():
         beyond = ", ".join(name for name, is_few in few.items() if is_few[i])
-        said[i] = caveats(Caveat(THIN_TAIL, f"fewer than {TAIL} I/Os beyond {beyond}"))
+        said[i] = caveats(caveat("thin-tail/beyond", least=TAIL, percentiles=beyond))
     return column(said)
 
 

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 from hcilib.analyse.compare.contrast import CONFIDENCE, critical, half_width_of
 from hcilib.model.caveats import Caveat, caveats
 from hcilib.model.metrics import FACTORS, KEYS
+from hcilib.say.caveats import caveat
 
 LONG_RUN_BATCHES = 20
 MIN_EFFECTIVE = 30
@@ -326,14 +327,13 @@ def _interval(y: np.ndarray) -> dict:
     short = not min(n_eff, y.size) >= MIN_EFFECTIVE
     se = np.nan if short else float(batch_means(y, BATCHES).std(ddof=1) / BATCHES**0.5)
     half = critical(BATCHES - 1) * se
-    worth = f", worth {n_eff:.0f} independent ones" if n_eff < y.size else ""
     warnings = []
-    if short:
-        warnings.append(Caveat("too-short", f"run too short: {y.size} samples{worth}, needs {MIN_EFFECTIVE}"))
+    if short and n_eff < y.size:
+        warnings.append(caveat("too-short/alike", samples=y.size, independent=n_eff, needed=MIN_EFFECTIVE))
+    elif short:
+        warnings.append(caveat("too-short/samples", samples=y.size, needed=MIN_EFFECTIVE))
     if se == 0:
-        warnings.append(
-            Caveat("no-variation", "no variation between batches, as under a rate cap or with a copied value")
-        )
+        warnings.append(caveat("no-variation"))
     return {
         "n": 1, "seconds": y.size, "mean": mean, "mean_lo": mean - half, "mean_hi": mean + half, "se": se, "tau": tau,
         "n_eff": n_eff, "confidence": CONFIDENCE, "verdict": "run too short" if short else "ok", "warnings": warnings,
@@ -415,13 +415,11 @@ def _steady_state(t: np.ndarray, y: np.ndarray, round_s: float | None) -> dict:
 def _complaints(drift_pct: float, cut: int, n: int, levels: tuple[float, float] | None) -> list[Caveat]:
     said = []
     if abs(drift_pct) > DRIFT_PCT:
-        said.append(
-            Caveat("drift", f"drift, as the mean of the second half differs by {drift_pct:+.1f} % from the first")
-        )
+        said.append(caveat("drift", drift_pct=drift_pct))
     if n >= 10 and cut >= n // 10 * 5:
-        said.append(Caveat("no-level", "no steady level, as half of the run would count as warm-up (MSER-5)"))
+        said.append(caveat("no-level/run"))
     if levels:
-        said.append(Caveat("regimes", f"two regimes, at {levels[0]:,.0f} and {levels[1]:,.0f}"))
+        said.append(caveat("regimes", one=levels[0], other=levels[1]))
     return said
 
 
@@ -478,8 +476,7 @@ def _summed(run: pd.DataFrame, metric: str) -> tuple[pd.Series, list[Caveat]]:
     wide = table[metric].unstack("writer").sort_index()
     ends = [(c.first_valid_index(), c.last_valid_index()) for _, c in wide.items()]
     if not ends or any(first is None for first, _ in ends):
-        none = Caveat("no-run", "a host has no samples, so nothing can be summed")
-        return wide.sum(axis=1, skipna=False).iloc[:0], [none]
+        return wide.sum(axis=1, skipna=False).iloc[:0], [caveat("no-run/host")]
     common = wide.loc[max(first for first, _ in ends) : min(last for _, last in ends)]
     if metric.endswith("lat_ns"):
         weight = table["iops"].unstack("writer").loc[common.index]
@@ -494,12 +491,11 @@ def _summed(run: pd.DataFrame, metric: str) -> tuple[pd.Series, list[Caveat]]:
 def _gaps(wide: pd.DataFrame, total: pd.Series, metric: str) -> list[Caveat]:
     said = []
     if len(total) < 0.95 * len(wide):
-        common = f"only {len(total)} of {len(wide)} seconds are common to all {wide.shape[1]} writers"
-        said.append(Caveat("cut", common))
+        said.append(caveat("cut/ends", common=len(total), seconds=len(wide), writers=wide.shape[1]))
     steps = np.diff(total.index.to_numpy(float))
     lost = int(np.rint(steps / np.median(steps) - 1).sum()) if steps.size else 0
     if lost + total.isna().sum():
-        said.append(Caveat("cut", f"{lost + total.isna().sum()} seconds lack a writer and are left out"))
+        said.append(caveat("cut/seconds", seconds=lost + total.isna().sum()))
     if metric != "lat_ns" and (total == 0).any():
-        said.append(Caveat("silent", f"{(total == 0).sum()} seconds without any I/O"))
+        said.append(caveat("silent/run", seconds=(total == 0).sum()))
     return said

@@ -1,0 +1,204 @@
+"""The texts of all caveats in one list, for an editor: their order is that of the rooms that find them.
+
+This file is a leaf: it imports the model alone, and of all of `say` it is the only one that `analyse` and `read` import.
+"""
+# ruff: noqa: E501 (a text is one line)
+
+from typing import Any
+
+from hcilib.model.caveats import Caveat
+
+TEXTS = {
+    # ---- analyse/compare: runs of one cell
+    "single-run": "one run (n = 1), so there is no interval",
+    "two-runs": "only two runs (n = 2), so the interval is uncertain",
+    "no-run/cell": "no usable run",
+    "invalid/runs": "{runs} invalid and not used",
+    "unusable": "{runs} left out, without a usable value (NaN, infinite or negative)",
+    "thin-tail/runs": "{runs} left out, with too few I/Os for this percentile (at least 10 slower ones are needed)",
+    "pooled/sources": "runs of more than one source",
+    "pooled/campaigns": "runs of {campaigns} campaigns pooled",
+    "pooled/names": "runs of {campaigns} campaigns pooled ({names}): 12_regression tests whether they differ",
+    "zero/every-run": "every run is 0, so there is no ratio",
+    "zero/runs": "{runs} is 0, so there is no ratio",
+    "zero-variance/runs": "all runs gave the same value, so a standard deviation of 0.1 % is assumed",
+    "unstable/spread": "its runs vary strongly|: standard deviation {spread_pct} % of their mean. Runs: {runs}",
+    "unstable/runs": "its runs vary strongly|. Runs: {runs}",
+    "flush-included": "the latency includes the flush, which fio times separately",
+    "flush-not-timed": "no latency, as fio did not time the flush after each write",
+    # ---- analyse/compare: two systems
+    "no-run/system": "{system} has no run in this test",
+    "unpaired": "{runs} left out, without a run of the other system in the same pair",
+    "missing": "{systems} missing in this test, so no system is marked as best",
+    "unlike": "the systems differ in {factor} ({one} and {other})",
+    "tools/diskspd-fio": "measured with {one} and {other}|: DiskSPD prints some percentiles where fio keeps a histogram, its -Sh makes writes wait for the medium as fio's sync=1 does, it writes one repeated pattern (unless -Z) where fio writes random data, which a system may compress or deduplicate, and its random I/Os may meet a block twice where fio's visit every block once",
+    "tools/elbencho-fio": "measured with {one} and {other}|: elbencho's rates are those of the whole phase with its slowest thread, its latencies are kept in coarse buckets, and its random I/Os may meet a block twice where fio's visit every block once",
+    "tools/diskspd-elbencho": "measured with {one} and {other}|: they count latency, choose random blocks and fill buffers each in its own way",
+    "tools/others": "measured with {one} and {other}|: they measure differently",
+    # ---- analyse/compare: many tests
+    "no-ratio/left-out": "{missing} of {tests} tests left out, as they have no ratio",
+    "mixed": "no verdict on the mean|, as {higher} of {tests} tests are higher and {lower} lower",
+    "single-runs/mean": "single runs, so there is no interval",
+    "unstable/tests": "runs vary strongly in {tests} (standard deviation above 10 % of the mean)",
+    # ---- analyse/curves
+    "one-point": "only one {load}, so there is no curve",
+    "at-the-end/peak": "best at the last measured {load}, so the peak may lie beyond",
+    "no-ratio/curve": "{missing} of {tests} tests have no ratio",
+    "saturated/runs": "{count} of {runs} runs did not keep up, so their latencies are lower bounds",
+    "above-maximum": "the request rate of {count} of {runs} runs was above the closed-loop maximum, so they could not keep up",
+    "too-few/runs": "{count} of {runs} runs have too few I/Os to show whether they kept up with the request rate",
+    "no-value": "{count} of {runs} runs have too few I/Os for this percentile",
+    "closed-loop": "measured without a request rate, so the latency follows from the IOPS",
+    "disagree": "blocks disagree: in {under} of {blocks} blocks the latency was above the limit at every rate, in {over} at no rate",
+    "at-least": "only a lower bound: in {over} of {blocks} blocks the latency was below the limit even at the highest request rate that was sustained",
+    "below": "only an upper bound: in {under} of {blocks} blocks the latency was above the limit even at the lowest request rate",
+    "not-measured/outside": "no latency at {iops:,.0f} IOPS, as only {low:,.0f} to {high:,.0f} IOPS were measured",
+    "not-measured/none": "no latency at {iops:,.0f} IOPS, as no request rate was sustained",
+    "invalid/vms": "{runs} runs left out, as they are invalid or lack IOPS or a VM count",
+    "follows": "{column} changes together with the VM count",
+    "few-points/vms": "no knee, because finding one takes 5 VM counts (measured: {counts})",
+    "single-runs/vms": "some VM counts have single runs, so the knee and the fewest VMs near the peak have no interval",
+    "no-bound": "the fewest VMs near the peak are unknown, as the runs are too few or too noisy",
+    "no-knee/line": "no knee in the measured range, as a straight line fits as well",
+    "no-knee/smooth": "no knee, as a smooth curve fits as well",
+    "at-the-end/knee": "the knee is at the edge of the measured VM counts. Measure beyond it",
+    "steepens": "the curve steepens at its bend, so there is no saturation",
+    "not-estimable": "the effect cannot be estimated, as no two tests differ in this factor alone",
+    "contexts": "the effect was measured at {used} of {possible} combinations of the other factors and may differ at the others",
+    "single-runs/effect": "no repeats, so there is no interval",
+    # ---- analyse/physics
+    "counters/card": "{runs} without counters of card {card!r}",
+    "drives": "{runs} without counters of drives",
+    # ---- analyse/runs: failures
+    "too-short/before": "only {seconds} s before the failure, so the healthy level is uncertain",
+    "zero/before": "no I/O before the failure, so there is nothing to compare with",
+    "no-level/degraded": "no degraded level, as I/O stopped again within {seconds} s",
+    "not-back": "IOPS had not recovered to {level_pct:g} % of normal when the run ended, {seconds:.0f} s after {heal}",
+    "not-whole": "copies were complete {seconds:.0f} s after {heal}, when fio had already ended",
+    "not-seen/back": "IOPS had not recovered at the end| in {unseen} of {runs} runs",
+    "not-seen/whole": "the system did not report complete copies| in {unseen} of {runs} runs",
+    "not-seen/level": "no steady IOPS between failure and repair| in {unseen} of {runs} runs",
+    "not-seen/value": "not measured| in {unseen} of {runs} runs",
+    # ---- analyse/runs: seconds of one run
+    "too-short/samples": "run too short: {samples} samples, needs {needed}",
+    "too-short/alike": "run too short: {samples} samples, worth {independent:.0f} independent ones, needs {needed}",
+    "no-variation": "no variation between batches, as under a rate cap or with a copied value",
+    "drift": "drift, as the mean of the second half differs by {drift_pct:+.1f} % from the first",
+    "no-level/run": "no steady level, as half of the run would count as warm-up (MSER-5)",
+    "regimes": "two regimes, at {one:,.0f} and {other:,.0f}",
+    "no-run/host": "a host has no samples, so nothing can be summed",
+    "cut/ends": "only {common} of {seconds} seconds are common to all {writers} writers",
+    "cut/seconds": "{seconds} seconds lack a writer and are left out",
+    "silent/run": "{seconds} seconds without any I/O",
+    # ---- analyse/campaigns
+    "single-run-spread": "spread of runs not measured",
+    "one-campaign": "only one earlier campaign, so differences above {margin_pct:g} % count as changes, without a test",
+    "zero-variance/campaigns": "campaigns do not vary, so a spread of 0.1 % is assumed",
+    "no-run/new": "no valid run in {campaign}",
+    "no-run/earlier": "no valid run in an earlier campaign",
+    "from-runs": "campaigns differ no more than their runs do",
+    "cut/blocks": "left out: {tests} tests that lack a block",
+    "few-points/blocks": "too little data, as 2 blocks and 2 tests are needed",
+    "units": "a factor of {factor:,g}. Check whether a unit changed.",
+    # ---- read: every run of a fleet or of another tool
+    "thin-tail/beyond": "fewer than {least} I/Os beyond {percentiles}",
+    "saturated/run": "the storage did not keep up with the request rate, so its latencies are lower bounds",
+    "too-few/run": "too few I/Os to show whether it kept up with the request rate (90,000 are needed)",
+    "held-back": "too few fio jobs for this request rate: some I/Os started late, and latencies exclude that delay| (with numjobs {numjobs}, hardly any would start late)",
+    # ---- read/run
+    "no-lease": "hosts were not leased (lease: none), so another campaign may have run there too",
+    "cap-missed": "the rate limit was not reached, as the storage delivered only {delivered:,.4g} of {limit:,.4g} {unit}",
+    "not-steady": "IOPS were still unsteady after the warm-up|{end}",
+    "busy": "a node's CPU was above {limit_pct:g} %",
+    "unsynced": "fio's nbd engine ignores O_SYNC, so these were plain writes",
+    "counters/nodes": "no counters of {nodes} in this run, so CPU and network of the nodes are unknown",
+    "counters/doubt": "{reason}",
+    "silent/vms": "{reason}",
+    "one-start": "{jobs} sequential jobs a VM on {disks}, all from its start|: the later ones may have read what the first left in a cache; measure it again",
+    # ---- read/nodes
+    "no-smart/not-read": "the health data (SMART) of its drives was not recorded",
+    "no-smart/no-drive": "it has no drive of its own",
+    "no-smart/at-start": "at its start: {error}",
+    "no-smart/at-end": "at its end: {error}",
+    "no-smart/no-start": "the drive was not there at the campaign's start",
+    "no-smart/no-end": "the drive was not there at the campaign's end",
+    "no-smart/back": "its counter went back",
+    "no-smart/zero": "it counts 0 data units, which is how NVMe says that they are not counted",
+    "no-smart/virtual": "a virtual disk, which has no health data (SMART)",
+    "no-smart/no-tool": "neither nvme (nvme-cli) nor smartctl (smartmontools) is on this node",
+    "no-smart/no-answer": "{tool} gave no answer in time",
+    "no-smart/no-counters": "{tool} printed no counters: {answer}",
+    "no-smart/absent": "the drive does not tell its {absent}",
+    "no-smart/message": "smartctl: {message}",
+    "no-smart/no-message": "smartctl: no counters of this drive",
+    "no-smart/unknown-unit": "its attributes have no known unit: it is not in smartctl's database",
+    "no-smart/reason": "{reason}",
+    "smart-late": "{steps} steps had been measured before the first reading, and their writes are not counted",
+    "smart-open": "the campaign did not end in order, so writes after its last reading are not counted",
+    "smart-paused": "the campaign was interrupted {times}, and writes in between are counted too",
+    "pool-fill/unknown": "how full the pool was is not known: {host}: {reason}",
+    "pool-fill/damaged": "{reason}",
+    "pool-fill/changed": "the pool was {least:.3g} to {most:.3g} % full while it was measured",
+    # ---- read/fio, read/foreign: files of other tools
+    "interim/ended": "an interim report, or of a run that was ended early: written after {ran_s:g} s of {runtime_s:g} s",
+    "interim/last": "the last of {reports} reports of one run; nothing in the file says whether it had ended by then",
+    "left-out/files": "{files} of {folder} left out ({names}); hci.recognise says why",
+    "system": "system {folder!r} is the name of the folder: nobody said what was measured (system=, names=)",
+    "names": "its name says {factor} {named}, the file says {stated}: the file's is used",
+    "iodepth/several": "no one iodepth: {depths} in one run",
+    "iodepth/engine": "ioengine {engine} keeps one I/O in flight, whatever iodepth says",
+    "thinktime": "thinktime {thinktime}: jobs pause after I/Os, so it is no full load",
+    "direct": "direct=0: the page cache of the host was measured too",
+    "short": "ran for less than {least_s} s",
+    "small-file": "the tested files are smaller than {least_gib} GiB, so reads may come from memory",
+    "invalid/file": "{reason}",
+    "fio": "{line}",
+    "text/fio": "by fio's text, which states neither direct nor size",
+    "text/terse": "by fio's terse line, which states no option, in whole IOPS and microseconds",
+    "rounded": "known as printed: {ddir} IOPS of {job} are {low:,.0f} to {high:,.0f}",
+    "percentiles/reason": "{reason}",
+    "percentiles/completion": "percentiles are of completion latency: the file has none of total latency (lat_percentiles=1)",
+    "percentiles/none": "the file holds no percentiles",
+    "percentiles/jobs": "percentiles of {count} jobs or directions without histograms cannot be merged: json+ keeps them",
+    "percentiles/files": "percentiles of {count} files without histograms cannot be merged, and an average of them is none",
+    "percentiles/rebuilt": "percentiles are rebuilt from those that DiskSPD prints: in between they are upper bounds",
+    "percentiles/no-latency": "DiskSPD measured no latency (-L): no percentiles, no mean latency",
+    "percentiles/coarse": "elbencho's histogram has buckets 19 % wide: no percentiles are taken from it",
+    # ---- read/foreign: a history of campaigns
+    "unread/error": "cannot be read: {error}",
+    "unread/no-run": "no run of it counts",
+    "no-result": "no result of a known tool",
+    "unfinished": "the campaign did not finish",
+    "left-out/campaign": "{count} of its files left out, the first: {first}",
+    "zero/campaign": "a run of 0 has no ratio: look for what failed in it",
+    "clock/back": "the controller's clock went back by {seconds:,.0f} s while it ran",
+    "clock/ahead": "it began in the future, {start:%Y-%m-%d}. State its start in {notes}: starts: {{{campaign}: 2025-03-14 22:00}}",
+    "no-start": "when it was measured is not known. State its start in {notes}: starts: {{{campaign}: 2025-03-14 22:00}}",
+    "same-start": "{others} began at the same time. Remove one of them, or correct it. State its start in {notes}: starts: {{{campaign}: 2025-03-14 22:00}}",
+    "copy": "a copy of {original}. Remove one of them.",
+    "gap": "no campaign of {system} in the {days:.0f} days before it, usually one in {usual_days:.2g}",
+    "renamed": "{system} begins where {old} ends. If it is the same system, state it in {notes}: systems: {{{old}: {system}}}",
+    "two-machines": "two testbeds called {testbed} take turns. Give each machine a name of its own.",
+    "plan-changed": "the plan changed, {differences}. Its cells begin a history of their own.",
+    "order": "it began after {earlier} by the clock. Look whether a clock was set back, and state its start.",
+}
+"""Key -> text. The key is the caveat's code, with a slash and a word behind it where a code has several texts. Fields are
+numbers, names and units. What follows `|` is the caveat's detail."""
+
+
+def caveat(key: str, /, about: str = "", **values: Any) -> Caveat:
+    """Return the caveat of this key of `TEXTS`, its text filled with the values. KeyError for an unknown key, or for a
+    field without a value.
+
+    Examples
+    --------
+    >>> caveat("no-run/system", system="ceph")
+    Caveat(code='no-run', text='ceph has no run in this test', detail='', about='')
+    """
+    text, _, detail = (part.format_map(values) for part in TEXTS[key].partition("|"))
+    return Caveat(key.partition("/")[0], text, detail, about)
+
+
+def text_of(key: str, /, **values: Any) -> str:
+    """Return the text alone, where several of them become one caveat."""
+    return str(caveat(key, **values))
