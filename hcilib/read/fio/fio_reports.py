@@ -20,11 +20,12 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from hcilib.model.caveats import NONE, Caveat, Caveats, caveats
+from hcilib.model.caveats import NONE, Caveats, caveats
 from hcilib.model.fio_buckets import BITS, BUCKETS, MIDPOINTS, buckets_of, ios_to_reach, midpoint
 from hcilib.read.fio import fio_document, fio_fast
 from hcilib.read.fio.fio_document import FioOutputError, Number
 from hcilib.read.fio.fio_fast import GROWTH, Direction, Entry, FioFile, Latency, Options, Report, Unusual
+from hcilib.say.caveats import caveat
 
 _PLANNED = {"w": "write", "t": "trim"}
 MEASURES = ("io_bytes", "bw_bytes", "iops", "runtime", "total_ios", "short_ios", "drop_ios")
@@ -79,11 +80,9 @@ def unfinished(entries: list[Entry], documents: int) -> Caveats:
     wanted_ms = max(milliseconds(entry.options.get("runtime", "")) for entry in timed)
     ran_ms = max((d.runtime for entry in timed for _, d in entry.directions if d.runtime == d.runtime), default=0)
     if ran_ms < ENDED * wanted_ms:
-        ran = f"{ran_ms / 1000:g} s of {wanted_ms / 1000:g} s"
-        return caveats(Caveat("interim", f"an interim report, or of a run that was ended early: written after {ran}"))
+        return caveats(caveat("interim/ended", ran_s=ran_ms / 1000, runtime_s=wanted_ms / 1000))
     if documents > 1 and not wanted_ms:
-        text = f"the last of {documents} reports of one run; nothing in the file says whether it had ended by then"
-        return caveats(Caveat("interim", text))
+        return caveats(caveat("interim/last", reports=documents))
     return NONE
 
 

@@ -14,8 +14,10 @@ from itertools import accumulate, pairwise
 from math import isfinite, nan
 from typing import NamedTuple
 
+from hcilib.model.caveats import Caveat
 from hcilib.read.fio.fio_document import FioOutputError
 from hcilib.read.fio.fio_fast import LOCAL_HOST, LOCAL_PORT, SUMS, Direction, Entry, FioFile, Latency, Options, Report
+from hcilib.say.caveats import caveat
 
 _REPORT = re.compile(
     r"(?P<job>.*): \(groupid=(?P<group>\d+), jobs=(?P<jobs>\d+)\): "
@@ -397,10 +399,10 @@ def _latency(report: TextReport, key: str, ios: float) -> Latency:
     return Latency(low, high, mean, stddev, ios if isfinite(mean) else 0, percentiles)
 
 
-def rounded(run: TextRun) -> Iterator[str]:
+def rounded(run: TextRun) -> Iterator[Caveat]:
     """Yield the rates that are known no better than printed, where rounding moves them by more than 0.1 %."""
     for report in run.reports:
         for ddir in report.directions:
             found = rate(report, ddir)
             if found.hi - found.lo > 1e-3 * found.value:
-                yield f"{ddir} IOPS of {report.job} are {found.lo:,.0f} to {found.hi:,.0f}"
+                yield caveat("rounded", ddir=ddir, job=report.job, low=found.lo, high=found.hi)

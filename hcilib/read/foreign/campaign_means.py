@@ -21,6 +21,7 @@ from hcilib.model.metrics import FACTORS, SETTINGS
 from hcilib.model.places import FACTS, PLAN, RECORD, STEPS, WEAR
 from hcilib.read.foreign.results import read_results, recognise
 from hcilib.read.run.records import events_of, is_published, plan_of
+from hcilib.say.caveats import caveat
 
 if TYPE_CHECKING:
     from hcilib.model.engine import Engine
@@ -49,7 +50,7 @@ def means_of(place: Path, name: str, names: Any, system: str, engine: Engine) ->
             return _of_published(place, name)
         return _of_files(place, name, names, system, engine)
     except (ValueError, OSError, KeyError, TypeError) as error:
-        return _nothing(name.removesuffix(ARCHIVE), Caveat("unread", f"cannot be read: {error}"))
+        return _nothing(name.removesuffix(ARCHIVE), caveat("unread/error", error=error))
 
 
 def _of_archive(place: Path, name: str, names: Any, system: str, engine: Engine) -> pd.DataFrame:
@@ -70,15 +71,15 @@ def _of_run(place: Path, name: str, engine: Engine) -> pd.DataFrame:
     plan, events = plan_of(place), events_of(place)
     means = _means(read_results(place, engine=engine))
     if means.empty:
-        return _nothing(name, Caveat("unread", "no run of it counts"))
+        return _nothing(name, caveat("unread/no-run"))
     times = [float(event["t"]) for event in events if isinstance(event.get("t"), (int, float))]
     starts = [float(event["t"]) for event in events if event.get("event") == "start" and "t" in event]
     setups = _setups(plan)
     notes = []
     if (backwards := -min(np.diff(times), default=0.0)) > BACK_S:
-        notes.append(Caveat("clock", f"the controller's clock went back by {backwards:,.0f} s while it ran"))
+        notes.append(caveat("clock/back", seconds=backwards))
     if not any(event.get("event") == "end" and not event.get("missing") for event in events):
-        notes.append(Caveat("unfinished", "the campaign did not finish"))
+        notes.append(caveat("unfinished"))
     content = blake2b(json.dumps(plan, sort_keys=True).encode(), digest_size=16)
     for record in sorted(place.glob(f"{STEPS}/*/{RECORD}")):
         content.update(read_bytes(record))
@@ -138,9 +139,9 @@ def _of_published(place: Path, name: str) -> pd.DataFrame:
 
 def _of_files(place: Path, name: str, names: Any, system: str, engine: Engine) -> pd.DataFrame:
     if not recognise(place, names=names)["what"].eq("result").any():
-        return _nothing(name, Caveat("no-result", "no result of a known tool"))
+        return _nothing(name, caveat("no-result"))
     results = read_results(place, engine=engine, names=names)
-    unnamed = [any(caveat.code == "system" for caveat in caveats(said)) for said in results["warnings"]]
+    unnamed = ["system" in caveats(said).codes for said in results["warnings"]]
     results = results.assign(system=results["system"].mask(unnamed, system))
     files = sorted(file for file in place.rglob("*") if file.is_file()) if place.is_dir() else [place]
     content, starts = blake2b(digest_size=16), []
@@ -152,7 +153,7 @@ def _of_files(place: Path, name: str, names: Any, system: str, engine: Engine) -
     if not starts and (found := _DATE.search(name)):
         starts = [_epoch(found.groups(default="0"))]
     left_out = [f"{file}: {why}" for file, why in results.attrs.get("left_out", [])]
-    notes = [Caveat("left-out", f"{len(left_out)} of its files left out, the first: {left_out[0]}")] if left_out else []
+    notes = [caveat("left-out/campaign", count=len(left_out), first=left_out[0])] if left_out else []
     start = min(starts, default=np.nan)
     return _campaign(_means(results).assign(testbed="", setup=""), name, start, content.hexdigest(), notes)
 
@@ -207,5 +208,5 @@ def _means(results: pd.DataFrame) -> pd.DataFrame:
     table["value"] = np.exp(table.pop("mean")).mask(zero, 0.0)
     table["log_se"] = np.sqrt(table.pop("var") / table["n"])
     table["valid"] = ~zero
-    note = Caveats([Caveat("zero", "a run of 0 has no ratio: look for what failed in it")])
+    note = Caveats([caveat("zero/campaign")])
     return table.assign(warnings=column([note if bad else Caveats() for bad in zero]))

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from hcilib.model.caveats import PERCENTILES, Caveat
+from hcilib.model.caveats import Caveat
 from hcilib.model.metrics import QUANTILES
 from hcilib.read.diskspd.diskspd import buckets_of, load, outstanding_of, rows_of, version_of
 from hcilib.read.diskspd.diskspd_document import DiskspdOutputError, Timespan
@@ -33,9 +33,10 @@ from hcilib.read.fio.fio_text import TextRun, fio_file, is_text, read_text, roun
 from hcilib.read.foreign.parts import FDATASYNC, UNLIKE, ForeignError, Part, Row, asked, rw_of
 from hcilib.read.foreign.settings import DEFAULTS, settings_of, together
 from hcilib.read.run.step_tables import NUMBERS, carried, thin_tail
+from hcilib.say.caveats import caveat, text_of
 
 _SHOWN = ("rw", "bs", "iodepth", "numjobs", "rwmixread", "rate_iops", "runtime")
-_OF_CLAT = "percentiles are of completion latency: the file has none of total latency (lat_percentiles=1)"
+_OF_CLAT = text_of("percentiles/completion")
 _APART = 0.9
 """Groups overlap where one begins before this share of the other's runtime has passed."""
 
@@ -73,14 +74,13 @@ def large_fio_parts(stream: Iterator[bytes], path: str) -> tuple[list[Part], str
     return _parts_of(file, b"", path), file.version
 
 
-_TEXT = Caveat("text", "by fio's text, which states neither direct nor size")
-_TERSE = Caveat("text", "by fio's terse line, which states no option, in whole IOPS and microseconds")
+_TEXT = caveat("text/fio")
+_TERSE = caveat("text/terse")
 
 
 def _text_parts(run: TextRun, path: str, form: Caveat) -> list[Part]:
     """The runs of one start of fio by its text, with what the text leaves open."""
-    said = [form]
-    said += [Caveat("rounded", f"known as printed: {words}") for words in rounded(run)]
+    said = [form, *rounded(run)]
     parts = _parts_of(fio_file(run), b"", path, stated=False)
     for part in parts:
         part.caveats += tuple(said)
@@ -114,7 +114,7 @@ _NOTE = re.compile(r"^(?:<\S+> )?((?:note|fio|warning|WARNING)(?:: | ).{1,160})"
 
 def notes_of(noise: str) -> tuple[Caveat, ...]:
     """What fio itself warns of in front of its results, each once and at most three."""
-    return tuple(Caveat("fio", line.strip()) for line in list(dict.fromkeys(_NOTE.findall(noise)))[:3])
+    return tuple(caveat("fio", line=line.strip()) for line in list(dict.fromkeys(_NOTE.findall(noise)))[:3])
 
 
 def _of(entries: Sequence[Entry], own: Sequence[int]) -> Callable[[str, str], bool]:
@@ -240,7 +240,7 @@ def _load(mine: list[Entry], stated: bool) -> _Load:
         jobs=jobs,
         outstanding=flying if numbered or not even else nan,
         offered=offered,
-        caveats=tuple(dict.fromkeys(caveat for _, caveats in told for caveat in caveats)),
+        caveats=tuple(dict.fromkeys(one for _, caveats in told for one in caveats)),
     )
 
 
@@ -281,14 +281,13 @@ def _own(places: Sequence[int], rows: Sequence) -> tuple[dict[str, float], str]:
     """fio's own percentiles, which are those of one job and direction, where there is only one; else why there are
     none."""
     if len(places) != 1:
-        several = f"percentiles of {len(places)} jobs or directions without histograms"
-        return {}, f"{several} cannot be merged: json+ keeps them"
+        return {}, text_of("percentiles/jobs", count=len(places))
     direction = rows[places[0]][2]
     lat = direction.lat_ns.percentile
     printed = lat or direction.clat_ns.percentile
     found = {name: printed[q] for name, q in _printed_as(tuple(printed)).items()}
     if not found:
-        return {}, "the file holds no percentiles"
+        return {}, text_of("percentiles/none")
     few, known = thin_tail(direction.total_ios), carried(direction.total_ios)
     found = {name: found.get(name, nan) if n < known else nan for n, name in enumerate(QUANTILES)}
     return found, "; ".join(filter(None, [str(few), "" if lat else _OF_CLAT]))
@@ -322,9 +321,7 @@ _SHOWN_OF_DISKSPD = ("rw", "bs", "iodepth", "numjobs", "rwmixread", "runtime")
 _XML = re.compile(rb"<Results[\s>]")
 _MARKS = (b"Command Line:", b"Input parameters:")
 _UTF_16 = ("utf-16-le", "utf-16-be")
-_REBUILT = Caveat(
-    PERCENTILES, "percentiles are rebuilt from those that DiskSPD prints: in between they are upper bounds"
-)
+_REBUILT = caveat("percentiles/rebuilt")
 
 
 def is_diskspd(raw: bytes) -> bool:
@@ -374,12 +371,12 @@ def _span(span: Timespan, rows: list[dict[str, Any]], job: str) -> Part:
         outstanding=outstanding,
         errors=tuple(errors[code] for code in sorted({row["error"] for row in rows}) if code),
         caveats=(_REBUILT,) if latency else (),
-        percentiles="" if latency else "DiskSPD measured no latency (-L): no percentiles, no mean latency",
+        percentiles="" if latency else text_of("percentiles/no-latency"),
     )
 
 
 _PHASE = re.compile(r"(READ|WRITE)|RWMIX(\d+)")
-_COARSE = "elbencho's histogram has buckets 19 % wide: no percentiles are taken from it"
+_COARSE = text_of("percentiles/coarse")
 _TRUE = ("1", "true")
 _HEAD = b"ISO date,label,path type,"
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from datetime import UTC
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,7 @@ import pandas as pd
 from hcilib.model.caveats import Caveat, Caveats, caveats, column
 from hcilib.model.metrics import FACTORS, SETTINGS
 from hcilib.read.foreign.campaign_means import FACT, FILL
+from hcilib.say.caveats import caveat
 
 NOTES = "history.yaml"
 GAP_DAYS, GAP_TIMES = 14, 3
@@ -28,8 +30,8 @@ def judged(table: pd.DataFrame) -> pd.DataFrame:
     notes, out = _clocks(table)
     same, also = _same(table)
     said: dict[str, list[Caveat]] = {}
-    for name, caveat in [*notes, *same, *_systems(table[~table["campaign"].isin(out | also)])]:
-        said.setdefault(name, []).append(caveat)
+    for name, note in [*notes, *same, *_systems(table[~table["campaign"].isin(out | also)])]:
+        said.setdefault(name, []).append(note)
     both = zip(table["warnings"], table["campaign"], strict=True)
     warnings = column([Caveats([*caveats(own), *said.get(name, ())]) for own, name in both])
     valid = table["valid"].astype(bool) & ~table["campaign"].isin(out | also)
@@ -42,14 +44,14 @@ def _clocks(table: pd.DataFrame) -> tuple[Found, set[str]]:
     ahead = pd.Timestamp.now(UTC) + pd.Timedelta(AHEAD_S, "s")
     unknown, future = read["start"].isna(), read["start"] > ahead
     back = read["warnings"].str.contains("clock: ", regex=False) & ~read["corrected"]
-    notes = [(name, _ask("no-start", "when it was measured is not known", name)) for name in read["campaign"][unknown]]
+    notes = [(name, _ask("no-start", name)) for name in read["campaign"][unknown]]
     for name, start in zip(read["campaign"][future], read["start"][future], strict=True):
-        notes.append((name, _ask("clock", f"it began in the future, {start:%Y-%m-%d}", name)))
+        notes.append((name, _ask("clock/ahead", name, start=start)))
     return notes, set(read["campaign"][unknown | future | back])
 
 
-def _ask(code: str, what: str, name: str) -> Caveat:
-    return Caveat(code, f"{what}. State its start in {NOTES}: starts: {{{name}: 2025-03-14 22:00}}")
+def _ask(key: str, campaign: str, **values: Any) -> Caveat:
+    return caveat(key, notes=NOTES, campaign=campaign, **values)
 
 
 def _same(table: pd.DataFrame) -> tuple[Found, set[str]]:
@@ -61,13 +63,11 @@ def _same(table: pd.DataFrame) -> tuple[Found, set[str]]:
         names = list(group["campaign"])
         for name, digest in zip(names[1:], group["digest"].iloc[1:], strict=True):
             if digest == group["digest"].iloc[0]:
-                notes.append((name, Caveat("copy", f"a copy of {names[0]}. Remove one of them.")))
+                notes.append((name, caveat("copy", original=names[0])))
                 out.add(name)
         for name in names if group["digest"].nunique() > 1 else []:
             others = ", ".join(other for other in names if other != name)
-            notes.append(
-                (name, _ask("same-start", f"{others} began at the same time. Remove one of them, or correct it", name))
-            )
+            notes.append((name, _ask("same-start", name, others=others)))
             out.add(name)
     return notes, out
 
@@ -83,23 +83,19 @@ def _systems(table: pd.DataFrame) -> Found:
         days = starts.diff().dt.total_seconds().to_numpy() / 86_400
         usual = np.nanmedian(days) if len(days) > 2 else np.inf
         for n in np.flatnonzero(np.nan_to_num(days) > max(GAP_DAYS, GAP_TIMES * usual)):
-            text = f"no campaign of {name} in the {days[n]:.0f} days before it, usually one in {usual:.2g}"
-            notes.append((names[n], Caveat("gap", text)))
+            notes.append((names[n], caveat("gap", system=name, days=days[n], usual_days=usual)))
         begun = spans.loc[testbed]
         before = begun.index[(begun["max"] < starts.iloc[0]) & (begun.index != name)]
         if len(before):
             old = begun.loc[before, "max"].idxmax()
-            same = f"If it is the same system, state it in {NOTES}: systems: {{{old}: {name}}}"
-            text = f"{name} begins where {old} ends. {same}"
-            notes.append((names[0], Caveat("renamed", text)))
+            notes.append((names[0], caveat("renamed", system=name, old=old, notes=NOTES)))
         notes += _plans(rows, names)
         notes += _order(names)
         if f"{FACT}testbed_file" in campaigns:
             files = campaigns[f"{FACT}testbed_file"].dropna()
             turns = files[files != files.shift()]
             if len(turns) - turns.nunique() >= 2:
-                text = f"two testbeds called {testbed} take turns. Give each machine a name of its own."
-                notes.append((names[-1], Caveat("two-machines", text)))
+                notes.append((names[-1], caveat("two-machines", testbed=testbed)))
     return notes
 
 
@@ -124,8 +120,7 @@ def _plans(rows: pd.DataFrame, names: list[str]) -> Iterator[tuple[str, Caveat]]
                 told.setdefault(order, set()).update(f"{name} {before[name]} to {after[name]}" for name in differs)
             last = now
     for order, differences in told.items():
-        text = f"the plan changed, {'; '.join(sorted(differences))}. Its cells begin a history of their own."
-        yield names[order], Caveat("plan-changed", text)
+        yield names[order], caveat("plan-changed", differences="; ".join(sorted(differences)))
 
 
 def _order(names: list[str]) -> Iterator[tuple[str, Caveat]]:
@@ -135,5 +130,4 @@ def _order(names: list[str]) -> Iterator[tuple[str, Caveat]]:
         return
     numbers = [int(match[2]) for match in numbered if match]
     for n in np.flatnonzero(np.diff(numbers) < 0) + 1:
-        text = f"it began after {names[n - 1]} by the clock. Look whether a clock was set back, and state its start."
-        yield names[n], Caveat("order", text)
+        yield names[n], caveat("order", earlier=names[n - 1])

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hcilib.model.caveats import NONE, PERCENTILES, THINKTIME, Caveat, Caveats
+from hcilib.model.caveats import NONE, Caveat, Caveats
 from hcilib.model.metrics import QUANTILES
 from hcilib.model.workload import LONG_RW, MIXED, READ_PCT, SYNC, Pattern, PlanError
 from hcilib.read.fio.fio_reports import milliseconds
@@ -20,6 +20,7 @@ from hcilib.read.run.records import RunReadError
 from hcilib.read.run.results import SATURATED, TOO_FEW, held_back, open_loop
 from hcilib.read.run.step_tables import NUMBERS, aggregate, of_one, thin_tail
 from hcilib.read.run.step_tables import percentiles as percentiles_of
+from hcilib.say.caveats import caveat, text_of
 
 
 class ForeignError(RunReadError):
@@ -129,8 +130,8 @@ def row_of(parts: Sequence[tuple[Part, str]], named: dict[str, Any]) -> dict[str
     if found.get("time_based") and ran_s < 0.95 * wanted_s:
         errors.append(f"ran {ran_s:.3g} s of {wanted_s:g} s")
     if why:
-        said.append(Caveat(PERCENTILES, why))
-    said += [Caveat("invalid", error) for error in errors]
+        said.append(caveat("percentiles/reason", reason=why))
+    said += [caveat("invalid/file", reason=error) for error in errors]
     row |= percentiles
     row["valid"], row["warnings"] = not errors, _together(tuple(said)) if said else NONE
     return row
@@ -158,7 +159,7 @@ def _cell(
 ) -> tuple[dict[str, Any], list[Caveat]]:
     """The columns of a run that say what was asked for, and where files and names contradict each other."""
     said = [
-        Caveat("names", f"its name says {name} {named[name]}, the file says {found[name]}: the file's is used")
+        caveat("names", factor=name, named=named[name], stated=found[name])
         for name in FACTORS
         if name in named and found.get(name, nan) == found.get(name) != named[name]
     ]
@@ -183,7 +184,7 @@ def _cell(
     row["outstanding"] = _outstanding(of, vms, numjobs, depth)
     if depth != depth and "iodepth" in found:
         depths = sorted({str(part.factors.get("iodepth")) for part in of})
-        said.append(Caveat("iodepth", f"no one iodepth: {', '.join(depths)} in one run"))
+        said.append(caveat("iodepth/several", depths=", ".join(depths)))
     return row, said
 
 
@@ -260,7 +261,7 @@ def _percentiles(parts: Sequence[Part]) -> tuple[dict[str, float], str]:
         lat_ns, count = (np.concatenate(arrays) for arrays in zip(*[p.bins for p in parts if p.bins], strict=True))
         return percentiles_of(lat_ns, count), whys
     if not whys or any(part.own_percentiles for part in parts):
-        whys = f"percentiles of {len(parts)} files without histograms cannot be merged, and an average of them is none"
+        whys = text_of("percentiles/files", count=len(parts))
     return dict.fromkeys(QUANTILES, nan), whys
 
 
@@ -328,9 +329,9 @@ def _asked(values: tuple[str | None, ...]) -> tuple[dict[str, Any], tuple[Caveat
     if engine in ONE_IN_FLIGHT:
         found["in_flight"] = 1
         if found.get("iodepth", 1) > 1:
-            said.append(Caveat("iodepth", f"ioengine {engine} keeps one I/O in flight, whatever iodepth says"))
+            said.append(caveat("iodepth/engine", engine=engine))
     if told.get("thinktime", "0") != "0":
-        said.append(Caveat(THINKTIME, f"thinktime {told['thinktime']}: jobs pause after I/Os, so it is no full load"))
+        said.append(caveat("thinktime", thinktime=told["thinktime"]))
     return found, tuple(said)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from hcilib.model.caveats import LEFT_OUT, Caveat, Caveats, column
+from hcilib.model.caveats import Caveats, column
 from hcilib.model.engine import mapped
 from hcilib.model.metrics import COLUMNS, SETTINGS
 from hcilib.model.places import Sources
@@ -41,6 +41,7 @@ from hcilib.read.foreign.look import (
 from hcilib.read.foreign.parts import FACTORS, ForeignError
 from hcilib.read.run.records import names_of_places, refuse_nothing
 from hcilib.read.run.results import tables_of, under_each_other
+from hcilib.say.caveats import caveat
 
 if TYPE_CHECKING:
     from hcilib.model.engine import Engine
@@ -380,11 +381,10 @@ def _said_of_all(folder: str, left_out: list[tuple[str, str]], unsaid: bool) -> 
     said = []
     if left_out:
         named = ", ".join(file for file, _ in left_out[:3]) + ", ..." * (len(left_out) > 3)
-        files = f"{len(left_out)} result file{'s' * (len(left_out) > 1)} of {folder}"
-        said.append(Caveat(LEFT_OUT, f"{files} left out ({named}); hci.recognise says why"))
+        files = f"{len(left_out)} result file{'s' * (len(left_out) > 1)}"
+        said.append(caveat("left-out/files", files=files, folder=folder, names=named))
     if unsaid:
-        text = f"system {folder!r} is the name of the folder: nobody said what was measured (system=, names=)"
-        said.append(Caveat("system", text))
+        said.append(caveat("system", folder=folder))
     return Caveats(said)
 
 

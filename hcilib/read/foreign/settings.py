@@ -15,6 +15,7 @@ from typing import Any
 from hcilib.model.caveats import Caveat
 from hcilib.model.metrics import SETTINGS
 from hcilib.read.fio.fio_reports import milliseconds
+from hcilib.say.caveats import caveat
 
 DEFAULTS = {"ioengine": "psync", "direct": "0"}
 """fio's, on Linux."""
@@ -24,11 +25,9 @@ SHORT_S = 10
 """Runs that are shorter show caches and a drive's first seconds."""
 MEMORY_BYTES = 16 * 2**30
 """A file that is smaller fits into the memory of almost every server."""
-CACHED = Caveat("direct", "direct=0: the page cache of the host was measured too")
-SHORT = Caveat("short", f"ran for less than {SHORT_S} s")
-SMALL = Caveat(
-    "small-file", f"the tested files are smaller than {MEMORY_BYTES // 2**30} GiB, so reads may come from memory"
-)
+CACHED = caveat("direct")
+SHORT = caveat("short", least_s=SHORT_S)
+SMALL = caveat("small-file", least_gib=MEMORY_BYTES // 2**30)
 _TARGET = ("filename", "directory", "uri", "pool", "rbdname", "volume", "brick", "opendir")
 _OF_THE_QUEUE = (
     "iodepth_batch", "iodepth_batch_submit", "iodepth_batch_complete", "iodepth_batch_complete_min",

@@ -21,6 +21,7 @@ import pandas as pd
 from hcilib.model.caveats import NONE, Caveat, Caveats, caveats, column, together
 from hcilib.model.compressed import read_bytes
 from hcilib.model.places import LEFT, NETWORK, POOL_FILL, WEAR, at_home
+from hcilib.say.caveats import caveat, text_of
 
 WEAR_COLUMNS = (
     "node", "device", "carries", "model", "serial", "bytes_written", "unit_bytes", "wear_before_pct",
@@ -56,15 +57,19 @@ class Told(NamedTuple):
 def parse_smart(tool: str, text: str) -> Told:
     """Output of ``nvme smart-log -o json`` (`tool` nvme) or ``smartctl --json`` (smartctl) of one drive."""
     if tool not in ("nvme", "smartctl"):
-        return Told(why="neither nvme (nvme-cli) nor smartctl (smartmontools) is on this node")
+        return Told(why=text_of("no-smart/no-tool"))
     try:
         document = json.loads(text)
         told = _of_nvme(document) if tool == "nvme" else _of_smartctl(document)
     except (ValueError, TypeError, KeyError, AttributeError):
         said = " ".join(text.split())[:_LONGEST]
-        return Told(why=f"{tool} printed no counters: {said}" if said else f"{tool} gave no answer in time")
+        if not said:
+            return Told(why=text_of("no-smart/no-answer", tool=tool))
+        return Told(why=text_of("no-smart/no-counters", tool=tool, answer=said))
     absent = [name for name, n in (("bytes written", told.written_bytes), ("wear", told.wear_pct)) if n != n]
-    return told._replace(why=told.why or (f"the drive does not tell its {' and '.join(absent)}" if absent else ""))
+    if absent and not told.why:
+        return told._replace(why=text_of("no-smart/absent", absent=" and ".join(absent)))
+    return told
 
 
 def _of_nvme(log: Mapping[str, Any]) -> Told:
@@ -82,8 +87,8 @@ def _of_smartctl(document: Mapping[str, Any]) -> Told:
     elif "scsi_error_counter_log" in document or "scsi_percentage_used_endurance_indicator" in document:
         told = _of_scsi(document)
     else:
-        said = "; ".join(m["string"] for m in document["smartctl"].get("messages", ())) or "no counters of this drive"
-        told = Told(why=f"smartctl: {said[:_LONGEST]}")
+        said = "; ".join(m["string"] for m in document["smartctl"].get("messages", ()))[:_LONGEST]
+        told = Told(why=text_of("no-smart/message", message=said) if said else text_of("no-smart/no-message"))
     return told._replace(model=document.get("model_name", ""), serial=document.get("serial_number", ""))
 
 
@@ -99,7 +104,7 @@ def _of_ata(document: Mapping[str, Any]) -> Told:
     attributes = {row["name"]: row for row in document.get("ata_smart_attributes", {}).get("table", ())}
     why = ""
     if not document.get("in_smartctl_database"):
-        why = "its attributes have no known unit: it is not in smartctl's database" if written != written else ""
+        why = text_of("no-smart/unknown-unit") if written != written else ""
     else:
         for name, row in attributes.items() if written != written else ():
             counts = _HOST_WRITES.fullmatch(name)
@@ -138,7 +143,7 @@ def rows_of_drives(folder: Path, plan: Mapping[str, Any]) -> Iterator[dict[str, 
         yield from (blank | row for row in rows)
 
 
-_NOT_ASKED = {"warnings": caveats(Caveat("no-smart", "the health data (SMART) of its drives was not recorded"))}
+_NOT_ASKED = {"warnings": caveats(caveat("no-smart/not-read"))}
 
 
 def _of_readings(readings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -146,10 +151,12 @@ def _of_readings(readings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     if first.get("shares_kernel"):
         return []
     before, after, about = _drives(first), _drives(last), _of_course(readings)
-    wrong = [f"{what}: {r['error']}" for what, r in (("at its start", first), ("at its end", last)) if r.get("error")]
+    ends = (("no-smart/at-start", first), ("no-smart/at-end", last))
+    wrong = [text_of(key, error=r["error"]) for key, r in ends if r.get("error")]
     if not before and not after:
-        why = "; ".join(dict.fromkeys(wrong)) or "it has no drive of its own"
-        return [{"warnings": caveats(Caveat("no-smart", why))}]
+        why = "; ".join(dict.fromkeys(wrong))
+        said = caveat("no-smart/reason", reason=why) if why else caveat("no-smart/no-drive")
+        return [{"warnings": caveats(said)}]
     drives = dict.fromkeys([*before, *after])
     return [_row(before.get(key), after.get(key), len(readings) > 1, about, wrong) for key in drives]
 
@@ -160,7 +167,7 @@ def _drives(reading: Mapping[str, Any]) -> dict[str, Told]:
     found: dict[str, Told] = {}
     for device, said in reading["drives"].items():
         if re.match(r"x?vd[a-z]", device):
-            told = Told(why="a virtual disk, which has no health data (SMART)")
+            told = Told(why=text_of("no-smart/virtual"))
         else:
             told = parse_smart(said["tool"], said["said"])
         model, serial, carries = told.model or said["model"], told.serial or said["serial"], said["carries"]
@@ -177,17 +184,11 @@ def _of_course(readings: Sequence[Mapping[str, Any]]) -> list[Caveat]:
     starts = sum(reading["when"] == "start" for reading in readings)
     found = []
     if readings[0].get("done"):
-        text = (
-            f"{readings[0]['done']} steps had been measured before the first reading, and their writes are not counted"
-        )
-        found.append(Caveat("smart-late", text))
+        found.append(caveat("smart-late", steps=readings[0]["done"]))
     if readings[-1]["when"] != "end":
-        found.append(
-            Caveat("smart-open", "the campaign did not end in order, so writes after its last reading are not counted")
-        )
+        found.append(caveat("smart-open"))
     if starts > 1:
-        pauses = f"the campaign was interrupted {starts - 1} time{'s' * (starts > 2)}"
-        found.append(Caveat("smart-paused", f"{pauses}, and writes in between are counted too"))
+        found.append(caveat("smart-paused", times=f"{starts - 1} time{'s' * (starts > 2)}"))
     return found
 
 
@@ -199,15 +200,15 @@ def _row(
     was, now = before or seen, after or seen
     reasons = list(dict.fromkeys(filter(None, (was.why, now.why))))
     if before is None or after is None:
-        reasons = list(wrong) or [f"the drive was not there at the campaign's {'start' if before is None else 'end'}"]
+        reasons = list(wrong) or [text_of("no-smart/no-start" if before is None else "no-smart/no-end")]
     written = now.written_bytes - was.written_bytes
     if before is None or after is None or not is_read_twice:
         written = _NAN
     elif written < 0:
-        written, reasons = _NAN, [*reasons, "its counter went back"]
+        written, reasons = _NAN, [*reasons, text_of("no-smart/back")]
     elif was.unit_bytes == NVME_UNIT and now.written_bytes == 0:
-        written, reasons = _NAN, [*reasons, "it counts 0 data units, which is how NVMe says that they are not counted"]
-    about = [caveat for caveat in about if written == written or caveat.code != "smart-paused"]
+        written, reasons = _NAN, [*reasons, text_of("no-smart/zero")]
+    about = [one for one in about if written == written or one.code != "smart-paused"]
     return {
         "device": seen.device,
         "carries": seen.carries,
@@ -217,7 +218,7 @@ def _row(
         "unit_bytes": now.unit_bytes,
         "wear_before_pct": was.wear_pct if before else _NAN,
         "wear_after_pct": now.wear_pct if after and is_read_twice else _NAN,
-        "warnings": Caveats([*(Caveat("no-smart", reason) for reason in reasons), *about]),
+        "warnings": Caveats([*(caveat("no-smart/reason", reason=reason) for reason in reasons), *about]),
     }
 
 
@@ -246,8 +247,8 @@ def rows_of_pools(folder: Path, _: Mapping[str, Any] | None = None) -> Iterator[
                     full, why = float(said.get("pct", _NAN)), said.get("error", "no percentage")
                     if not (full != full or 0 <= full <= 100):
                         raise ValueError(f"{full:g} %")
-                    why = f"how full the pool was is not known: {said['host']}: {why}"
-                    about = NONE if full == full else caveats(Caveat("pool-fill", why))
+                    unknown = caveat("pool-fill/unknown", host=said["host"], reason=why)
+                    about = NONE if full == full else caveats(unknown)
                     yield of | {"pool_fill_pct": full, "line": str(said.get("line", "")), "warnings": about}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{file}: not what systems say of their pools: {type(error).__name__} {error}") from None
@@ -260,7 +261,7 @@ def levels_of(systems: pd.Series, folder: Path) -> pd.DataFrame:
     try:
         rows = list(rows_of_pools(folder))
     except (OSError, ValueError) as error:
-        broken = caveats(Caveat("pool-fill", str(error)))
+        broken = caveats(caveat("pool-fill/damaged", reason=error))
     # a setting is measured on its system's pool
     names = systems.astype(str).str.partition(" [").reindex(columns=[0])[0]
     told = {name: _level([row for row in rows if row["system"] == name]) for name in names.unique()}
@@ -281,7 +282,7 @@ def _level(rows: Sequence[Mapping[str, Any]]) -> tuple[float, Caveats]:
     if not full:
         return _NAN, together(row["warnings"] for row in rows)
     least, most = min(full), max(full)
-    said = caveats(Caveat("pool-fill", f"the pool was {least:.3g} to {most:.3g} % full while it was measured"))
+    said = caveats(caveat("pool-fill/changed", least=least, most=most))
     return STEP_PCT * float((most + STEP_PCT / 2) // STEP_PCT), said if most - least > STEP_PCT else NONE
 
 

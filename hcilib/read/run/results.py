@@ -44,6 +44,7 @@ from hcilib.read.run.step_tables import (
     thin_tail,
     together,
 )
+from hcilib.say.caveats import caveat
 
 if TYPE_CHECKING:
     from hcilib.model.engine import Engine
@@ -55,16 +56,13 @@ said."""
 CAP_REACHED = 0.95
 """Share of a cap below which it was missed: fio holds a job to its cap within a few percent."""
 BUSY_PCT = 90.0
-BUSY = Caveats([Caveat("busy", f"a node's CPU was above {BUSY_PCT:g} %")])
+BUSY = Caveats([caveat("busy", limit_pct=BUSY_PCT)])
 """Of the embedded lab alone: a rack's processors at their limit are a finding, the lab's are the end of its method."""
 
-UNSYNCED = Caveats([Caveat("unsynced", "fio's nbd engine ignores O_SYNC, so these were plain writes")])
+UNSYNCED = Caveats([caveat("unsynced")])
 DELIVERED, FULL_PCT = 0.99, 0.1
-TOO_FEW = Caveat("too-few", "too few I/Os to show whether it kept up with the request rate (90,000 are needed)")
-SATURATED = Caveat(
-    "saturated",
-    "the storage did not keep up with the request rate, so its latencies are lower bounds",
-)
+TOO_FEW = caveat("too-few/run")
+SATURATED = caveat("saturated/run")
 """An open loop delivers this share of what was asked, and at most this percentage of its I/Os found the queue full."""
 NOT_STEADY = "not steady"
 """How the warning of a warm-up begins that its cap ended (hcilib.drive.campaign.policy)."""
@@ -100,7 +98,7 @@ class _Record(msgspec.Struct, gc=False):
     beside: str | float = float("nan")
 
 
-NO_LEASE = Caveat("no-lease", "hosts were not leased (lease: none), so another campaign may have run there too")
+NO_LEASE = caveat("no-lease")
 _DECODE = msgspec.json.Decoder(_Record).decode
 
 
@@ -275,10 +273,8 @@ def _missed_caps(own: dict[str, np.ndarray], factors: dict[str, pd.Series]) -> l
         if name in factors:
             cap = factors[name].to_numpy(float) * factors["vms"].to_numpy(float)
             for n in np.flatnonzero((cap > 0) & (own[measured] < CAP_REACHED * cap)):
-                came = f"{own[measured][n] / scale:,.4g} of {cap[n] / scale:,.4g} {unit}"
-                said[n] += [
-                    Caveat("cap-missed", f"the rate limit was not reached, as the storage delivered only {came}")
-                ]
+                delivered, limit = own[measured][n] / scale, cap[n] / scale
+                said[n] += [caveat("cap-missed", delivered=delivered, limit=limit, unit=unit)]
     return said
 
 
@@ -300,9 +296,7 @@ def _unsteady_before(steps: list[_Record]) -> list[Caveats]:
         if step.kind == "warmup":
             said[json.loads(bytes(step.cell))["pattern"]] = step.warnings
             ends = [sentence.removeprefix(NOT_STEADY) for sentences in said.values() for sentence in sentences]
-            now = Caveats(
-                Caveat("not-steady", "IOPS were still unsteady after the warm-up", detail=end) for end in ends
-            )
+            now = Caveats(caveat("not-steady", end=end) for end in ends)
     return before
 
 
@@ -320,7 +314,7 @@ def _unsampled(step: _Record, sampled: list[str] | None, plan: dict) -> Caveats:
         return NONE
     names = [node["name"] for node in plan["testbed"].get("nodes", []) if node["name"] not in sampled]
     who = ", ".join(names) or f"{step.nodes - len(sampled)} of {step.nodes} nodes"
-    return caveats(Caveat("counters", f"no counters of {who} in this run, so CPU and network of the nodes are unknown"))
+    return caveats(caveat("counters/nodes", nodes=who))
 
 
 def _from_one_start(runs: list[_Record], factors: dict[str, pd.Series], plan: dict) -> list[Caveats]:
@@ -334,16 +328,16 @@ def _from_one_start(runs: list[_Record], factors: dict[str, pd.Series], plan: di
     for run, rw, jobs in zip(runs, factors["rw"], factors["numjobs"], strict=True):
         most = fewest[run.disks_of or run.system]
         shared = run.offsets is None and not rw.startswith("rand") and 0 < most < jobs
-        said = f"{jobs} sequential jobs a VM on {most} disk{'s' * (most > 1)}, all from its start"
-        detail = ": the later ones may have read what the first left in a cache; measure it again"
-        found.append(caveats(Caveat("one-start", said, detail)) if shared else NONE)
+        said = caveat("one-start", jobs=jobs, disks=f"{most} disk{'s' * (most > 1)}")
+        found.append(caveats(said) if shared else NONE)
     return found
 
 
 def _warned(step: _Record, kept_up: bool | None) -> list[Caveat]:
     """What every reader of the run must know: counters of nodes that are doubtful, VMs that fell silent, a demand that
     was not met."""
-    own = [Caveat("counters", text) for text in step.counters] + [Caveat("silent", text) for text in step.silences]
+    own = [caveat("counters/doubt", reason=reason) for reason in step.counters]
+    own += [caveat("silent/vms", reason=reason) for reason in step.silences]
     if np.isnan(step.offered_iops) or kept_up:
         return own
     return [*own, TOO_FEW if kept_up is None else SATURATED]
@@ -358,8 +352,7 @@ def held_back(
     in_flight = iops * lat_ns / 1e9 / (vms * numjobs)
     for n in np.flatnonzero(~np.isnan(offered) & (in_flight > IN_FLIGHT)):
         needed = int(np.ceil(numjobs[n] * in_flight[n] / IN_FLIGHT))
-        late = "too few fio jobs for this request rate: some I/Os started late, and latencies exclude that delay"
-        said[n] += [Caveat("held-back", late, f" (with numjobs {needed}, hardly any would start late)")]
+        said[n] += [caveat("held-back", numjobs=needed)]
     return said
 
 

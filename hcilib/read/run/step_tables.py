@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hcilib.model.caveats import NONE, THIN_TAIL, Caveat, Caveats
+from hcilib.model.caveats import NONE, Caveats
 from hcilib.model.compressed import opened, read_bounded, unpacked
 from hcilib.model.engine import located
 from hcilib.model.fio_buckets import TAIL
@@ -36,6 +36,7 @@ from hcilib.read.fio.fio_reports import BIN_KEYS, Bins, bins_of, by_key, reached
 from hcilib.read.nodes import counters
 from hcilib.read.run import acceptance
 from hcilib.read.run.records import keys_of, record_of, sound, when, window
+from hcilib.say.caveats import caveat
 
 FILES = (RECORD, OUTPUT, COUNTERS, JOB)
 HASHES = tuple(f"{file}:sha256" for file in FILES)
@@ -402,4 +403,4 @@ def thin_tail(ios: float) -> Caveats:
 @lru_cache  # files come by the ten thousand, and there are six answers
 def _of_few(known: int) -> Caveats:
     few = [f"p{percent:g}" for percent in list(QUANTILES.values())[known:]]
-    return Caveats([Caveat(THIN_TAIL, f"fewer than {TAIL} I/Os beyond {', '.join(few)}")]) if few else NONE
+    return Caveats([caveat("thin-tail/beyond", least=TAIL, percentiles=", ".join(few))]) if few else NONE
