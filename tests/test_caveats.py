@@ -1,12 +1,29 @@
 """A warning is a value: it has a code, travels with its row, and becomes text at the end."""
 
+import ast
 import pickle
+from functools import cache
+from pathlib import Path
+from string import Formatter
 
 import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib.model.caveats import NONE, Caveat, Caveats, caveats, column, warnings_of
+from hcilib.model.caveats import (
+    CODE,
+    LEFT_OUT,
+    NONE,
+    PERCENTILES,
+    THIN_TAIL,
+    THINKTIME,
+    Caveat,
+    Caveats,
+    caveats,
+    column,
+    warnings_of,
+)
+from hcilib.say.caveats import TEXTS, caveat, text_of
 from hcilib.show.report.export import as_csv, as_parquet
 
 FEW, LATE = Caveat("two-runs", "n = 2"), Caveat("not-steady", "not steady", detail=": 4k-randwrite; after 6 h")
@@ -61,3 +78,75 @@ def test_every_row_of_the_analyses_carries_values():
     ):
         assert all(isinstance(row, str) for row in table["warnings"])
     assert hci.summarize(results)["warnings"].map(lambda said: "single-run" in caveats(said).codes).all()
+
+
+# ---- The list of their texts
+
+ADDED = {"caveat": set(), "text_of": set(), "runs_that": {"runs"}, "_ask": {"notes", "campaign"}}
+"""Function that takes a key -> the fields that it adds itself."""
+
+
+@cache
+def trees() -> dict[Path, ast.AST]:
+    """Every file of hcilib but the two that define and list caveats, by its path in there."""
+    home = Path(hci.__file__).parent
+    files = (file for file in home.rglob("*.py") if file.name != "caveats.py")
+    return {file.relative_to(home): ast.parse(file.read_text(encoding="utf-8")) for file in files}
+
+
+def calls(*names: str) -> list[tuple[Path, ast.Call]]:
+    """Every call of functions of these names."""
+    nodes = ((file, node) for file, tree in trees().items() for node in ast.walk(tree))
+    return [(file, node) for file, node in nodes if isinstance(node, ast.Call) and name_of(node) in names]
+
+
+def name_of(call: ast.Call) -> str:
+    return getattr(call.func, "id", getattr(call.func, "attr", ""))
+
+
+def texts_in(tree: ast.AST) -> set[str]:
+    return {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+
+
+def fields_of(text: str) -> set[str]:
+    return {name for _, name, _, _ in Formatter().parse(text) if name}
+
+
+def test_every_text_is_used():
+    """A dictionary may have the key, in the rooms that find caveats; other rooms match on codes."""
+    users = [tree for file, tree in trees().items() if file.parts[0] in ("analyse", "read")]
+    assert not TEXTS.keys() - set().union(*map(texts_in, users))
+
+
+def test_every_call_has_a_text_and_fills_its_fields():
+    checked = 0
+    for file, call in calls(*ADDED):
+        given = {keyword.arg for keyword in call.keywords}
+        for key in texts_in(call.args[0]) if None not in given else ():
+            assert (given - {"about"}) | ADDED[name_of(call)] == fields_of(TEXTS[key]), f"{file}:{call.lineno} {key}"
+            checked += 1
+    assert checked > 100
+
+
+def test_no_caveat_is_written_outside_the_list():
+    """A cache may build again what it has kept."""
+    found = [(file, call) for file, call in calls("Caveat") if [k.arg for k in call.keywords] != [None] or call.args]
+    assert not [f"{file}:{call.lineno}" for file, call in found]
+
+
+def test_a_key_is_the_code_and_says_which_text():
+    codes = {key.partition("/")[0] for key in TEXTS}
+    assert {THIN_TAIL, LEFT_OUT, PERCENTILES, THINKTIME} <= codes
+    assert not [code for code in codes if not CODE.fullmatch(f"{code}: ")]
+    several = {key.partition("/")[0] for key in TEXTS if "/" in key}
+    assert not several & TEXTS.keys(), "of several texts of a code each has a word behind the slash"
+
+
+def test_a_caveat_has_its_fields_and_its_detail_filled():
+    seen = caveat("not-seen/value", about="ceph", unseen=1, runs=3)
+    assert (seen.code, seen.detail.split()[1:4], seen.about) == ("not-seen", ["1", "of", "3"], "ceph")
+    assert text_of("not-seen/value", unseen="{runs}|", runs=3) == seen.text + seen.detail.replace("1", "{runs}|")
+    with pytest.raises(KeyError):
+        caveat("no-such-code")
+    with pytest.raises(KeyError):
+        caveat("not-seen/value", unseen=1)
