@@ -12,6 +12,8 @@ from hcilib.model.workload import NAME
 
 Labels: TypeAlias = Mapping[str, str] | None
 """System -> its name in sentences; None for the names that results use."""
+INTERVAL = "95 % interval"
+"""How an interval is called in a sentence: without its name it looks like a range over tests."""
 TIMES = 2.0
 """A ratio from here on is written as a factor ("2.4 times"), a smaller one in percent."""
 
@@ -115,10 +117,10 @@ def more_or_less(metric: str, ratio: float) -> str:
 
 
 def interval(ratio: float, lo: float, hi: float) -> str:
-    """Return `` (28 to 35 %)`` to stand behind a ratio's `size`; nothing where there is none or it prints alike."""
+    """Return `` (95 % interval 28 to 35 %)`` for a ratio's `size`; nothing where there is none or it prints alike."""
     if lo != lo or span(lo, hi) == size(ratio, lo, hi):
         return ""
-    return f" ({span(lo, hi)})"
+    return f" ({INTERVAL} {span(lo, hi)})"
 
 
 # ---- names of metrics, patterns, cells, schemes and checks
@@ -255,6 +257,7 @@ def _level(formula: str) -> str:
             return f"erasure code {first}+{rest[0]}"
         case "nested_parity":
             share, _, reserve = ", ".join(rest).partition(").reserve(")
-            kept = ", less a reserve" if reserve else ""
-            return f"nested parity of {first} drives, {100 * float(share):g} % of it mirrored{kept}"
+            kept = ", after a reserve for repairs" if reserve else ""
+            mirrored = f"{100 * float(share):g} % of the volume mirrored"
+            return f"nested mirror-accelerated parity on {first} drives a server, {mirrored}{kept}"
     return formula

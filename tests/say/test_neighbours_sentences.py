@@ -36,18 +36,17 @@ def test_a_change_is_said_as_its_row_has_it(free, limited, blocks, spread, p99, 
     assert max(map(length, lines)) <= 45
     assert "nan" not in " ".join(lines)
     db = found[found["tenant"] == "db"]
-    own = " ".join(line for line in lines if " of db on Array" in line)
+    own = " ".join(line for line in lines if " of “db” on Array" in line)
     assert ("no significant change" in own) == (db["verdict"].eq("inconclusive") & ~db["equivalent"]).any()
     for row in db.to_dict("records"):
         if row["verdict"] in ("higher", "lower") and not row["equivalent"]:
             ends = (row["ratio"], row["ratio_lo"], row["ratio_hi"])
-            limited = "-rate" in row["beside"]
-            assert f"{size(*ends)}{'' if limited else interval(*ends)}." in own
+            assert f"{size(*ends)}{interval(*ends)}." in own
         elif row["verdict"] == "point":
             assert f"{size(row['ratio'])}" in own
             assert "one run" in own
-    assert ("no value" in own) == db["ratio"].isna().any()
-    assert "backup (limited to 64 MiB/s per VM)" in own
+    assert ("could not be computed" in own) == db["ratio"].isna().any()
+    assert "“backup” (limited to 64 MiB/s per VM)" in own
 
 
 def test_who_loses_nothing_is_the_same_within_the_margin():

@@ -9,7 +9,7 @@ import pandas as pd
 
 from hcilib.analyse.compare.cells import asked_by
 from hcilib.model.metrics import metric_of
-from hcilib.say.words import Labels, counted, more_or_less, noun, size, span, value, verb, where
+from hcilib.say.words import Labels, counted, more_or_less, noun, number, size, span, value, verb, where
 
 
 def much(amount: str, name: str, ratio: float, other: str = "") -> str:
@@ -20,7 +20,7 @@ def much(amount: str, name: str, ratio: float, other: str = "") -> str:
 
 
 def end(ratio: float, name: str) -> str:
-    """Return one end of an interval: ``12 % fewer``, ``2.4 times as many``."""
+    """Return one end of a range: ``12 % fewer``, ``2.4 times as many``."""
     amount = size(ratio)
     many = "as many" if "iops" in name else "as high"
     return f"{amount} {many if amount.endswith('times') else more_or_less(name, ratio)}"
@@ -66,12 +66,13 @@ def _row_sentence(row: Mapping[str, Any], by: Sequence[str], labels: Mapping[str
     match row["verdict"]:
         case "higher" | "lower":
             amount, interval = size(ratio, row["ratio_lo"], row["ratio_hi"]), span(row["ratio_lo"], row["ratio_hi"])
-            basis = runs if interval == amount else f"{interval}, {runs}"
+            basis = runs if interval == amount else f"{100 * row['confidence']:g} % interval {interval}, {runs}"
             small = f" This is within the margin of {100 * row['margin']:g} %." if row["equivalent"] else ""
             return f"{system} {does} {much(amount, name, ratio, base)} {place} ({basis}).{small}"
         case "equivalent":
             within = f"within {100 * row['margin']:g} % {place}"
-            between = _interval(row["tost_lo"], row["tost_hi"], name)
+            sure = f"With {200 * row['confidence'] - 100:.3g} % confidence, "  # two one-sided tests
+            between = f"{sure}{_between(row, 'tost', system, base)}"
             return f"{system} {does} the same {what} as {base} {within}. {between} ({runs})."
         case "point":
             basis = f"{'one number each' if row['n'] == row['n_baseline'] else runs}, significance not tested"
@@ -79,13 +80,22 @@ def _row_sentence(row: Mapping[str, Any], by: Sequence[str], labels: Mapping[str
             return f"{system} {does} {found} {place} ({basis})."
     alone = ""
     if row["ratio_lo"] > 1 or row["ratio_hi"] < 1:
-        alone = f" It is significant on its own, but not after correction for all tests (p = {row['p_adjusted']:.2g})."
+        corrected = f"After correction for all tests it is not (p = {row['p_adjusted']:.2g})"
+        alone = f" Alone, this test is significant. {corrected}."
     open_ = f"{system} and {base} do not differ significantly in {what} {place}."
-    return f"{open_} {_interval(row['ratio_lo'], row['ratio_hi'], name)} ({runs}).{alone}"
+    sure = f"With {100 * row['confidence']:g} % confidence, {_between(row, 'ratio', system, base)}"
+    return f"{open_} {sure} ({runs}).{alone}"
 
 
-def _interval(lo: float, hi: float, name: str) -> str:
-    return f"The true difference is between {end(lo, name)} and {end(hi, name)}"
+def _between(row: Mapping[str, Any], interval: str, system: str, base: str) -> str:
+    """Return both ends of an interval in percent: ``A delivers between 57 % fewer and 34 % more IOPS than B``."""
+    name, lo, hi = row["metric"], row[f"{interval}_lo"], row[f"{interval}_hi"]
+    what, (low, high) = noun(metric_of(name)), (more_or_less(name, ratio) for ratio in (lo, hi))
+    near, far = (size(ratio) if ratio < 1 else f"{number(100 * (ratio - 1))} %" for ratio in (lo, hi))
+    between = f"between {near}{f' {low}' * (low != high)} and {far} {high}"
+    if "iops" in name:
+        return f"{system} {verb(metric_of(name))} {between} {what} than {base}"
+    return f"the {what} of {system} is {between} than that of {base}"
 
 
 # ---- claims over all loads

@@ -17,8 +17,20 @@ from hcilib.analyse.compare.overall import geometric_mean
 from hcilib.model.caveats import warnings_of
 from hcilib.model.metrics import SETTINGS, metric_of
 from hcilib.say.compare.comparisons import end, much
-from hcilib.say.compare.leaders import winners_facts
-from hcilib.say.words import Labels, counted, listed, more_or_less, noun, pattern_words, sentence, share, size, span
+from hcilib.say.compare.leaders import LONGEST, winners_facts
+from hcilib.say.words import (
+    INTERVAL,
+    Labels,
+    counted,
+    listed,
+    more_or_less,
+    noun,
+    pattern_words,
+    sentence,
+    share,
+    size,
+    span,
+)
 
 Truth: TypeAlias = Mapping[str, float] | pd.DataFrame
 
@@ -195,10 +207,15 @@ def _parts(rows: pd.DataFrame, verdict: str) -> list[Part]:
 
 
 def _in_pairs(parts: Sequence[Part]) -> Iterator[str]:
-    """Yield a sentence for every two parts that hold in all of their tests, and one for each other part."""
-    alone = [[part] for part in parts if part.place]
-    whole = [part for part in parts if not part.place]
-    for some in [*(whole[i : i + 2] for i in range(0, len(whole), 2)), *alone]:
+    """Yield a sentence for every two parts that hold in all of their tests, and one for each other part.
+
+    Two intervals are too many numbers for one sentence.
+    """
+    groups: list[list[Part]] = []
+    for part in (part for part in parts if not part.place):
+        fits = groups and len(groups[-1]) == 1 and not all(_amount(p.rows)[1] for p in (part, *groups[-1]))
+        groups[-1:] = [[*groups[-1], part]] if fits else [*groups[-1:], [part]]
+    for some in [*groups, *([part] for part in parts if part.place)]:
         yield sentence(", ".join(_clause(part, first=part is some[0]) for part in some))
 
 
@@ -219,7 +236,11 @@ def _decided(rows: pd.DataFrame, system: str, base: str) -> Iterator[str]:
         if alone:
             place = part.subject if part.total == 1 else f"{share(len(own), part.total, 'test')} of {part.subject}"
         amount, interval = _amount(own, pool=alone)
-        yield f"{_finding(own, system, base, amount)} in {place}{interval}."
+        finding = f"{_finding(own, system, base, amount)} in {place}"
+        whole = f"{finding}{f' ({INTERVAL} {interval})' * bool(interval)}."
+        if interval and len(whole) > LONGEST:
+            whole = f"{finding}. The {INTERVAL} is {interval}."
+        yield whole
         if alone:
             del parts[verdict]
     for own_parts in parts.values():
@@ -252,7 +273,7 @@ def _finding(rows: pd.DataFrame, system: str, base: str, amount: str) -> str:
 
 
 def _amount(rows: pd.DataFrame, pool: bool = True) -> tuple[str, str]:
-    """Return how far the ratios of one verdict are from 1, and the interval of their mean in brackets.
+    """Return how far the ratios of one verdict are from 1, and the interval of their mean.
 
     Of ratios that are not alike, or not to be pooled, a range without an interval.
     """
@@ -266,13 +287,14 @@ def _amount(rows: pd.DataFrame, pool: bool = True) -> tuple[str, str]:
     lo, hi = mean["ratio_lo"], mean["ratio_hi"]
     amount = size(mean["ratio"], lo, hi)
     interval = span(lo, hi) if (lo - 1) * (hi - 1) > 0 else amount
-    return amount, "" if interval == amount else f" ({interval})"
+    return amount, "" if interval == amount else interval
 
 
 def _clause(part: Part, first: bool) -> str:
     """Return one part of a sentence about parts of one verdict; the first has the words that they share."""
     name, verdict = part.rows["metric"].iloc[0], part.rows["verdict"].iloc[0]
     amount, interval = _amount(part.rows)
+    interval = f" ({INTERVAL} {interval})" * bool(interval)
     amount = f"within {amount}" if verdict == "equivalent" else amount
     of = "" if name in RATES else "of "
     if not first:
@@ -293,18 +315,25 @@ def _undecided(rows: pd.DataFrame, system: str, base: str, alone: bool) -> Itera
         return
     if alone:
         name = rows["metric"].iloc[0]
-        place = share(len(open_), len(rows), "test")
+        place = _in_any(len(open_), len(rows))
         if name in RATES:
             yield f"{system} is not significantly faster or slower than {base} in {place}."
         else:
             yield f"{system} and {base} do not differ significantly in {noun(metric_of(name))} in {place}."
     else:
         for part in _parts(rows, "inconclusive"):
-            every = f" in {share(part.total, part.total, 'test')}" if part.total > 1 else ""
-            yield f"The difference in {part.subject} is not significant{part.place or every}."
+            place = f" in {_in_any(len(part.rows), part.total)}" * (part.total > 1)
+            differ = "difference in {} is" if len(part.rows) == 1 else "differences in {} are"
+            yield f"The {differ.format(part.subject)} not significant{place}."
     if lost := int(((open_["ratio_lo"] > 1) | (open_["ratio_hi"] < 1)).sum()):  # no more among all that was tested
         yield f"Before the correction for multiple tests, {lost} of them {'was' if lost == 1 else 'were'} significant."
     yield from _runs_needed(open_["runs_to_decide"].dropna())
+
+
+def _in_any(count: int, total: int) -> str:
+    """Return how many of how many, below a "not": ``2 of 3 tests``, ``any of the 3 tests``, ``either test``."""
+    every = {1: "the only test", 2: "either test"}.get(total, f"any of the {total} tests")
+    return every if count == total else share(count, total, "test")
 
 
 def _runs_needed(runs: pd.Series) -> Iterator[str]:
@@ -318,7 +347,8 @@ def _runs_needed(runs: pd.Series) -> Iterator[str]:
     else:
         rest = len(runs) - len(some)
         others = "The other needs" if rest == 1 else f"The other {rest} need"
-        yield f"{some.max():.0f} runs of each would decide {len(some)} of them. {others} over {MOST_RUNS} runs."
+        decided = f"{len(some)} of these {len(runs)} tests"
+        yield f"{some.max():.0f} runs of each would decide {decided}. {others} over {MOST_RUNS} runs."
 
 
 def _single_runs(rows: pd.DataFrame, system: str, base: str, alone: bool) -> Iterator[str]:
@@ -406,12 +436,23 @@ def _prediction(rows: pd.DataFrame) -> Iterator[str]:
     if len(wrong):
         row = wrong.iloc[0]
         yield (
-            f"The drives' set speeds predict a ratio of {row['truth']:.3g} for {row['kind']}, outside the interval "
-            f"of {row['ratio_lo']:.3g} to {row['ratio_hi']:.3g}, in {share(len(wrong), len(known), 'test')}."
+            f"The drives' set speeds predict a ratio of {row['truth']:.3g} for {row['kind']}, outside the measured "
+            f"interval of {row['ratio_lo']:.3g} to {row['ratio_hi']:.3g}, in {share(len(wrong), len(known), 'test')}."
         )
         return
     in_order = known.sort_values("verdict", key=lambda verdicts: verdicts.map(DECIDED.index), kind="stable")
-    in_order = in_order.assign(size=["no difference" if round(t, 6) == 1 else size(t) for t in in_order["truth"]])
+    in_order = in_order.assign(size=[_predicted(t, rows["metric"].iloc[0]) for t in in_order["truth"]])
     predicted = in_order.groupby("size", sort=False)["kind"].unique()
-    each = [f"{amount} for {listed(kinds)}" for amount, kinds in predicted.items()]
+    each = [words.format(listed(kinds)) for words, kinds in predicted.items()]
     yield f"The drives' set speeds predict {listed(each)}."
+
+
+def _predicted(ratio: float, name: str) -> str:
+    """Return what a known ratio predicts, with a place for the kinds of I/O: ``50 % slower {}``."""
+    if round(ratio, 6) == 1:
+        return "no difference in {}"
+    amount = size(ratio)
+    if name not in RATES:
+        return f"{amount} {more_or_less(name, ratio)} {noun(metric_of(name))} of {{}}"
+    fast = f"{{}} {amount} as fast"
+    return fast if amount.endswith("times") else f"{amount} {SPEEDS['higher' if ratio > 1 else 'lower']} {{}}"

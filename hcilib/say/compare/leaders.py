@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from hcilib.analyse.compare.compare import rank
+from hcilib.model.caveats import warnings_of
 from hcilib.model.metrics import better_sign, metric, metric_of, pattern_order
 from hcilib.say.compare.comparisons import much
 from hcilib.say.words import (
@@ -59,16 +60,14 @@ def first_places(winners: pd.DataFrame, does: str, do: str, labels: Labels = Non
     verb, each = (do, " each") if len(first) > 1 else (does, "")
     proven = int(best["state"].eq("leads").sum())
     untested = bool(best["state"].eq("untested").all())
-    doubt = " (untested)" if untested else "" if proven else " (not significant)"
+    doubt = " (single runs, so untested)" if untested else "" if proven else " (not significant)"
     head = f"{listed(first)} {verb} in {share(counts.iloc[0], winners['pattern'].nunique(), 'pattern')}{each}"
     found = [f"{', '.join([head, *others])}{doubt}."]
     if len(found[0]) > LONGEST:
         found = [f"{head}{doubt}."]
         if others:
             found.append(f"{', '.join(others)}.".replace(" in ", " is first in ", 1))
-    if untested:
-        found.append("These are single runs.")
-    elif proven:
+    if proven and not untested:
         every = "All of these leads are" if proven > 1 else "This lead is"
         part = f"{proven} of these leads {'are' if proven > 1 else 'is'}"
         found.append(f"{every if proven == len(best) else part} significant.")
@@ -110,7 +109,7 @@ def winners_facts(winners: pd.DataFrame, labels: Labels = None, metric: str = "i
     --------
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
     >>> print(hci.winners_facts(hci.winners(results))[0])
-    drbd-tcp-pve has the most IOPS in the only pattern (untested). These are single runs.
+    drbd-tcp-pve has the most IOPS in the only pattern (single runs, so untested).
     """
     first = first_places(winners, f"has {extreme(metric)}", f"have {extreme(metric)}", labels)
     return [first, *_per_cpu(winners, labels or {})] if first else []
@@ -142,8 +141,9 @@ def leads_proof(winners: pd.DataFrame) -> str:
         return f"Not proven: the order in {patterns} rests on single runs, which cannot be tested."
     are = "is" if untested == 1 else "are"
     single = f" {untested} {are} from single runs, which cannot be tested." if untested else ""
-    answer = "Proven" if proven == len(best) else "Proven in part" if proven else "Not proven"
-    return f"{answer}: the first is significantly ahead in {proven} of {patterns}.{single}"
+    if not proven:
+        return f"Not proven: the first system is significantly ahead in 0 of {patterns}.{single}"
+    return f"Proven in {share(proven, len(best), 'pattern')}: there, the first system is significantly ahead.{single}"
 
 
 def leads_sizes(winners: pd.DataFrame, labels: Labels = None, metric: str = "iops") -> str:
@@ -165,7 +165,7 @@ def leads_sizes(winners: pd.DataFrame, labels: Labels = None, metric: str = "iop
     --------
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
     >>> print(hci.leads_sizes(hci.winners(results)).replace(". ", ".\\n"))
-    drbd-tcp-pve has 4.1 % more IOPS than the second in 1 pattern (single runs).
+    drbd-tcp-pve has 4.1 % more IOPS than the second-best system in 1 pattern (single runs).
     In 1M read it has 33,100 IOPS, starwind-rdma-pve 31,800.
     """
     gaps = pd.DataFrame(_gaps(winners, labels or {}), columns=GAPS)
@@ -175,7 +175,7 @@ def leads_sizes(winners: pd.DataFrame, labels: Labels = None, metric: str = "iop
     order = sorted((rows for _, rows in led.groupby(["gap", "first"], sort=False)), key=_place)
     said = []
     for most in order[:1]:
-        ahead = _ahead(most["second_ratio"], metric, "the second")
+        ahead = _ahead(most["second_ratio"], metric, "the second-best system")
         patterns = counted(len(most), "pattern")
         said.append(f"{most['first'].iloc[0]} has {ahead} in {patterns} ({SURE[most['gap'].iloc[0]]}).")
         if metric == "iops":
@@ -207,7 +207,7 @@ def _others(leads: Sequence[pd.DataFrame], metric: str, gap: str) -> str:
     if len(leads) > 2:
         together = pd.concat(leads)
         names = listed(together["first"].unique(), "or")
-        return f"In {len(together)} others, {names} has {_ahead(together['second_ratio'], metric)}."
+        return f"In {len(together)} other patterns, {names} has {_ahead(together['second_ratio'], metric)}."
     parts: list[str] = []
     for rows in leads:
         has, patterns = ("", "") if parts else (" has", " pattern" if len(rows) == 1 else " patterns")
@@ -221,8 +221,8 @@ def _ties(tied: pd.DataFrame, metric: str) -> Iterator[str]:
     """Yield how far the first is ahead where no test shows it, and of whom one shows it there."""
     if tied.empty:
         return
-    ahead = _ahead(tied["second_ratio"], metric, "the second")
-    begin = f"In {counted(len(tied), 'pattern')} the first has {ahead} (not significant)"
+    ahead = _ahead(tied["second_ratio"], metric, "the second-best")
+    begin = f"In {counted(len(tied), 'pattern')} the best system has {ahead} (not significant)"
     beyond = tied.dropna(subset=["beyond"])
     if len(beyond):
         ahead = _ahead(beyond["beyond_ratio"], metric, listed(beyond["beyond"].unique(), "or"))
@@ -266,14 +266,21 @@ def extreme(metric: str) -> str:
 
 
 def _per_cpu(winners: pd.DataFrame, labels: Mapping[str, str]) -> Iterator[str]:
-    """Yield the IOPS for each percent of CPU in the first pattern that has them."""
+    """Yield the IOPS of a node for each percent of its CPU in the first pattern that has them."""
     cpu = winners.dropna(subset=["iops_per_cpu_pct"]) if "iops_per_cpu_pct" in winners else winners.head(0)
     for pattern in pattern_order(cpu["pattern"].unique())[:1]:
         here = cpu[cpu["pattern"] == pattern].sort_values("iops_per_cpu_pct", ascending=False)
-        values = [(f"{row.iops_per_cpu_pct:,.0f}", labels.get(row.system, row.system)) for row in here.itertuples()]
-        (most, first), *rest = values[:: len(values) - 1] if len(values) > MOST else values
-        each = [f"{first} delivers {most} IOPS", *(f"{name} {iops}" for iops, name in rest)]
-        yield f"For each 1 % of node CPU in {pattern_words(pattern)}, {listed(each)}."
+        values = [(labels.get(row.system, row.system), f"{row.iops_per_cpu_pct:,.0f}") for row in here.itertuples()]
+        (first, most), *rest = values
+        place = f"In {pattern_words(pattern)} at its best load"
+        text = f"{place}, a node of {first} delivers {most} IOPS per 1 % of its CPU."
+        if len(values) > MOST:
+            text += f" The last of {len(values)} systems, {rest[-1][0]}, delivers {rest[-1][1]}."
+        elif rest:
+            (second, fewer), *others = rest
+            each = listed([f"{second} delivers {fewer}", *(f"{name} {iops}" for name, iops in others)])
+            text += f" By the same measure, {each}."
+        yield text
 
 
 # ---- one outstanding I/O
@@ -300,9 +307,9 @@ def latency_answer(one: pd.DataFrame, cost: pd.DataFrame, labels: Labels = None,
     --------
     >>> one = hci.one_in_flight(hci.published().query("source == 'proxmox-2node-hci'"), ["4k-randread", "4k-randwrite"])
     >>> print(hci.latency_answer(one, hci.pattern_cost(one, "4k-randwrite-sync", "4k-randwrite")).replace(". ", ".\\n"))
-    At iodepth 1, drbd-tcp-pve has the lowest latency in 1 of 2 patterns (single runs).
+    At iodepth 1, drbd-tcp-pve has the lowest mean latency in 1 of 2 patterns (single runs).
     4k random read takes 0.094 ms.
-    In 4k random write (0.189 ms at best), drbd-tcp-pve and starwind-rdma-pve are within 5 % of the best.
+    In 4k random write (0.189 ms), drbd-tcp-pve has the lowest mean latency, but starwind-rdma-pve is within 5 % of it.
     """
     labels = labels or {}
     ranks = rank(one, "lat_ns", by=("pattern", "iodepth"), margin=margin)
@@ -347,18 +354,19 @@ def _fastest(patterns: Mapping[str, pd.DataFrame], margin: float) -> Iterator[st
         which = share(total, len(patterns), "pattern")
         yield f"At iodepth 1, the fastest systems are {near} in {which}{single}."
     elif len(patterns) == 1:
-        yield f"At iodepth 1, {led[0][0]} is fastest on {who[0]}, with {led[0][1]}{single}."
+        yield f"At iodepth 1, {led[0][0]} has the lowest mean latency on {who[0]}, {led[0][1]}{single}."
     else:
         (name, ms), *others = led
         values = listed([f"{name} takes {ms}", *(f"{name} {ms}" for name, ms in others)])
         place = share(len(led), len(patterns), "pattern")
-        yield f"At iodepth 1, {who[0]} has the lowest latency in {place}{single}. {sentence(values)}"
+        yield f"At iodepth 1, {who[0]} has the lowest mean latency in {place}{single}. {sentence(values)}"
     for (first, sure, names), found in ordered[alone:]:
         runs = "single runs of " if tested and not sure else ""
-        places = listed(f"{name} ({ms}{'' if first else ' at best'})" for name, ms in found[:2])
+        places = listed(f"{name} ({ms})" for name, ms in found[:2])
         more = f" and {counted(len(found) - 2, 'other pattern')}" if len(found) > 2 else ""
-        near = "not significantly different" if sure else f"within {100 * margin:g} % of the best"
-        yield f"In {runs}{places}{more}, {f'it is fastest on {names[0]}' if first else f'{listed(names)} are {near}'}."
+        near = "not significantly slower" if sure else f"within {100 * margin:g} % of it"
+        others = f", but {listed(names[1:])} {'is' if len(names) == 2 else 'are'} {near}"
+        yield f"In {runs}{places}{more}, {names[0]} has the lowest mean latency{'' if first else others}."
 
 
 def _stable_writes(cost: pd.DataFrame, labels: Mapping[str, str]) -> Iterator[str]:
@@ -369,9 +377,15 @@ def _stable_writes(cost: pd.DataFrame, labels: Mapping[str, str]) -> Iterator[st
             continue
         slowest = own.loc[own["ratio"].idxmax(), "system"]
         single = " (single runs)" if (own["n"] <= 1).all() else ""
-        most = f", longest on {labels.get(slowest, slowest)}" if len(own) > 1 else ""
         ends = dict.fromkeys(_times(ratio) for ratio in (own["ratio"].min(), own["ratio"].max()))
-        yield f"A {words} takes {' to '.join(ends)} times as long as a plain write{most}{single}."
+        times = f"A {words} takes {' to '.join(ends)} times as long as a plain write"
+        if len(own) > 1:
+            yield f"{times} on the same system."
+            yield f"The factor is largest on {labels.get(slowest, slowest)}{single}."
+        else:
+            yield f"{times}{single}."
+        if any("unsynced" in own_caveats.codes for own_caveats in warnings_of(own)):
+            yield "But these were plain writes too, because fio's nbd engine ignores O_SYNC."
 
 
 def _times(ratio: float) -> str:
