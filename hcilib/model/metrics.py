@@ -121,7 +121,7 @@ METRICS = {
         Metric("delivered_pct", "Delivered of the demand", "%", "higher", 1, "{:,.1f}"),
         Metric("full_depth_pct", "I/Os that found the queue full", "%", "lower", 1, "{:,.2f}"),
         Metric("node_cpu_pct", "Node CPU", "%", "lower", 1, "{:,.1f}"),
-        Metric("iops_per_cpu_pct", "IOPS per node and 1 % CPU", "", "higher"),
+        Metric("iops_per_cpu_pct", "IOPS per 1 % of a node's CPU", "", "higher"),
         Metric("net_bytes_per_s", "Network traffic of the nodes", "MiB/s", "lower", _MIB),
         Metric("outstanding", "Outstanding I/Os", "", ""),
         Metric("savings_pct", "Saved by deduplication", "%", "higher", 1, "{:,.1f}"),

@@ -59,7 +59,7 @@ def test_each_kind_of_row_is_said_with_its_numbers(systems, limit, words):
             assert f"{'at least' if row['bound'] == 'at least' else 'fewer than'} {end:,.0f}" in at
         elif row["iops"] == row["iops"]:
             assert f"{row['iops']:,.0f}" in at
-            assert row["n"] == 1 or f"({row['iops_lo']:,.0f} to {row['iops_hi']:,.0f}" in at
+            assert row["n"] == 1 or f"interval {row['iops_lo']:,.0f} to {row['iops_hi']:,.0f}" in at
     assert answer.startswith(f"With p99 latency below {limit / 1e6:g} ms, Array A ")
 
 

@@ -60,7 +60,7 @@ def test_missing_combinations_are_counted_and_what_they_hide_is_unknown(gone):
     answer = hci.factorial_answer(effects, cells)
     assert faults(answer) == []
     assert f"{gone} of 8 combinations of " in answer
-    assert "In 8 of the 8, the CPU is the bottleneck." in answer
+    assert "In 8 of the 8, node CPU is at its limit" in answer
     main = effects[~effects["effect"].str.contains(" x ")]
     assert ("is unknown" in answer) == main["ratio"].isna().any()
     for row in main.dropna(subset=["ratio"]).to_dict("records"):

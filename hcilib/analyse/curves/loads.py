@@ -51,8 +51,8 @@ def loads(
     >>> results = hci.published().query("system == 'drbd-tcp-pve' and pattern == '4k-randread' and vms > 1")
     >>> found = hci.loads(results, within_ns=2e6)
     >>> print(found.loc[found["chosen"], "why"].item().replace(". ", ".\\n"))
-    numjobs 3 at iodepth 8 reaches 97 % of the highest IOPS with a latency up to 2 ms.
-    It is the smallest load with at least 95 %
+    numjobs 3 at iodepth 8 gives 97 % of the highest IOPS with a latency up to 2 ms.
+    Smaller loads give less than 95 % of them
     """
     if not 0 < saturated <= 1:
         raise ValueError(f"saturated is {saturated!r}: expected a share of the highest IOPS, such as 0.95")
@@ -77,7 +77,7 @@ def loads(
     for row in table[table["chosen"]].itertuples():
         load = f"numjobs {row.numjobs:.0f} at iodepth {row.iodepth:.0f}"
         reached = f"{row.pct_of_best:.0f} % of the highest IOPS{bound}"
-        table.loc[row.Index, "why"] = f"{load} reaches {reached}. It is the smallest load with at least {least}"
+        table.loc[row.Index, "why"] = f"{load} gives {reached}. Smaller loads give less than {least} of them"
     columns = [*keys, "outstanding", "n", "iops", latency, "pct_of_best", "within", "chosen", "why", "warnings"]
     return table[columns]
 

@@ -9,7 +9,7 @@ import pandas as pd
 from hcilib.analyse.compare.compare import compare
 from hcilib.analyse.curves.demand import BY, load_within, load_within_runs
 from hcilib.model.metrics import metric, pattern_order
-from hcilib.say.words import change, counted, interval, noun, pattern_words
+from hcilib.say.words import INTERVAL, change, counted, interval, noun, pattern_words
 
 
 def demand_answer(
@@ -43,8 +43,9 @@ def demand_answer(
     >>> results = pd.DataFrame(rows, columns=["system", "block", "demand", "iops", "p99_ns"])
     >>> results = results.assign(pattern="4k-randrw70", offered_iops=results["iops"], open_loop=True)
     >>> print(hci.demand_answer(results, "A", p99_ns=5e6).replace(". ", ".\\n"))
-    With p99 latency below 5 ms, A sustains 751 IOPS in 4k random read/write 70/30 (700 to 904, 3 runs).
-    B sustains 526 IOPS (490 to 633), which is 30 % fewer (29.8 to 30.2 %).
+    With p99 latency below 5 ms, A sustains 751 IOPS in 4k random read/write 70/30 (95 % interval 700 to 904, 3 runs).
+    B sustains 526 IOPS (95 % interval 490 to 633).
+    This is 30 % fewer (95 % interval 29.8 to 30.2 %).
     """
     held = load_within(results, BY, **limit)
     name, limit_ns = held["metric"].iloc[0], held["limit_ns"].iloc[0]
@@ -91,7 +92,7 @@ def _iops(row: pd.Series) -> str:
 def _interval(row: pd.Series) -> list[str]:
     """Return the interval, none where one run or a bound has none."""
     known = not row["bound"] and pd.notna(row["iops_lo"])
-    return [f"{row['iops_lo']:,.0f} to {row['iops_hi']:,.0f}"] * known
+    return [f"{INTERVAL} {row['iops_lo']:,.0f} to {row['iops_hi']:,.0f}"] * known
 
 
 def _other(name: str, row: pd.Series, base: pd.Series, verdict: Mapping) -> str:
@@ -104,9 +105,9 @@ def _other(name: str, row: pd.Series, base: pd.Series, verdict: Mapping) -> str:
     ratio, lo, hi = (verdict.get(c, float("nan")) for c in ("ratio", "ratio_lo", "ratio_hi"))
     match verdict.get("verdict"):
         case "higher" | "lower":
-            return f"{value}, which is {change(ratio, lo, hi)}{interval(ratio, lo, hi)}."
+            return f"{value}. This is {change(ratio, lo, hi)}{interval(ratio, lo, hi)}."
         case "equivalent":
-            return f"{value}, which is the same within {100 * verdict['margin']:g} %."
+            return f"{value}. This is the same within {100 * verdict['margin']:g} %."
         case "inconclusive":
             return f"{value}. The difference is not significant. More runs may decide it."
     return f"{value}. The two cannot be compared, because a value is missing or a single run."

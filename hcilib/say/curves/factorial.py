@@ -31,7 +31,7 @@ def factorial_answer(effects: pd.DataFrame, cells: pd.DataFrame) -> str:
     >>> effects, cells = hci.effects(rows, "iops", ["dedup"]), hci.grid(rows, "iops", ["dedup"])
     >>> print(hci.factorial_answer(effects, cells))
     In single runs, deduplication gives 16 % fewer IOPS than no deduplication.
-    Both combinations were measured. In 1 of the 2, the CPU is the bottleneck.
+    Both combinations were measured. In 1 of the 2, node CPU is at its limit and is the bottleneck.
     """
     main = effects[~effects["effect"].str.contains(" x ", regex=False)]
     known = main.dropna(subset=["ratio"])
@@ -48,7 +48,8 @@ def _grid(cells: pd.DataFrame, factors: list[str]) -> str:
     measured = sentence(f"{share(len(cells), len(cells), 'combination')}{of} were measured")
     if missing:
         measured = f"{missing} of {len(cells)} combinations{of} {'has' if missing == 1 else 'have'} no IOPS value."
-    return f"{measured} In {bound} of the {len(cells)}, the CPU is the bottleneck." if bound else measured
+    limit = "node CPU is at its limit and is the bottleneck"
+    return f"{measured} In {bound} of the {len(cells)}, {limit}." if bound else measured
 
 
 def _effect(row: Mapping) -> str:
@@ -56,7 +57,8 @@ def _effect(row: Mapping) -> str:
     level, base = (_level(row["effect"], row[name]) for name in ("level", "baseline"))
     ratio, lo, hi = (row[name] for name in ("ratio", "ratio_lo", "ratio_hi"))
     if lo <= 1 <= hi:
-        return f"The effect of {level} against {base} is not significant, between {change(lo)} and {change(hi)} IOPS."
+        ends = f"{change(lo)} and {change(hi)} IOPS"
+        return f"The effect of {level} against {base} is not significant. With 95 % confidence it is between {ends}."
     than = "as" if is_factor(ratio, hi) else "than"
     found = f"{level} gives {change(ratio, lo, hi)} IOPS {than} {base}{interval(ratio, lo, hi)}"
     part = f" This rests on {row['contexts']} of {row['possible']} possible comparisons."

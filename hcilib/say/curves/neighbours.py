@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import pandas as pd
 
 from hcilib.model.metrics import metric_of, pattern_order
-from hcilib.say.words import cap_words, interval, is_factor, listed, noun, pattern_words, sentence, size
+from hcilib.say.words import INTERVAL, cap_words, interval, is_factor, listed, noun, pattern_words, sentence, size
 
 
 def neighbours_answer(table: pd.DataFrame, labels: Mapping[str, str] | None = None) -> str:
@@ -23,18 +23,18 @@ def neighbours_answer(table: pd.DataFrame, labels: Mapping[str, str] | None = No
     --------
     >>> lost = hci.neighbours(hci.read_results("data/samples/lab-neighbours"), ["iops"])
     >>> print(hci.neighbours_answer(lost.query("tenant == 'database'")).replace(". ", ".\\n"))
-    Next to backup and desktops, the IOPS of database on lab-single fall by 16 % (7 to 24 %).
-    Next to backup (limited to 1 MiB/s per VM) and desktops, the IOPS of database on lab-single fall by 12 %.
-    """
+    Next to “backup” and “desktops”, the IOPS of “database” on lab-single fall by 16 % (95 % interval 7 to 24 %).
+    Next to “backup” (limited to 1 MiB/s per VM) and “desktops”, the IOPS of “database” on lab-single fall by 12 % (95 % interval 12 to 12.4 %).
+    """  # noqa: E501
     lines: list[str] = []
     for (system, tenant), rows in table.groupby(["system", "tenant"], sort=False):
         patterns = pattern_order(rows["pattern"].unique())
         for pattern in patterns:
             place = f" in {pattern_words(pattern)}" if len(patterns) > 1 else ""
-            owner = f"{tenant} on {(labels or {}).get(system, system)}{place}"
+            owner = f"“{tenant}” on {(labels or {}).get(system, system)}{place}"
             lines += _lines(rows[rows["pattern"] == pattern], owner)
     if table["verdict"].eq("inconclusive").any():
-        lines.append("More repeats could settle the undecided changes.")
+        lines.append("More repeats could show whether the changes that are not significant are real.")
     return "\n".join(lines)
 
 
@@ -61,9 +61,9 @@ def _lines(rows: pd.DataFrame, owner: str) -> Iterator[str]:
 
 
 def _others(beside: str) -> str:
-    """Return ``backup (limited to 64 MiB/s per VM) and desktops``."""
+    """Return ``“backup” (limited to 64 MiB/s per VM) and “desktops”``."""
     named = (name.partition("-rate") for name in beside.split(", "))
-    return listed(f"{who} (limited to {cap_words(cap)} per VM)" if cap else who for who, _, cap in named)
+    return listed(f"“{who}” (limited to {cap_words(cap)} per VM)" if cap else f"“{who}”" for who, _, cap in named)
 
 
 def _effect(row: Mapping, is_one_run: bool) -> tuple[str, str]:
@@ -73,15 +73,14 @@ def _effect(row: Mapping, is_one_run: bool) -> tuple[str, str]:
     """
     ratio, lo, hi = row["ratio"], row["ratio_lo"], row["ratio_hi"]
     if pd.isna(ratio):
-        return "{} has no value", "{} have no value"
+        return "{} could not be computed", "{} could not be computed"
     if row["equivalent"]:
         same = f"the same within {100 * row['margin']:g} %"
         return f"{{}} stays {same}", f"{{}} stay {same}"
     if row["verdict"] == "inconclusive":
-        ends = f" (undecided: {lo:.2g} to {hi:.2g} times the value alone)" if lo == lo else ""
+        ends = f" ({INTERVAL} {lo:.2g} to {hi:.2g} times the value alone)" if lo == lo else ""
         return f"{{}} shows no significant change{ends}", f"{{}} show no significant change{ends}"
-    sure = "" if "-rate" in row["beside"] else interval(ratio, lo, hi)  # with a limit only the table has it
-    sure = " in one run" if lo != lo and not is_one_run else sure
+    sure = " in one run" if lo != lo and not is_one_run else interval(ratio, lo, hi)
     change = f"{'to' if is_factor(ratio, hi) else 'by'} {size(ratio, lo, hi)}{sure}"
     way = "rise" if ratio > 1 else "fall"
     return f"{{}} {way}s {change}", f"{{}} {way} {change}"

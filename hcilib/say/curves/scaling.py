@@ -8,7 +8,7 @@ import pandas as pd
 
 from hcilib.analyse.curves.scaling import ADDED_UP, MEASURED, PRINTED
 from hcilib.analyse.physics.traffic import RESOURCES
-from hcilib.say.words import counted, listed, number, pattern_words, sentence
+from hcilib.say.words import INTERVAL, listed, number, pattern_words, sentence
 
 CURVES = {ADDED_UP: "sum of printed gains", PRINTED: "printed total"}
 """Curve of an article -> what its values are."""
@@ -62,7 +62,7 @@ def _shape(row: Mapping) -> str:
     match row["model"]:
         case "two-segment":
             known = pd.notna(row["knee_lo"])
-            sure = f" ({row['knee_lo']:g} to {row['knee_hi']:g})" if known else ""
+            sure = f" ({INTERVAL} {row['knee_lo']:g} to {row['knee_hi']:g})" if known else ""
             after = f"{row['slope_after']:,.0f}".replace("-", "minus ")
             return (
                 f"Each VM adds {row['slope_before']:,.0f} IOPS up to {row['knee']:g} VMs{sure}, and {after} after that."
@@ -74,7 +74,7 @@ def _shape(row: Mapping) -> str:
         case "usl":
             return f"The universal scalability law fits best and peaks at {row['usl_peak_n']:.1f} VMs."
     was = "was" if row["points"] == 1 else "were"
-    return f"Only {counted(row['points'], 'VM count')} {was} measured. Locating the point of saturation takes 5."
+    return f"Locating the point of saturation takes 5 VM counts, but only {row['points']} {was} measured."
 
 
 def binding_notes(bound: pd.DataFrame) -> pd.Series:
@@ -119,8 +119,9 @@ def _bottleneck(row: Mapping) -> str:
         first = sentence(f"{ARTICLES[main]} {_are(main)} the bottleneck, {share}")
     else:
         first = "No bottleneck was found." if others else "The bottleneck is unknown."
+    second = "maybe a second bottleneck"
     full = [
-        sentence(f"{ARTICLES[name]} {_are(name)} at the limit as well ({number(used[name])} %)")
+        sentence(f"{ARTICLES[name]} {_are(name)} at the limit as well ({number(used[name])} %), {second}")
         for name in others
         if used[name] >= FULL_PCT
     ]
@@ -154,5 +155,5 @@ def scaling_answer(
         return f"No fleet was measured in {pattern_words(pattern)}."
     best = bound[(bound["pattern"] == pattern) & bound["curve"].isin(fullest["curve"])]
     total = knees[(knees["pattern"] == pattern) & knees["curve"].eq(PRINTED) & ~knees.index.isin(fullest.index)]
-    stated = [f"As a total the source states {iops:,.0f} IOPS." for iops in total["peak"].dropna()]
+    stated = [f"The source itself states a total of {iops:,.0f} IOPS." for iops in total["peak"].dropna()]
     return " ".join([*saturation_sentences(fullest, labels), *stated, *binding_notes(best)])
