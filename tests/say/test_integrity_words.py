@@ -38,7 +38,7 @@ def verdicts(*runs: str) -> pd.DataFrame:
 
 def test_runs_and_not_blocks_are_counted_over_events():
     text = hci.integrity_sentence(verdicts(*["kept"] * 20))
-    assert "lost in 20 runs" in text
+    assert "found in 20 runs" in text
     assert "14 %" in text
     mixed = hci.integrity_sentence(verdicts("lost", "kept", "not checkable: no block could be read"))
     assert "1 of 2 runs" in mixed

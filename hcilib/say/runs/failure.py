@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 import numpy as np
@@ -11,10 +12,14 @@ from hcilib.analyse.compare.cells import asked_by
 from hcilib.analyse.runs.failure import BY, TOLERANCE
 from hcilib.model.schemes import parse_scheme
 from hcilib.say.runs.integrity import loss_words
-from hcilib.say.words import Labels, counted, number, pattern_words, sentence, size, span, where
+from hcilib.say.words import INTERVAL, Labels, counted, number, pattern_words, sentence, size, span, where
 
 Quantities = Mapping[str, Mapping]
 """Column of ``failures`` -> its row of ``failure_summary``, of one failure."""
+ACTIONS = {"kill": "killing", "cut": "cutting", "fail": "failing", "stop": "stopping", "pull": "pulling"}
+"""First word of an action's name -> its verb in a sentence."""
+THINGS = {"drive": "a drive"}
+"""The rest of an action's name, where it has no number and is one of several."""
 
 
 def failure_answer(
@@ -46,7 +51,7 @@ def failure_answer(
     >>> series, events = hci.read_series(folder), hci.read_events(folder)
     >>> summary = hci.failure_summary(hci.failures(series, events, silences=hci.read_silences(folder)))
     >>> print(hci.failure_answer(hci.failure_verdicts(summary), summary).split(". ")[0])
-    kill-osd1 stopped 4k random write on box-ceph for 0.5 s at worst (median 0.5 s, 3 runs)
+    Killing OSD 1 stopped 4k random write on box-ceph for up to 0.5 s (3 runs, median 0.5 s)
     """
     lines = []
     for row, found in _failures(verdicts, summary):
@@ -54,8 +59,9 @@ def failure_answer(
         text = [_outage(row, found, pattern_words(row["pattern"]), labels), *after]
         lines.append(_with_loss(text, row, labels))
     if lines and len(outages := _rows(summary, "gap_s").query("worst > 0")):
-        longer = 2 * outages["resolution_s"].max()
-        lines.append(f"Each outage may have lasted up to {longer:g} s longer, because the logs are sampled.")
+        every_s = outages["resolution_s"].max()
+        reason = f"because the logs have one value every {every_s:g} s"
+        lines.append(f"Each outage may have lasted up to {2 * every_s:g} s longer, {reason}.")
     for run in [] if unseen is None else unseen.to_dict("records"):
         place = f"{run['events']} on {_name(run, labels)}"
         lines.append(f"The run in block {run['block']} of {place} cannot be used: {' '.join(run['why'].split())}.")
@@ -82,15 +88,15 @@ def failure_facts(verdicts: pd.DataFrame, summary: pd.DataFrame, labels: Labels 
     >>> folder = hci.ROOT / "data/samples/box/failure-ceph"
     >>> summary = hci.failure_summary(hci.failures(hci.read_series(folder), hci.read_events(folder)))
     >>> print(hci.failure_facts(hci.failure_verdicts(summary), summary)[1])
-    Without checked writes, box-ceph recovered in 1 of 3 runs.
+    In runs without a test for data loss, box-ceph recovered in 1 of 3 runs.
     """
     for row, found in _failures(verdicts.head(1), summary):
         name, stamped = _name(row, labels), row["lost"] or row["kept"] or row["unchecked"]
-        outage = f"{row['failure']} stopped {name} for {_duration(found['gap_s'])}."
-        with_or_not = "With" if stamped else "Without"
+        outage = sentence(f"{event_words(row['failure'])} stopped {name} for {_duration(found['gap_s'])}")
+        with_or_not = "with" if stamped else "without"
         return [
             _with_loss([outage], row, labels),
-            f"{with_or_not} checked writes, {name} {_recovered(found)}.",
+            f"In runs {with_or_not} a test for data loss, {name} {_recovered(found)}.",
         ]
     return []
 
@@ -184,10 +190,29 @@ def _with_loss(text: list[str], row: Mapping, labels: Labels, bound: bool = Fals
     """Return the sentences with the one about data loss, first where writes were lost."""
     loss = loss_words(row["lost"], row["kept"], row["unchecked"], bound)
     if row["lost"]:
-        text = [f"After {row['failure']} on {_name(row, labels)}, {loss[:1].lower()}{loss[1:]}", *text]
+        after = f"After {event_words(row['failure'])} on {_name(row, labels)}"
+        text = [f"{after}, {loss[:1].lower()}{loss[1:]}", *text]
     else:
         text = [*text, loss]
     return " ".join(filter(None, text))
+
+
+def event_words(action: str) -> str:
+    """Return ``killing OSD 1`` of kill-osd1, ``cutting the link`` of cut-link; another action's name in quotes.
+
+    Examples
+    --------
+    >>> event_words("kill-osd1"), event_words("cut-link"), event_words("full")
+    ('killing OSD 1', 'cutting the link', 'event “full”')
+    """
+    verb, _, rest = action.partition("-")
+    if verb not in ACTIONS or not rest:
+        return f"event “{action}”"
+    numbered = re.fullmatch(r"([a-z]+)-?(\d+)", rest)
+    if numbered:
+        kind, number = numbered.groups()
+        return f"{ACTIONS[verb]} {kind.upper() if kind == 'osd' else kind} {number}"
+    return f"{ACTIONS[verb]} {THINGS.get(rest, f'the {rest}'.replace('-', ' '))}"
 
 
 def _name(row: Mapping, labels: Labels) -> str:
@@ -197,12 +222,12 @@ def _name(row: Mapping, labels: Labels) -> str:
 def _outage(row: Mapping, found: Quantities, pattern: str, labels: Labels) -> str:
     """Return the sentence about the longest outage, of the worst and of the median run."""
     gap = found["gap_s"]
-    middle = f"{_seconds(gap, 'median')} s" if gap["median"] > 0 else f"below {2 * gap['resolution_s']:g} s"
+    middle = f"{_seconds(gap, 'median')} s" if gap["median"] > 0 else f"< {2 * gap['resolution_s']:g} s"
     several = gap["n"] > 1 and gap["worst"] > 0
-    duration = _duration(gap, f"median {middle}, " if several else "")
+    duration = _duration(gap, f", median {middle}" if several else "")
     if row["lost"]:
         return sentence(f"{pattern} stopped for {duration}")
-    return f"{row['failure']} stopped {pattern} on {_name(row, labels)} for {duration}."
+    return sentence(f"{event_words(row['failure'])} stopped {pattern} on {_name(row, labels)} for {duration}")
 
 
 def _duration(gap: Mapping, median: str = "") -> str:
@@ -210,7 +235,7 @@ def _duration(gap: Mapping, median: str = "") -> str:
     runs = counted(gap["n"], "run")
     if not gap["worst"] > 0:
         return f"less than {2 * gap['resolution_s']:g} s ({runs})"
-    return f"{_seconds(gap, 'worst')} s{' at worst' * (gap['n'] > 1)} ({median}{runs})"
+    return f"{'up to ' * (gap['n'] > 1)}{_seconds(gap, 'worst')} s ({runs}{median})"
 
 
 def _seconds(gap: Mapping, side: str) -> str:
@@ -224,8 +249,9 @@ def _lowest(found: Quantities) -> str:
         return ""
     dip = found["dip_pct"]
     worst, median = (f"{number(100 - dip[side])} %" for side in ("worst", "median"))
-    middle = f" (median {median})" if dip["n"] > 1 else ""
-    return f"After the repair, the worst second had {worst} of normal IOPS{middle}."
+    middle = f" (median run {median})" if dip["n"] > 1 else ""
+    did = "fell to" if dip["worst"] > 0 else "were at least"
+    return f"After repair, IOPS {did} {worst} of normal{middle}."
 
 
 def _recovery(found: Quantities, level: str = "") -> str:
@@ -234,8 +260,8 @@ def _recovery(found: Quantities, level: str = "") -> str:
         return "There was no repair."
     back, missing = found["back_s"], found["back_s"]["n"] - found["back_s"]["seen"]
     if np.isinf(back["median"]):
-        runs = f"{back['seen']} of {back['n']} runs recovered"
-        return f"{'The run did not recover' if back['n'] == 1 else runs}{level} before the end."
+        runs = f"{back['seen'] or 'None'} of {back['n']} runs recovered"
+        return f"{'The run did not recover' if back['n'] == 1 else runs}{level} before its end."
     if missing:
         return f"Recovery{level} took {number(back['median'])} s (median). {counted(missing, 'run')} did not recover."
     if not back["worst"]:
@@ -250,9 +276,9 @@ def _recovered(found: Quantities) -> str:
         return "was not repaired"
     back, missing = found["back_s"], found["back_s"]["n"] - found["back_s"]["seen"]
     if np.isinf(back["median"]):
-        return f"recovered in {back['seen']} of {counted(back['n'], 'run')}"
+        return f"recovered in {back['seen'] or 'none'} of {counted(back['n'], 'run')}"
     if missing:
-        return f"recovered in {number(back['median'])} s (median), but not in {counted(missing, 'run')}"
+        return f"recovered in {number(back['median'])} s (median), but not in {missing} of {back['n']} runs"
     if not back["worst"]:
         return f"recovered at once{', with dips' * _has_dips(found)}"
     median = f" at worst (median {number(back['median'])} s)" if back["n"] > 1 else ""
@@ -270,7 +296,9 @@ def _copies(found: Quantities) -> str:
         return ""
     whole = found["whole_s"]
     late = int(whole["late"])
-    text = _each(found, "whole_s", "All copies were complete {} after the repair.")
+    worst, median = (f"{number(whole[side])} s" for side in ("worst", "median"))
+    several = f" at worst (median {median})" * (whole["n"] > 1)
+    text = f"All copies were complete {worst} after the repair{several}."
     if late:
         among = f"all {late}" if 1 < late == whole["n"] else f"{late} of {whole['n']}"
         text += f" {'The run' if whole['n'] == 1 else f'In {among} runs fio'} had ended by then."
@@ -294,7 +322,7 @@ def _degraded(ratio: Mapping) -> str:
     change = size(ratio["mean"], *ends)
     more = "more" if ratio["mean"] > 1 else "fewer"
     than = "as many IOPS as" if change.endswith("times") else f"{more} IOPS than"
-    return f"Degraded, it delivers {change} {than} healthy (mean, {span(*ends)})"
+    return f"Degraded, it delivers {change} {than} healthy (mean, {INTERVAL} {span(*ends)})"
 
 
 DEGRADED: dict[str, Callable[[Mapping], str]] = {
@@ -302,7 +330,7 @@ DEGRADED: dict[str, Callable[[Mapping], str]] = {
     "slower": lambda ratio: f"{_degraded(ratio)}.",
     "inconclusive": lambda ratio: (
         f"The change of IOPS while degraded is not significant (mean {ratio['mean']:.2g} times, "
-        f"{ratio['mean_lo']:.2g} to {ratio['mean_hi']:.2g})."
+        f"{INTERVAL} {ratio['mean_lo']:.2g} to {ratio['mean_hi']:.2g})."
     ),
     "point": lambda ratio: f"Degraded, it delivered {ratio['mean']:.2g} times the healthy IOPS in this one run.",
     "missing": lambda ratio: "IOPS between failure and repair could not be measured.",

@@ -59,9 +59,9 @@ def loss_words(lost: int, kept: int, unchecked: int, bound: bool = False) -> str
         text = f"Acknowledged writes were lost in {lost} of {counted(lost + kept, 'run')}."
     elif kept and bound:
         most = f"{100 * none_found(kept):.0f} % of such runs lose one ({100 * CONFIDENCE:g} % confidence)"
-        text = f"No checked write was lost in {counted(kept, 'run')}, so at most {most}."
+        text = f"No lost write was found in {counted(kept, 'run')}, so at most {most}."
     elif kept:
-        text = "No checked write was lost."
+        text = "No lost write was found."
     else:
         return f"Data loss could not be checked in {counted(unchecked, 'run')}." if unchecked else UNTESTED
     return text + (f" Data loss could not be checked in {unchecked} more." if unchecked else "")
