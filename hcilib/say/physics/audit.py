@@ -11,7 +11,7 @@ from hcilib.say.words import counted, listed
 LAWS = {
     "little": "Little's law",
     "bandwidth": "throughput (IOPS × block size)",
-    "cpu_efficiency": "the stated IOPS per CPU",
+    "cpu_efficiency": "IOPS per 1 % of a node's CPU",
     "ceiling": "the drives' maximum IOPS",
     "drives": "reads against the drives' counters",
 }

@@ -17,7 +17,7 @@ REASONS = {
     "counts-differ": "The kernel's counts and fio's differ by more than 2 %.",
     "other-writer": "Another device used it during the run.",
     "locked-to-ticks": "Its times are whole ticks of the kernel's clock, so they are too coarse.",
-    "below-exceeds": "The layer below took longer than the layer itself, which is impossible.",
+    "below-exceeds": "A layer took longer than the layer above it, which is impossible.",
     "mixed-directions": "The run mixed reads and writes, so phases of its drives are unknown.",
     "several-below": "It spread its I/Os over several devices.",
     "several-disks": "fio opened several disks. Measure one.",

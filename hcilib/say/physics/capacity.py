@@ -119,8 +119,8 @@ def _leave(names: Sequence[str]) -> str:
 
 def _reserve(ranked: pd.DataFrame) -> str:
     """Return whether these shares are what is left after a reserve for repairs."""
-    kept = ranked["kept"] > 0
-    return " after a reserve" if kept.all() else " (some after a reserve)" if kept.any() else ""
+    kept, reserve = ranked["kept"] > 0, "after a reserve for repairs"
+    return f" {reserve}" if kept.all() else f" (some {reserve})" if kept.any() else ""
 
 
 def _trade(front: pd.DataFrame, labels: Mapping[str, str] | None) -> Iterator[str]:
@@ -137,12 +137,12 @@ def _trade(front: pd.DataFrame, labels: Mapping[str, str] | None) -> Iterator[st
         where = f"In {most} of {counted(patterns, 'pattern')}"
         yield f"{where}, {names} {verb} more IOPS than {_larger(judged, leaders, labels)}."
     else:
-        yield "No system that leaves less space delivers more IOPS."
+        yield "No system that leaves less space delivers clearly more IOPS."
     percent = f"{100 * MARGIN:g} %"
     if smaller["n"].gt(1).all():
-        yield f"Differences below {percent}, or with overlapping intervals, do not count as more."
+        yield f"Leads below {percent}, or with overlapping intervals, do not count as more."
     else:
-        yield f"Differences below {percent} do not count as more. Single runs cannot be tested."
+        yield f"Leads below {percent} do not count as more. Some are single runs, so no lead was tested."
 
 
 def _larger(judged: pd.DataFrame, leaders: Sequence[str], labels: Mapping[str, str] | None) -> str:
@@ -161,12 +161,13 @@ def _schemes(ranked: pd.DataFrame) -> Iterator[str]:
         return
     most, least = ranked.iloc[0], ranked.iloc[-1]
     if most["share"] == least["share"]:
-        names = _names(ranked["name"].tolist(), "other schemes")
-        yield f"{names} would leave {most['share']} {USABLE}{_reserve(ranked)}."
+        names, schemes = _names(ranked["name"].tolist(), "other schemes"), ranked["scheme"].unique()
+        scheme = f" ({scheme_words(schemes[0])})" * (len(schemes) == 1)
+        yield f"{names} would leave {most['share']} {USABLE}{_reserve(ranked)}{scheme}."
         return
     ends = f"{least['share']} ({least['name']}) to {most['share']} ({most['name']})"
     reserve = _reserve(ranked).strip(" ()")
-    yield f"Other layouts leave {ends} usable{', ' * bool(reserve)}{reserve}."
+    yield f"Other layouts, computed and not measured, leave {ends} usable{', ' * bool(reserve)}{reserve}."
 
 
 def _stated(capacity: pd.DataFrame) -> Iterator[str]:
@@ -180,5 +181,5 @@ def _stated(capacity: pd.DataFrame) -> Iterator[str]:
         yield (
             f"{kept} of these percentages include{'s' * (kept == 1)} a reserve."
             if kept
-            else "The published percentages leave out the reserve for repairs."
+            else "The published percentages do not subtract the reserve for repairs."
         )

@@ -92,7 +92,7 @@ def traffic_answer(
     >>> print(hci.traffic_answer(checked, cost, "Mirror(2)", 0.1).replace(". ", ".\\n"))
     All 4 network counters match a two-way mirror (within 10 %).
     Each byte written should cause 1 network byte if the VM runs on the volume's owner node, 2 if not.
-    Each byte read should cause 0 on the owner node, 1 on another.
+    Each byte read should cause 0 if the VM runs on the owner node, 1 if not.
     """
     layout, judged = scheme_words(scheme), checked["ok"].dropna()
     if judged.empty:
@@ -103,8 +103,8 @@ def traffic_answer(
         sentences = [sentence(f"{counters} {match} (within {100 * tolerance:g} %)")]
         if inferred := int(checked["code"].eq("inferred").sum()):
             sentences.append(
-                f"{counted(inferred, 'further counter')} {'does' if inferred == 1 else 'do'} not count, "
-                "because the layout was derived from it."
+                f"{counted(inferred, 'further counter')} {'is' if inferred == 1 else 'are'} no test, "
+                f"because the layout was derived from {'it' if inferred == 1 else 'them'}."
             )
         sentences.append(_sends(cost))
     counts = judged[:0] if on_drives is None else on_drives["ok"].dropna()
@@ -121,5 +121,5 @@ def _sends(cost: pd.DataFrame) -> str:
     own, other = sends.loc["write", ["owner", "non_owner"]]
     near, far = sends.loc["read", ["owner", "non_owner"]]
     caused = f"{own:g} network byte{'s' * (own != 1)} if the VM runs on the volume's owner node, {other:g} if not"
-    read = f"Each byte read should cause {near:g} on the owner node, {far:g} on another."
+    read = f"Each byte read should cause {near:g} if the VM runs on the owner node, {far:g} if not."
     return f"Each byte written should cause {caused}. {read}"
