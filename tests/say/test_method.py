@@ -19,7 +19,7 @@ def test_the_cheapest_and_the_dearest_protocol_are_named(protocols, noise_pct, t
     text = hci.method_answer(planned)
     assert faults(text) == []
     for row in planned[planned["hours"].isin(planned["hours"].agg(["min", "max"]))].head(1).itertuples():
-        assert f"{number(row.hours)} h for ±" in text
+        assert f"{number(row.hours)} h, with " in text
     assert f"between runs of {number(noise_pct)} %" in text
 
 
@@ -42,5 +42,5 @@ def test_shares_under_a_drift_are_those_of_each_orders_own_test():
     runs = drift.loc[drift["coverage"].idxmin(), "runs"]
     assert f"With {runs} runs" in text
     for share in drift.loc[drift["runs"] == runs, "coverage"]:
-        assert f"{100 * share:.0f} % of" in text
+        assert f" {100 * share:.0f} % " in text
     assert hci.method_facts(coverage[coverage["drift_cv_pct"] == 0]) == []

@@ -15,7 +15,7 @@ from hcilib.model.metrics import SETTINGS
 from hcilib.say.compare.headlines import SETTING_WORDS, headline, setting_value
 from hcilib.say.curves.sweep import peak_sentence
 from hcilib.say.physics.audit import LAWS
-from hcilib.say.words import counted, listed, share
+from hcilib.say.words import counted, listed, sentence, share
 
 ALONE = "No second system was found. Add a second folder, or names that separate two systems."
 CAVEATS = {
@@ -46,7 +46,7 @@ def files_answer(
     --------
     >>> rows = hci.read_results("data/samples/loose-files", names="{system}_{pattern}_qd{iodepth}_r{rep}.json")
     >>> print(hci.files_answer(hci.compare(rows, "birch"), hci.audit(rows), rows))
-    cedar is 33.4 % faster than birch in both tests. Reads are 33.4 % faster (33.3 to 33.4 %), writes 33.4 % (33 to 33.7 %). All 12 runs lasted less than 10 s. All 12 runs used files small enough to fit in memory.
+    cedar is 33.4 % faster than birch in both tests. Reads are 33.4 % faster (95 % interval 33.3 to 33.4 %). Writes are 33.4 % faster (95 % interval 33 to 33.7 %). All 12 runs lasted less than 10 s and used files small enough to fit in memory.
     """  # noqa: E501
     by = asked_by(comparison) if len(comparison) else load_factors(results)
     load = [name for name in by if name != "iodepth"]
@@ -63,10 +63,12 @@ def files_answer(
 def _caveats(results: pd.DataFrame) -> Iterator[str]:
     """Yield how many runs may show something else than the storage."""
     codes = [caveats.codes for caveats in warnings_of(results)]
+    groups: dict[tuple[bool, ...], list[str]] = {}
     for code, did in CAVEATS.items():
-        if count := sum(code in own for own in codes):
-            runs = share(count, len(codes), "run")
-            yield f"{runs[:1].upper()}{runs[1:]} {did}."
+        groups.setdefault(tuple(code in own for own in codes), []).append(did)
+    for those, done in groups.items():
+        if count := sum(those):
+            yield sentence(f"{share(count, len(codes), 'run')} {listed(done)}")
 
 
 def _drifts(still: pd.DataFrame | None) -> Iterator[str]:

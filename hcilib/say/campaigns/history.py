@@ -57,7 +57,7 @@ def change_sentences(changes: pd.DataFrame) -> list[str]:
     --------
     >>> months = hci.history("data/samples/history.csv")
     >>> hci.change_sentences(hci.changes(months))[0].split(". ")[0]
-    '11.9 % fewer IOPS (11.8 to 12 %) on lab-single in 4k random read at iodepth 8 since c19'
+    '11.9 % fewer IOPS (95 % interval 11.8 to 12 %) on lab-single in 4k random read at iodepth 8 since c19'
     """
     keys = list(changes.columns[: changes.columns.get_loc("metric")])
     return [_change(row, keys) for row in changes.to_dict("records")]
@@ -69,12 +69,12 @@ def candidate_notes(changes: pd.DataFrame) -> list[str]:
     Examples
     --------
     >>> hci.candidate_notes(hci.changes(hci.history("data/samples/history.csv")))
-    ["At c19: drives' read_bytes_per_s from 2097152 to 1845494, drives' write_bytes_per_s from 2097152 to 1845494."]
-    """
+    ["Changed at c19: drives' read_bytes_per_s from 2097152 to 1845494, drives' write_bytes_per_s from 2097152 to 1845494."]
+    """  # noqa: E501
     told = changes.drop_duplicates(["campaign", "candidates"]).sort_values("start", kind="stable")
     told = told[told["candidates"].ne("")]
     return [
-        f"At {name}: {text.replace('; ', ', ')}."
+        f"Changed at {name}: {text.replace('; ', ', ')}."
         for name, text in zip(told["campaign"], told["candidates"], strict=True)
     ]
 
@@ -140,8 +140,8 @@ def _visible(rows: pd.DataFrame, chance: float) -> list[str]:
     if worst["visible_pct"] >= 100:
         return [f"{counted(int(worst['campaigns']), 'campaign')} cannot show a change. Seven are needed."]
     percent, sure = number(worst["visible_pct"]), f"{100 * chance:.0f} %"
-    place = "There" if len(rows) == 1 else "In the noisiest of them"
-    return [f"{place}, a loss of {percent} % or more would be proven after three campaigns ({sure} probability)."]
+    place = "There" if len(rows) == 1 else f"In the noisiest of these {len(rows)} tests"
+    return [f"{place}, three more campaigns would prove a loss of {percent} % or more ({sure} probability)."]
 
 
 def _cell(row: Mapping[str, Any], keys: list[str]) -> str:
@@ -182,8 +182,8 @@ def _candidates(text: str) -> str:
 def _checked(row: Mapping[str, Any], keys: list[str], declared: float, chance: float) -> str:
     what, cell = noun(metric_of(row["metric"])), _cell(row, keys)
     campaigns, percent = counted(int(row["campaigns"]), "campaign"), f"{100 * declared:g} %"
-    visible = f"A loss of {number(row['visible_pct'])} % or more would be proven"
-    visible += f" after three campaigns ({100 * chance:.0f} % probability)."
+    visible = f"Three more campaigns would prove a loss of {number(row['visible_pct'])} % or more"
+    visible += f" ({100 * chance:.0f} % probability)."
     match row["verdict"]:
         case "regression" | "improvement" | "changed" | "accepted":
             known = " The new level is accepted." * (row["verdict"] == "accepted")

@@ -6,7 +6,11 @@ import pandas as pd
 
 from hcilib.say.words import counted, listed, number
 
-DESIGNS = {"back-to-back": "back-to-back campaigns", "apart": "campaigns in blocks", "pairs": "paired campaigns"}
+DESIGNS = {
+    "back-to-back": "that measure one system after the other",
+    "apart": "in blocks",
+    "pairs": "in pairs of runs",
+}
 """Orders of `simulate_coverage` as a sentence names them."""
 TESTS = {"pairs": "paired t on logs"}
 """The test that `compare` uses for an order; Welch's for all others."""
@@ -26,17 +30,16 @@ def method_answer(planned: pd.DataFrame, calibration: pd.DataFrame | None = None
     >>> planned = pd.DataFrame({"protocol": ["fixed", "adaptive"], "cells": 9, "hours": [19.0, 7.5],
     ...                         "cv_pct": 9.3, "half_width_pct": [25.7, 9.0]})
     >>> print(hci.method_answer(planned))
-    Comparing two systems takes 7.5 h for ±9 % (adaptive protocol) or 19 h for ±26 % (fixed). This assumes 9 tests and a standard deviation between runs of 9.3 %.
+    The adaptive protocol compares two systems in 7.5 h, with an interval of ±9 %. The fixed protocol takes 19 h, with ±26 %. Assumed are 9 tests and a standard deviation between runs of 9.3 %.
     """  # noqa: E501
     protocols = planned.sort_values(["hours", "half_width_pct"], kind="stable").iloc[[0, -1]].drop_duplicates()
-    names = [f"{name} protocol" if place == 0 else name for place, name in enumerate(protocols["protocol"])]
-    costs = [
-        f"{number(p.hours)} h for ±{number(p.half_width_pct)} % ({name})"
-        for p, name in zip(protocols.itertuples(), names, strict=True)
-    ]
+    cheapest, *dearest = protocols.itertuples()
+    hours, width = number(cheapest.hours), number(cheapest.half_width_pct)
+    text = f"The {cheapest.protocol} protocol compares two systems in {hours} h, with an interval of ±{width} %. "
+    for p in dearest:
+        text += f"The {p.protocol} protocol takes {number(p.hours)} h, with ±{number(p.half_width_pct)} %. "
     tests, noise_pct = counted(planned["cells"].iloc[0], "test"), number(planned["cv_pct"].iloc[0])
-    text = f"Comparing two systems takes {listed(costs, 'or')}. "
-    text += f"This assumes {tests} and a standard deviation between runs of {noise_pct} %."
+    text += f"Assumed are {tests} and a standard deviation between runs of {noise_pct} %."
     if calibration is None or calibration.empty:
         return text
     held, wrong = (calibration["held_pct"] / 100 * calibration["n"]).sum(), calibration["wrong"].sum()
@@ -58,7 +61,7 @@ def method_facts(coverage: pd.DataFrame) -> list[str]:
     Examples
     --------
     >>> hci.method_facts(hci.simulate_coverage(draws=100, resamples=10))
-    ['In the simulation, the standard deviation between runs is 1 % while the system drifts by 2 %. With 5 runs, 95 % intervals contain the true value in 49 % of back-to-back campaigns, 79 % of campaigns in blocks and 96 % of paired campaigns.']
+    ['In the simulation, the standard deviation between runs is 1 % while the system drifts by 2 %. With 5 runs, 95 % intervals contain the true value in 49 % of campaigns that measure one system after the other, 79 % in blocks and 96 % in pairs of runs.']
     """  # noqa: E501
     method = coverage["order"].map(TESTS).fillna("Welch t on logs")
     under_drift = coverage[(coverage["method"] == method) & (coverage["drift_cv_pct"] > 0)]
@@ -66,7 +69,8 @@ def method_facts(coverage: pd.DataFrame) -> list[str]:
         return []
     worst = under_drift.loc[under_drift["coverage"].idxmin()]
     rows = under_drift[under_drift["runs"] == worst["runs"]]
-    shares = [f"{100 * row.coverage:.0f} % of {DESIGNS.get(row.order, row.order)}" for row in rows.itertuples()]
+    shares = [f"{100 * row.coverage:.0f} %{{}} {DESIGNS.get(row.order, row.order)}" for row in rows.itertuples()]
+    shares = [share.format(" of campaigns" * (place == 0)) for place, share in enumerate(shares)]
     drift = f"while the system drifts by {worst['drift_cv_pct']:g} %"
     noise = f"In the simulation, the standard deviation between runs is {number(worst['run_cv_pct'])} % {drift}."
     nominal = f"{100 * worst['nominal']:g} % intervals contain the true value in {listed(shares)}"

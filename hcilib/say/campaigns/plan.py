@@ -34,14 +34,14 @@ def plan_answer(
     --------
     >>> plan = hci.sweep(["4k-randread"], vms=2, read_runtime_s=600)
     >>> print(hci.plan_answer(plan.cost(write_bytes_per_s=1e9), 1, 2))
-    1 test takes 3.4 hours on 2 VMs and writes 200 GiB, prefill and warm-up included. The fill time and the bytes are estimates from the given write rate.
+    1 test takes 3.4 hours on 2 VMs and writes 200 GiB. Both include prefill and warm-up. The time of the prefill and the bytes are estimates from the given write rate.
     """  # noqa: E501
     one = cells == 1
     does = f"{counted(cells, 'test')} {'takes' if one else 'take'} {_time(3600 * cost['hours'].sum(skipna=False))}"
     text = (
         f"{does} on {counted(vms, 'VM')} and {'writes' if one else 'write'} "
-        f"{_amount(cost['bytes_written'].sum(skipna=False))}, prefill and warm-up included. "
-        "The fill time and the bytes are estimates from the given write rate."
+        f"{_amount(cost['bytes_written'].sum(skipna=False))}. Both include prefill and warm-up. "
+        "The time of the prefill and the bytes are estimates from the given write rate."
     )
     if checks is not None:
         text = f"{_readiness(checks)} {text}"

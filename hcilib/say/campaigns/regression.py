@@ -9,7 +9,7 @@ import pandas as pd
 
 from hcilib.analyse.campaigns.regression import chance_to_see
 from hcilib.model.metrics import metric_of
-from hcilib.say.words import counted, noun, number, where
+from hcilib.say.words import INTERVAL, counted, noun, number, where
 
 CHANGED = ("regression", "improvement", "changed")
 ENOUGH = 5
@@ -53,7 +53,7 @@ def regression_headline(found: pd.DataFrame, noise: pd.DataFrame, new: str, marg
     few = f", but with only {k} of them it may be up to {high} %" * (k < ENOUGH)
     return (
         f"{text} The standard deviation between the earlier campaigns is {spread} %{few}. "
-        f"{'Therefore a' if few else 'A'} loss of {row['loss_pct']:g} % would be found in {share} % of cases."
+        f"With {k} earlier campaigns, a loss of {row['loss_pct']:g} % would be found in {share} % of cases."
     )
 
 
@@ -64,7 +64,7 @@ def regression_sentences(found: pd.DataFrame) -> list[str]:
     --------
     >>> results = hci.read_results([f"data/samples/lab-single{end}" for end in ("", "-2", "-3")])
     >>> hci.regression_sentences(hci.regression(results, "lab-single-3"))[1]
-    'The new campaign has 12.1 % fewer IOPS than 2 earlier campaigns on lab-single in 4k random read at iodepth 8 (11.8 to 12.4 %).'
+    'The new campaign has 12.1 % fewer IOPS than 2 earlier campaigns on lab-single in 4k random read at iodepth 8 (95 % interval 11.8 to 12.4 %).'
     """  # noqa: E501
     by = list(found.columns[: found.columns.get_loc("metric")])
     return [_cell(row, by) for row in found.to_dict("records")]
@@ -117,10 +117,10 @@ def _cell(row: Mapping[str, Any], by: list[str]) -> str:
     size = f"{number(100 * abs(ratio - 1), *sizes)} % {_side(what, ratio > 1)} {what}"
     change = f"The new campaign has {size} than {earlier} {place}"
     if row["k"] == 1:
-        return f"{change}. With one campaign each there is no interval."
+        return f"{change}. With only one earlier campaign there is no interval."
     if lo <= 1 <= hi:
         ends = [f"{number(100 * abs(end - 1), *sizes)} % {_side(what, end > 1)}" for end in (lo, hi)]
-        return f"No change was seen in {what} {place} ({ends[0]} to {ends[1]})."
+        return f"No change was seen in {what} {place} ({INTERVAL} {ends[0]} to {ends[1]})."
     if row["verdict"] == "no change seen":
         return f"{change}. After the correction for multiple tests this is not significant (p {row['p_adjusted']:.2g})."
-    return f"{change} ({number(sizes[0], *sizes)} to {number(sizes[1], *sizes)} %)."
+    return f"{change} ({INTERVAL} {number(sizes[0], *sizes)} to {number(sizes[1], *sizes)} %)."
