@@ -24,8 +24,8 @@ from hcilib.say.words import pattern_words, scheme_words
 from tests.one_number.pages import Page
 
 NUMBER = r"\d+(?:,\d{3})*(?:\.\d+)?"
-ALONE = re.compile(rf"(?<![\w.,/+:-]){NUMBER}(?![\w+]|[/:.-]\w)")
-"""A number by itself: not of 4k, 70/30, p99, kill-node2, 4+2 or a date."""
+ALONE = re.compile(rf"(?<![\w.,/+:-]){NUMBER}(?![\w+]|[/:.-]\w| % (?:interval|confidence))")
+"""A number by itself: not of 4k, 70/30, p99, kill-node2, 4+2, a date or a level of confidence."""
 TOUCH = 1e-9
 """Spans that share no more than an end do not agree."""
 

@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+from hcilib.say.runs.failure import event_words
 from tests.one_number.claims import (
     Claim,
     Free,
@@ -274,20 +275,22 @@ def _failures(page: Page) -> Iterator[Claim]:
     """Return the claims about the worst run of each failure."""
     counted = Free("no table counts them")
     costs = page.table("Failure", "Block", "Outage (s)")
-    for said in re.finditer(r"(\S+)\. Worst run \(block (\d+)\):(?:[^.]|\.\d)*", page.said):
-        runs = costs[(costs["Failure"] == said[1]) & (costs["Block"] == said[2])]
+    events = costs["Failure"].map(event_words)
+    worst_run = r"iodepth \d+, ([^.]+)\. Worst run \(block (\d+)\):(?:[^.]|\.\d)*"
+    for said in re.finditer(worst_run, page.said):
+        runs = costs[(events == said[1]) & (costs["Block"] == said[2])]
         for row in runs.to_dict("records"):
             outage = row["Outage (s)"].removeprefix("< ")
             yield Claim("outage (?:below )?# s", outage, part=said.span())
             yield Claim(
-                "# outages, # s in all",
+                "of #, together # s",
                 row.get("Outages", counted),
                 row["All outages (s)"],
                 part=said.span(),
             )
             yield Claim("recovered # s after", row["Recovered after (s)"], part=said.span())
     drawn = Free("the figure alone has the latency of each second")
-    yield Claim("median latency # ms in the slowest second, # ms in", drawn, drawn)
+    yield Claim("median latency is # ms in the slowest second and # ms in", drawn, drawn)
 
 
 def _fits(page: Page) -> Iterator[Claim]:
@@ -337,16 +340,16 @@ def _steps(page: Page) -> Iterator[Claim]:
     cost, tests = page.table("Kind", "Steps", "Written (GiB)"), page.table("Tests", "Runs", "VMs")
     unit = next(name for name in SECONDS if name in cost)
     yield Claim("# steps", whole(cost["Steps"]))
-    yield Claim("measure # patterns?", tests["Pattern"].nunique())
+    yield Claim("# patterns? (?:is|are) measured", tests["Pattern"].nunique())
     for name, seconds in SECONDS.items():
         time = through(lambda t, s=seconds: t * SECONDS[unit] / s, total(cost[unit]))
-        yield Claim(f"# {name.lower()} of fio's runtime", time)
+        yield Claim(f"fio runs for # {name.lower()}", time)
 
 
 def _within(page: Page) -> Iterator[Claim]:
     """Return the claim about the limit of a search."""
     yield Claim(
-        "a latency up to # ms. [^#]* at least # %",
+        "a latency up to # ms. [^#]* less than # %",
         page.params["within_ms"] or 0,
         100 * page.params["saturated"],
     )

@@ -23,6 +23,7 @@ import pandas as pd
 from hcilib.model.schemes import parse_scheme
 from hcilib.say.campaigns.method import DESIGNS
 from hcilib.say.physics.audit import LAWS
+from hcilib.say.runs.failure import event_words
 from hcilib.say.words import CHECKS, pattern_words
 from tests.one_number.claims import (
     NUMBER,
@@ -62,6 +63,8 @@ def _loads(page: Page) -> Iterator[Claim]:
 # ---- one system against another: 00_files, 04_compare
 
 KINDS = {"rw": "mixed I/O", "write": "writes", "read": "reads"}
+SURE = "(?:95 % interval )?"
+"""How an interval in brackets begins."""
 VERDICTS = {
     "not significant": "inconclusive",
     " slower": "lower",
@@ -80,7 +83,7 @@ def _against(page: Page) -> Iterator[Claim]:
     for line, part in lines(page):
         first, *others = _sentences(line, part)
         names = sorted((n for n in table["System"].unique() if n in first[0]), key=len)
-        if not names or "patterns" in first[0] or "the second" in first[0]:
+        if not names or "patterns" in first[0] or "the second" in first[0] or " of its CPU" in line:
             continue
         rows = table[table["System"] == names[-1]]
         yield from _finding(rows, *first)
@@ -144,7 +147,7 @@ def _parts(rows: pd.DataFrame, said: str, part: tuple[int, int]) -> Iterator[Cla
 def _sizes(rows: pd.DataFrame, total: int, verdict: str, part: tuple[int, int]) -> Iterator[Claim]:
     """Return the claims about the numbers that stand for tests of one verdict."""
     yield Claim("in # of # tests?", len(rows), total, part=part)
-    yield Claim("in all # tests?", [len(rows), total], part=part)
+    yield Claim("in (?:all|any of the) # tests?", [len(rows), total], part=part)
     bounds = [ends(c) for c in rows.get("95 % interval", ()) if ends(c)[0]]
     if verdict == "equivalent":
         reach = most(off_pct(end) for pair in bounds for end in pair)
@@ -159,7 +162,8 @@ def _sizes(rows: pd.DataFrame, total: int, verdict: str, part: tuple[int, int]) 
         lo, hi = (pooled, pooled) if len(rows) > 1 else sorted(map(change, bounds[0]), key=middle)
         yield Claim(rf"(?<![\d(.])# to # {unit}", least(reach), most(reach), part=part)
         yield Claim(rf"(?<![\d(.])(?<!to )# {unit}", change(one), part=part)
-        yield Claim(rf"\(# to # {unit}\)", lo, hi, part=part)
+        yield Claim(rf"\({SURE}# to # {unit}\)", lo, hi, part=part)
+        yield Claim(rf"interval is # to # {unit}", lo, hi, part=part)
 
 
 def _single_runs(rows: pd.DataFrame, turned: bool, part: tuple[int, int]) -> Iterator[Claim]:
@@ -181,9 +185,9 @@ def _limits(rows: pd.DataFrame, part: tuple[int, int]) -> Iterator[Claim]:
     open_ = count(rows["Verdict"], "inconclusive")
     settled = (
         r"# runs of each(?: test)? would decide (?:this|them|#)"
-        "(?: of them. The other (?:# )?needs? over #)?"
+        "(?: of (?:them|these # tests). The other (?:# )?needs? over #)?"
     )
-    yield Claim(settled, planned, planned, planned, planned, part=part)
+    yield Claim(settled, *[planned] * 5, part=part)
     yield Claim("More than # runs of each", planned, part=part)
     yield Claim("multiple tests, # of them", Span(0, open_), part=part)
     gone = count(rows["Verdict"], "missing")
@@ -281,18 +285,20 @@ def _04(page: Page) -> Iterator[Claim]:
     proven = best[best["State"] == "leads"]["Pattern"].nunique()
     yield Claim("# of these leads", proven)
     led, untested = (own["Pattern"].nunique() for own in (best, best[best["State"] == "untested"]))
-    yield Claim("significantly ahead in # of # patterns?", proven, led)
+    yield Claim("(?:significantly ahead|Proven) in # of # patterns?", proven, led)
+    yield Claim("Proven in all # patterns", [proven, led])
     yield Claim("# (?:is|are) from single runs", untested)
     yield Claim("order in # patterns? rests", led)
-    cost = "IOPS per node and 1 % CPU"
+    cost = "IOPS per 1 % of a node's CPU"
     for line, part in lines(page):
-        if line.startswith("For each 1 %") and cost in winners:
-            yield Claim("each # % of node", 1, part=part)
+        if " of its CPU" in line and cost in winners:
+            yield Claim("per # % of its CPU", 1, part=part)
+            yield Claim("The last of # systems", winners["System"].nunique(), part=part)
             for row in winners.to_dict("records"):
-                if f" in {pattern_words(row['Pattern'])}, " in line:
+                if f"In {pattern_words(row['Pattern'])} at" in line:
                     name = re.escape(row["System"])
                     yield Claim(
-                        rf"{name} (?:delivers )?#(?= IOPS|,|\.| and )", row[cost], part=part
+                        rf"{name},? (?:delivers )?#(?= IOPS|,|\.| and )", row[cost], part=part
                     )
     yield from _shares(page, page.table("System", "Scheme", "Usable share of raw (%)"))
 
@@ -333,10 +339,12 @@ def _lead_sizes(winners: pd.DataFrame) -> Iterator[Claim]:
     clear = second[second["Pattern"].isin(_clear(winners))]
     for name, own in clear.groupby("first"):
         named = re.escape(name)
-        yield from _ahead(own, rf"{named} has ", r" the second in # patterns? \(", " (?:than|of)")
+        second_ = r" the second-best system in # patterns? \("
+        yield from _ahead(own, rf"{named} has ", second_, " (?:than|of)")
         yield from _ahead(own, rf"{named} (?:has )?", r" in #(?: patterns?)?(?:,|\.)")
-    yield from _ahead(tied[tied["place"] == 0], "the first has ", " the second", " (?:than|of)")
-    yield Claim("In # patterns? the first has", tied["Pattern"].nunique())
+    best = tied[tied["place"] == 0]
+    yield from _ahead(best, "the best system has ", " the second-best", " (?:than|of)")
+    yield Claim("In # patterns? the best system has", tied["Pattern"].nunique())
     for name, own in tied[tied["place"] > 0].groupby("other"):
         ahead = rf" {re.escape(name)}(?: in #)? \(significant\)"
         yield from _ahead(own, "and ", ahead, " (?:than|of)")
@@ -374,16 +382,16 @@ def _05(page: Page) -> Iterator[Claim]:
     first = values.map(middle).idxmin(axis=1) if len(systems) > 1 else pd.Series(dtype=str)
     for name in systems:
         led = Span(0, count(first, name))
-        lowest = rf"{re.escape(name)} has the lowest latency in # of # patterns"
+        lowest = rf"{re.escape(name)} has the lowest mean latency in # of # patterns"
         yield Claim(lowest, led, len(latency))
     yield Claim("in all # patterns", len(latency))
     if "iodepth" in latency:
         yield Claim("At iodepth #", *latency["iodepth"].unique())
-    yield Claim("within # % of the best", 100 * page.params["margin"])
+    yield Claim("within # % of (?:it|each other)", 100 * page.params["margin"])
     for (_, row), own in zip(latency.iterrows(), values.to_numpy(), strict=True):
         words = re.escape(pattern_words(row["Pattern"]))
         yield Claim(rf"(?<!synchronous ){words}(?: takes)? \(?# ms", least(own))
-        yield Claim(rf"(?i:{words}) is fastest on .*, with # ms", least(own))
+        yield Claim(rf"(?i:{words}) has the lowest mean latency on .*, # ms", least(own))
     cost = page.table("System", "Added (ms)", "Ratio")
     for words, suffix in (("synchronous write", "-sync"), ("write with fdatasync", "-fdatasync")):
         pattern = cost["Pattern"] if "Pattern" in cost else pd.Series("-sync", cost.index)
@@ -403,13 +411,11 @@ def _06(page: Page) -> Iterator[Claim]:
     yield Claim("reaches # IOPS with # VMs?", top, row["VMs at the peak"])
     yield Claim("adds # IOPS(?: up to # VMs)?", row["Slope before"], row["Knee"])
     interval = next((ends(row[name]) for name in row.index if "interval" in name), ["", ""])
-    yield Claim(r"VMs \(# to #\)", *interval)
+    yield Claim(rf"VMs \({SURE}# to #\)", *interval)
     yield Claim("and # after that", row["Slope after"])
     yield Claim("mean of at least # runs", row.get("n", fleets["n"].min()))
     least_points = Free("the least number of points of a knee")
-    yield Claim(
-        "Only # VM counts? (?:was|were) measured. [A-Za-z ]* takes #", row["Points"], least_points
-    )
+    yield Claim("takes # VM counts, but only # (?:was|were)", least_points, row["Points"])
     busy = page.table("System", "VMs", "n", "Node CPU (%)")
     limits = page.table("Drives (IOPS)", "Network (IOPS)", "CPU (IOPS)", "Note")
     for own in limits.to_dict("records"):
@@ -424,7 +430,7 @@ def _06(page: Page) -> Iterator[Claim]:
                 yield Claim(f"{first} {bound}# %", share, part=at.span())
     yield Claim("states its load as close to # %", QUOTED)
     printed = knees[knees["Curve"] == "printed"]["Peak"] if "Curve" in knees else []
-    yield Claim("As a total the source states # IOPS", [*printed])
+    yield Claim("source itself states a total of # IOPS", [*printed])
 
 
 BINDING = {
@@ -442,16 +448,15 @@ def _07(page: Page) -> Iterator[Claim]:
     yield Claim("All # network counters match", asked)
     yield Claim(r"match(?:es)? .* \(within # %", 100 * page.params["tolerance"])
     notes = checked.get("Note", pd.Series(dtype=str))
-    yield Claim(
-        "# further counters? do(?:es)? not count", int(notes.str.contains("inferred").sum())
-    )
+    yield Claim("# further counters? (?:is|are) no test", int(notes.str.contains("inferred").sum()))
     cost = page.table("Direction", "VM on the owner", "VM on another node").set_index("Direction")
     sends = {ddir: cost.loc[ddir, ["VM on the owner", "VM on another node"]] for ddir in cost.index}
     yield Claim(
         "should cause # network bytes? if the VM runs on the volume's owner node, # if not",
         *sends["write"],
     )
-    yield Claim("Each byte read should cause # on the owner node, # on another", *sends["read"])
+    read = "Each byte read should cause # if the VM runs on the owner node, # if not"
+    yield Claim(read, *sends["read"])
     counts = page.table("Measure", "Seen", "Expected", "Holds")["Holds"]
     yield Claim(
         "# of # counters of the drives match", count(counts, "yes"), count(counts, "yes", "no")
@@ -463,7 +468,7 @@ def _08(page: Page) -> Iterator[Claim]:
     missing, bound = count(cells["IOPS"], "missing", "–"), count(cells["CPU bound"], "yes")
     yield Claim("# of # combinations [^.]*no IOPS", missing, len(cells))
     yield Claim("All # combinations", len(cells))
-    yield Claim("In # of the #, the CPU is", bound, len(cells))
+    yield Claim("In # of the #, node CPU is", bound, len(cells))
     effects = page.table("Effect", "Level", "Baseline", "Ratio", "Contexts", "Possible")
     for row in effects[~effects["Effect"].str.contains(" x ")].to_dict("records"):
         level, base = LEVELS.get(
@@ -474,13 +479,14 @@ def _08(page: Page) -> Iterator[Claim]:
         inner = sorted(map(off_pct, (lo, hi)), key=middle) if lo else ["", ""]
         pairs = (row["Contexts"], row["Possible"])
         size = r"(?:# % (?:more|fewer)|# times as many)"
-        sure = r"(?: \(#(?: to #)? (?:%|times)\))?(?:\. This rests on # of # possible)?"
+        sure = rf"(?: \({SURE}#(?: to #)? (?:%|times)\))?(?:\. This rests on # of # possible)?"
         yield Claim(
             f"(?i:{level}) gives {size} IOPS (?:than|as) {base}{sure}",
             *mix, off_pct(row["Ratio"]), row["Ratio"], *inner, *pairs,
         )  # fmt: skip
         both = [value for end in (lo, hi) for value in ((off_pct(end), end) if end else ("", ""))]
-        open_ = f"(?i:{level}) against {base} is not significant, between {size} and {size} IOPS"
+        between = f"With 95 % confidence it is between {size} and {size} IOPS"
+        open_ = rf"(?i:{level}) against {base} is not significant\. {between}"
         yield Claim(open_, *mix, *both)
 
 
@@ -518,7 +524,7 @@ def _09(page: Page) -> Iterator[Claim]:
         len(stated),
     )
     yield Claim("# of these percentages include", reserves)
-    yield Claim("Differences below # %", 5)
+    yield Claim("Leads below # %", 5)
     front = front[front["IOPS"].map(span).notna()] if len(front) else front
     space = capacity.set_index("System")["Usable share of raw (%)"].map(middle)
     front, patterns = front.assign(space=front["System"].map(space)), front["Pattern"].nunique()
@@ -577,13 +583,14 @@ def _11(page: Page) -> Iterator[Claim]:
     planned = page.table("Protocol", "Cells", "Half width (%)", "Assured (%)")
     noise = planned["CV (%)"].iloc[0]
     yield Claim(
-        "assumes # tests? and a standard deviation between runs of # %",
+        "Assumed are # tests? and a standard deviation between runs of # %",
         planned["Cells"].iloc[0],
         noise,
     )
     for row in planned.to_dict("records"):
         listed = (row["Hours"], row["Half width (%)"])
-        yield Claim(rf"# h for ±# % \({row['Protocol']}", *listed)
+        does = r"(?:compares two systems in|takes) # h, with (?:an interval of )?±# %"
+        yield Claim(rf"The {row['Protocol']} protocol {does}", *listed)
     coverage = page.table("Situation", "Runs", "Method", "Coverage")
     pairs = coverage["Situation"].str.contains("pairs")
     own = pairs.map({True: "paired t on logs", False: "Welch t on logs"})
@@ -596,7 +603,7 @@ def _11(page: Page) -> Iterator[Claim]:
     for row in drift[drift["Runs"] == runs].to_dict("records"):
         share = through(lambda c: 100 * c, row["Coverage"])
         order = next(order for order, word in ORDERS.items() if word in row["Situation"])
-        yield Claim(f"# % of {DESIGNS[order]}", share)
+        yield Claim(f"# %(?: of campaigns)? {DESIGNS[order]}", share)
     tried = page.table("True difference (%)", "n", "Wrong", "Intervals that contain it (%)")
     n, wrong = whole(tried["n"]), whole(tried["Wrong"])
     shares = tried["Intervals that contain it (%)"]
@@ -634,6 +641,7 @@ def _12(page: Page) -> Iterator[Claim]:
             rf"[Aa] loss of {row['Loss (%)']} % would be found in (?:over )?# %", row["Chance (%)"]
         )
     yield Claim("[Aa] loss of # %", Free("the row of the table by which the chance is known"))
+    yield Claim("With # earlier campaigns, a loss", k)
     yield Claim("difference above # %", 100 * page.params["margin"])
 
 
@@ -645,20 +653,26 @@ def _13(page: Page) -> Iterator[Claim]:
     doubts = [_longer(rows.set_index("Quantity")) for _, rows in by_failure]
     known = [doubt for doubt in doubts if isinstance(doubt, Span)]
     yield Claim("up to # s longer", most(known) if known else Free("no interval has it"))
+    yield Claim("one value every # s", Free("the interval of the logs, by which outages are known"))
     known_head = None
+    names = {event_words(name): name for name in costs["Failure"].unique()}
+    said = "|".join(map(re.escape, names))
     for line, part in lines(page):
-        head = re.match(r"(?:After )?(\S+) (?:stopped (?:.+ on )?|on )(.+?)(?: for |, )", line)
-        if not head and " checked writes, " not in line:  # these go on about it
+        head = re.match(
+            rf"(?:After )?((?i:{said})) (?:stopped (?:.+ on )?|on )(.+?)(?: for |, )", line
+        )
+        if not head and " a test for data loss, " not in line:  # these go on about it
             continue
         known_head = head = head or known_head
-        own = summary[(summary["Failure"] == head[1]) & (summary["System"] == head[2])]
-        runs = costs[(costs["Failure"] == head[1]) & (costs["System"] == head[2])]
+        event = names[f"{head[1][:1].lower()}{head[1][1:]}"]
+        own = summary[(summary["Failure"] == event) & (summary["System"] == head[2])]
+        runs = costs[(costs["Failure"] == event) & (costs["System"] == head[2])]
         yield from _one_failure(page, own.set_index("Quantity"), runs, part)
-        verdicts = stamped[stamped["Events"].str.startswith(f"{head[1]}@")]["Integrity"]
+        verdicts = stamped[stamped["Events"].str.startswith(f"{event}@")]["Integrity"]
         fine, lost = count(verdicts, "kept"), count(verdicts, "lost")
         chance = 100 * (1 - 0.05 ** (1 / fine)) if fine else 0
-        bound = r"lost in # runs?, so at most # % of such runs lose one \(# % confidence\)"
-        yield Claim(bound, fine, chance, 95, part=part)
+        bound = r"found in # runs?, so at most # % of such runs lose one"
+        yield Claim(bound, fine, chance, part=part)
         yield Claim("lost in # of # runs?", lost, lost + fine, part=part)
         unchecked = len(verdicts) - fine - lost
         yield Claim("could not be checked in # (?:more|runs?)", unchecked, part=part)
@@ -668,7 +682,7 @@ QUANTITIES = {
     "outage": ("Outage (s)", "for"),
     "all outages of a run": ("All outages (s)", "add up to"),
     "longest I/O": ("", "longest I/O took"),
-    "lowest second after the repair": ("Dip (%)", "the worst second had"),
+    "lowest second after the repair": ("Dip (%)", "IOPS (?:fell to|were at least)"),
     "IOPS recovered after the repair": (
         "Recovered after (s)",
         "(?:Recovery(?: to # % of normal IOPS)? took|recovered in)",
@@ -683,10 +697,11 @@ def _one_failure(
 ) -> Iterator[Claim]:
     """Return the claims about one failure, from the summary and from its runs."""
     rounds, level = len(runs), 100 * (1 - page.params["tolerance"])
-    yield Claim(r"# runs?\)", rounds, part=part)
+    yield Claim(r"\(# runs?[,)]", rounds, part=part)
     never = count(runs["Recovered after (s)"], "not recovered")
     yield Claim("recovered in # of # runs?", rounds - never, rounds, part=part)
-    yield Claim("but not in # runs?", never, part=part)
+    yield Claim("(?:recovered in none|None) of # runs?", rounds, part=part)
+    yield Claim("but not in # of # runs?", never, rounds, part=part)
     yield Claim("# of # runs recovered", rounds - never, rounds, part=part)
     yield Claim("# runs? did not recover", never, part=part)
     yield Claim("[Rr]ecover(?:ed|y)? to # % of normal", level, part=part)
@@ -706,8 +721,9 @@ def _one_failure(
                 [through(lambda v: 100 - v, one) for one in each] for each in (median, worst)
             )
         within = [level] if "Recovery" in words else []
-        middle_ = rf" \(median (?:below )?# {unit}"
-        size = rf"(?:less than )?# {unit}(?! \(median\))(?: at worst| of normal IOPS)?"
+        middle_ = rf" \((?:\d+ runs?, )?median (?:run )?(?:< )?# {unit}"
+        after = "(?: after the repair)?(?: at worst)?(?: of normal)?"
+        size = rf"(?:less than |up to )?# {unit}(?! \(median\)){after}"
         both = rf"{words} {size}(?:{middle_})?"
         yield Claim(both, *within, worst, median, part=part)
         yield Claim(rf"{words} # {unit} \(median\)", *within, median, part=part)
@@ -715,9 +731,9 @@ def _one_failure(
     if ratio is not None:
         lo, hi = ends(ratio.get("95 % interval", ""))
         near, far = sorted((off_pct(lo), off_pct(hi)), key=middle) if lo else ("", "")
-        change = r"# % (?:more|fewer) IOPS than healthy \(mean, #(?: to #)? %"
+        change = rf"# % (?:more|fewer) IOPS than healthy \(mean, {SURE}#(?: to #)? %"
         yield Claim(change, off_pct(ratio["Mean"]), near, far, part=part)
-        times = r"(?:# times as many IOPS as healthy \(mean,|mean # times,) # to #"
+        times = rf"(?:# times as many IOPS as healthy \(mean,|mean # times,) {SURE}# to #"
         yield Claim(times, ratio["Mean"], ratio["Mean"], lo, hi, part=part)
         yield Claim("it delivered # times", ratio["Mean"], part=part)
 
@@ -764,13 +780,13 @@ def _14(page: Page) -> Iterator[Claim]:
             bound = {"below": hi, "at least": lo}.get(row["Bound"]) or row["IOPS"]
             name = re.escape(row["System"])
             value = r"(?:(?:at least|fewer than) #|#)"
-            runs = r"(?:# to #, )?# runs?"
+            runs = rf"(?:{SURE}# to #, )?# runs?"
             yield Claim(
                 rf"{name} sustains {value} IOPS [^(.]*(?:\({runs}\))?",
                 bound, row["IOPS"], lo, hi, row["n"], part=part,
             )  # fmt: skip
             yield Claim(
-                rf"{name} sustains {value} IOPS(?: \(# to #\))?",
+                rf"{name} sustains {value} IOPS(?: \({SURE}# to #\))?",
                 bound,
                 row["IOPS"],
                 lo,
@@ -783,7 +799,7 @@ def _14(page: Page) -> Iterator[Claim]:
                 lo, hi = ends(row.get("95 % interval", ""))
                 inner = sorted(map(off_pct, (lo, hi)), key=middle) if lo else ["", ""]
                 yield Claim(
-                    rf"{name} sustains [^.]*, which is # % (?:more|fewer)(?: \(# to # %\))?",
+                    rf"{name} sustains [^.]*\. This is # % (?:more|fewer)(?: \({SURE}# to # %\))?",
                     off_pct(row["Ratio"]), *inner, part=part,
                 )  # fmt: skip
         yield Claim("same within # %", Free("the margin of `compare`, its default"), part=part)
@@ -792,12 +808,13 @@ def _14(page: Page) -> Iterator[Claim]:
 def _15(page: Page) -> Iterator[Claim]:
     lost = page.table("Tenant", "Pattern", "Beside", "Metric", "Ratio")
     for line, part in lines(page):
-        owner = re.search(r"^Next to .*?, the .*? of ([\w-]+) on ", line)
+        owner = re.search(r"^Next to .*?, the .*? of “([\w-]+)” on ", line)
         own = lost[lost["Tenant"] == owner[1]] if owner else lost.head(0)
         places = [*re.finditer(r"Next to (.*?)(?: \(one run\))?, the ", line)]
         borders = [*(part[0] + place.start() for place in places), part[1]]
         for place, lo, hi in zip(places, borders[:-1], borders[1:], strict=True):
-            beside = re.sub(r" \(limited to (\S+) (\S+) per VM\)", r"-rate\1\2", place[1])
+            beside = re.sub(r"” \(limited to (\S+) (\S+) per VM\)", r"-rate\1\2", place[1])
+            beside = beside.replace("“", "").replace("”", "")
             beside = beside.replace(" and ", ", ").replace("MiB/s", "m").replace("IOPS", "iops")
             for row in own[own["Beside"] == beside].to_dict("records"):
                 yield from _lost(row, (lo, hi), page.params["margin"])
@@ -811,10 +828,12 @@ def _lost(row: dict, part: tuple[int, int], margin: float) -> Iterator[Claim]:
     metric = row["Metric"].removesuffix(" latency")
     inner = sorted(map(off_pct, (lo, hi)), key=middle) if lo else ["", ""]
     changed = f"{metric}[^.]*? (?:rises?|falls?)"
-    yield Claim(rf"{changed} by # %(?: \(# to # %\))?", off_pct(row["Ratio"]), *inner, part=part)
-    yield Claim(rf"{changed} to # times(?: \(# to # times\))?", row["Ratio"], lo, hi, part=part)
+    by = rf"{changed} by # %(?: \({SURE}# to # %\))?"
+    yield Claim(by, off_pct(row["Ratio"]), *inner, part=part)
+    to = rf"{changed} to # times(?: \({SURE}# to # times\))?"
+    yield Claim(to, row["Ratio"], lo, hi, part=part)
     yield Claim("same within # %", 100 * margin, part=part)
-    open_ = rf"{metric}[^.]*? shows? no significant change \(undecided: # to # times"
+    open_ = rf"{metric}[^.]*? shows? no significant change \({SURE}# to # times"
     yield Claim(open_, lo or "", hi or "", part=part)
 
 
@@ -827,6 +846,7 @@ def _16(page: Page) -> Iterator[Claim]:
     yield Claim("# (?:to # )?% fewer IOPS since", least(sizes), most(sizes))
     yield Claim(r"since campaigns? \S+ in # of #", len(changed), len(tests))
     yield Claim("No change was found in the other #", len(same))
+    yield Claim("noisiest of these # tests", len(same))
     yield Claim("a loss of # %", most(same["Visible (%)"] if len(same) else tests["Visible (%)"]))
     yield Claim(r"\(# % probability\)", 100 * page.params["chance"])
     for line, part in lines(page):
@@ -836,7 +856,7 @@ def _16(page: Page) -> Iterator[Claim]:
                 lo, hi = ends(row["95 % interval"])
                 inner = sorted(map(off_pct, (lo, hi)), key=middle)
                 yield Claim(
-                    r"# % fewer IOPS \(# to # %\)", off_pct(row["Ratio"]), *inner, part=part
+                    rf"# % fewer IOPS \({SURE}# to # %\)", off_pct(row["Ratio"]), *inner, part=part
                 )
                 yield Claim(r"# % fewer IOPS on", off_pct(row["Ratio"]), part=part)
         yield Claim(

@@ -132,7 +132,7 @@ def test_the_kept_notebook_carries_no_second_copy_and_shows_the_same(site):
 
 def test_outputs_are_named_for_those_who_do_not_see_them(html):
     [figure] = set(re.findall(r'role="img" aria-label="(Figure 1: [^"]+)"', html))
-    assert re.search(r"highest IOPS are [\d,]+", figure)
+    assert re.search(r"highest IOPS: [\d,]+", figure)
     names = re.findall(r'class="scroll" tabindex="0" role="region" aria-label="([^"]+)"', html)
     assert names == ["Table 1: IOPS of both.", "Table 2: IOPS of both.", "Table 3: IOPS of both."]
 
@@ -525,9 +525,11 @@ def test_sections_without_data_are_left_out_and_listed_in_one_line_at_the_end(tm
     ]
     page = shown(cells, tmp_path)
     [line] = re.findall(r'<p class="nothing" id="absent">(.*?)</p>', page)
-    assert re.findall(r"“(.*?)”: (.*?)\.(?: |$)", line) == [
-        ("Rows that break a law", "No rows"), ("Physics", "nothing to check"), ("Node CPU", "No node CPU")
-    ]  # fmt: skip
+    assert re.findall(r"“(.*?)” is empty: (.*?)\.(?: |$)", line) == [
+        ("Rows that break a law", "its table has no rows"),
+        ("Physics", "nothing to check"),
+        ("Node CPU", "no node CPU"),
+    ]
     assert page.index(line) > page.index(">In words</h2>")
     assert re.findall(r"<h2[^>]*>(.*?)</h2>", page) == ["In words"]
     assert page.count('class="nothing"') == 1

@@ -43,9 +43,8 @@ def plot_coverage(coverage: pd.DataFrame) -> Axes:
     style.legend(ax, [style.mark(*look, name) for name, look in systems.items()])
     worst = coverage.loc[coverage["coverage"].idxmin()]
     share = f"{100 * worst['nominal']:g} % intervals contain the true value in only {100 * worst['coverage']:.0f} %"
-    case = f"{worst['situation']}, {counted(worst['runs'], 'run')}, {worst['method']}"
-    style.say(ax, f"In the worst case ({case}), {share} of the simulated campaigns.")
-    style.caption(
-        ax, f"{coverage['n'].iloc[0]} simulated campaigns per row. Dashed: the share that the intervals promise."
-    )
+    case = f"“{worst['situation']}” with {counted(worst['runs'], 'run')} and the method “{worst['method']}”"
+    style.say(ax, f"The worst case is {case}. There, {share} of the simulated campaigns.")
+    rows_note = f"{coverage['n'].iloc[0]} simulated campaigns per row."
+    style.caption(ax, rows_note, "Dashed: the nominal share, which intervals should reach.")
     return ax

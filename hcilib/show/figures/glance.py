@@ -95,7 +95,7 @@ def glance(table: pd.DataFrame, metric: str = "iops", source: str | pd.DataFrame
         "Each system is at its best load.",
         style.runs_note(table),
         "Bars: intervals of the ratio to the best." if bars else None,
-        "Arrows: the interval goes on." if cut else None,
+        "Arrows: the interval goes beyond the axis." if cut else None,
         "Bold: significantly better than all others." if table["state"].eq("leads").any() else None,
         style.source_words(source),
     )

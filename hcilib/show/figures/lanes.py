@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
+from hcilib.say.runs.failure import event_words
 from hcilib.show.figures import style
 from hcilib.show.figures.style import QUIET, WARN, drawn
 
@@ -94,7 +95,8 @@ def _panel(ax: Axes, runs: list[pd.DataFrame]) -> str:
     ax.set_title(f"{style.system_label(first['system'])}{where}: {first['failure']}", loc="left")
     ax.grid(False, axis="y")
     worst = runs[marks.index("worst")] if "worst" in marks else runs[0]
-    return f"{ax.get_title(loc='left')}. In the worst run, {_words(worst)}"
+    named = f"{style.system_label(first['system'])}{where}, {event_words(first['failure'])}"
+    return f"{named}. In the worst run, {_words(worst)}"
 
 
 def _bar(ax: Axes, row: int, phase: Any, outages: pd.DataFrame) -> None:
@@ -118,9 +120,10 @@ def _outage(ax: Axes, row: int, run: pd.DataFrame) -> None:
 
 def _words(run: pd.DataFrame) -> str:
     lasted = run.groupby("phase")["duration_s"].sum()
+    never = "IOPS were still below normal when the run ended, {:.3g} s after the repair"
     words = {
         "outage": "the outage lasted {:.3g} s",
-        "recovering": "IOPS stayed below normal for {:.3g} s after the repair",
+        "recovering": "IOPS stayed below normal for {:.3g} s after the repair" if "recovered" in lasted else never,
     }
     phases = [text.format(lasted[phase]) for phase, text in words.items() if phase in lasted]
     return " and ".join(phases) or "no outage was seen"

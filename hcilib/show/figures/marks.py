@@ -24,7 +24,7 @@ from hcilib.say.words import CHECKS, PLACES, counted, noun, sentence, share
 from hcilib.say.words import value as value_of
 from hcilib.show.figures import style
 from hcilib.show.figures.style import QUIET, looks, pattern_label, tip
-from hcilib.show.tables.columns import KNOWN, NAMED, NAMES, printed_as
+from hcilib.show.tables.columns import KNOWN, NAMED, NAMES, number, printed_as
 
 Grid: TypeAlias = FacetGrid | Axes
 ROOM = 1.2
@@ -141,6 +141,12 @@ def word(column: str, value: Any) -> str:
         return f"{text} VM{'s' * (text != '1')}" if column == "vms" else f"{column} {text}"
     parts = text.split(", ") if column not in ("system", "pattern") else [text]
     return ", ".join(WORDS.get(part) or known_labels().get(part, pattern_label(part)) for part in parts)
+
+
+def called(entry: Entry) -> str:
+    """Return how a sentence calls an entry of a legend: a system by its name, anything else in quotes."""
+    name = word(entry.column, entry.text)
+    return name if entry.column == "system" else f"“{name}”"
 
 
 def shown_columns(g: Grid) -> dict[str, str]:
@@ -359,7 +365,9 @@ def _draw(panel: Panel, marks: Marks, part: pd.DataFrame, dodge: float, values: 
     one = len(set(told)) == 1 and panel.named
     name = word(marks.entry.column, marks.entry.text) if marks.entry else told[0] if one else ""
     at = _moved(panel, marks, marks.at, dodge)
-    tips = [panel.title if text == name and panel.title else text for text in told]
+    several = "metric" in part and panel.rows["metric"].nunique() > 1
+    tips = [f"{word('metric', m)}, {text}" for m, text in zip(part["metric"], told, strict=True)] if several else told
+    tips = [panel.title if text == name and panel.title else text for text in tips]
     if isinstance(marks.artist, list):
         ends_of: dict[str, Any] = {f"{panel.along}err": np.abs(ends[:, 1:] - ends[:, :1]).T}
         x, y = (at, ends[:, 0]) if panel.along == "y" else (ends[:, 0], at)
@@ -380,6 +388,8 @@ def _draw(panel: Panel, marks: Marks, part: pd.DataFrame, dodge: float, values: 
     if values:
         _write(panel, at, ends, marks.colour, what)
     shown = pd.DataFrame({"name": name, "at": told, "value": ends[:, 0]})
+    of_system = marks.entry.column == "system" if marks.entry else one and panel.over == "system"
+    shown = shown.assign(of_system=of_system, metric=part["metric"].to_numpy() if several else "")
     tested = part["verdict"].isin(DIFFERS).to_numpy() & ~single if "verdict" in part else False
     return shown.assign(shown=tested, single=single)
 
@@ -392,13 +402,12 @@ def _cases(panel: Panel, part: pd.DataFrame) -> list[str]:
         what = measure(panel.over, part)
         if what.unit == "TiB" and part[panel.over].max() < 0.1:
             what = replace(what, unit="GiB", scale=1 / 1024)
-        told = [f"{what.show(v)} {what.unit or what.label}" for v in part[panel.over]]
+        unit = f"{what.unit} usable" if panel.over == "usable_tib" else what.unit or what.label
+        told = [f"{what.show(v)} {unit}" for v in part[panel.over]]
         loads = part.get("iodepth", pd.Series(np.nan, part.index))
         told = [f"iodepth {n:g}, {text}" if n == n else text for n, text in zip(loads, told, strict=True)]
     else:
         told = [word(panel.over, v) for v in part[panel.over]]
-    if "metric" in part and panel.rows["metric"].nunique() > 1:
-        told = [f"{word('metric', name)}, {text}" for name, text in zip(part["metric"], told, strict=True)]
     return told
 
 
@@ -425,7 +434,7 @@ def _gaps(panel: Panel, marks: Marks, dodge: float) -> str | None:
     if not absent.any():
         return None
     if 2 * absent.sum() > len(loads):
-        name = word(marks.entry.column, marks.entry.text) if marks.entry else "The line"
+        name = called(marks.entry) if marks.entry else "The line"
         return f"{name} was measured at {(~absent).sum()} of {len(loads)} loads."
     across = panel.ax.get_xaxis_transform() if panel.along == "y" else panel.ax.get_yaxis_transform()
     xy = (loads[absent], [0.02] * absent.sum())
@@ -483,21 +492,35 @@ def _finding(what: Metric, drawn: pd.DataFrame) -> str:
         return "\n".join(_range(what, str(name), part) for name, part in drawn.groupby("name", sort=False))
     groups = drawn.groupby("panel", sort=False)["value"]
     best = drawn.loc[groups.idxmin() if what.better == "lower" else groups.idxmax()]
+    alone = groups.count()
+    return "\n".join(_best(what, row, alone[row["panel"]] == 1) for row in best.to_dict("records"))
+
+
+def _best(what: Metric, row: dict[str, Any], alone: bool) -> str:
+    """Return the best value of a panel and whose it is; nothing is best where it is the only one."""
+    what = metric_of(row["metric"]) if row["metric"] else what
+    panel, name, value = row["panel"], row["name"], value_of(what, row["value"])
+    at = f" ({row['at']})" * (row["at"] not in ("", name, panel))
     extreme = f"the {'lowest' if what.better == 'lower' else 'highest'} {noun(what)}"
-    findings = []
-    for panel, name, at, value in best[["panel", "name", "at", "value"]].itertuples(index=False):
-        which = ", ".join(part for part in dict.fromkeys((name, at)) if part and part != panel)
-        best_of = f"{extreme} {'are' if 'IOPS' in what.label else 'is'} {value_of(what, value)}"
-        findings.append(sentence(f"{f'in {panel}, ' if panel else ''}{best_of}{f' ({which})' if which else ''}"))
-    return "\n".join(findings)
+    are = "are" if "IOPS" in what.label else "is"
+    if not row["of_system"] or name in ("", panel):
+        which = ", ".join(part for part in (f"“{name}”" * (name not in ("", panel)), at.strip(" ()")) if part)
+        found = f"{f'the {noun(what)}' if alone else extreme} {are} {value}{f' ({which})' if which else ''}"
+    elif alone:
+        found = f"the {noun(what)} of {name} {are} {value}{at}"
+    else:
+        found = f"{name} has {extreme}: {value}{at}"
+    return f"In {panel}, {found}." if panel else sentence(found) if found.startswith("the ") else f"{found}."
 
 
 def _range(what: Metric, name: str, part: pd.DataFrame) -> str:
     """The least and the most of one name; of ratios also how many are above 1, and how many of them a test shows."""
-    ends = list(dict.fromkeys(what.show(part["value"].agg(end)) for end in ("min", "max")))
     if what.name != "ratio":
-        lies = f"between {ends[0]} and {ends[1]}" if len(ends) > 1 else ends[0]
-        return f"{what.label}{f' of {name}' * bool(name)}: {lies} {what.unit}".strip() + "."
+        least, most = (number(part["value"].agg(end) / what.scale, what.format) for end in ("min", "max"))
+        reach = f"between {least} and {most}" if least != most else most
+        quantity = "Each part of the time" if what.name == "part_ns" else what.label
+        return f"{quantity}{f' on {name}' * bool(name)} is {reach} {what.unit}".strip() + "."
+    ends = list(dict.fromkeys(what.show(part["value"].agg(end)) for end in ("min", "max")))
     measured, _, base = what.label.partition(" relative to ")
     metric, times = noun(replace(what, label=measured)), " to ".join(end.removesuffix("×") for end in ends)
     differ = int(part["shown"].sum())

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from hcilib.model.metrics import metric_of, pattern_order
-from hcilib.say.words import value
+from hcilib.say.words import noun, value
 from hcilib.show.figures import style
 from hcilib.show.figures.style import drawn
 
@@ -72,8 +72,8 @@ def plot_ridges(shares: pd.DataFrame, percentiles: Sequence[pd.DataFrame]) -> np
     style.say(axes[0], "\n".join(said))
     style.caption(
         axes[-1],
-        "The higher a ridge, the more I/Os took that long. Each is scaled to its own peak, all runs together.",
-        "A percentile with fewer than ten I/Os beyond it has no mark.",
+        "The height of a ridge shows how many I/Os had that latency, over all runs, scaled to its own peak.",
+        "A percentile with fewer than ten slower I/Os has no mark.",
         style.runs_note(pd.concat(percentiles)),
         style.source_words(percentiles[0]),
     )
@@ -100,4 +100,4 @@ def _mark(ax: Axes, row: int, cell: pd.DataFrame, what, look: tuple[str, str], s
     show = lambda ns: value(what, ns)  # noqa: E731
     scaled = np.array([float(row)]), ends / 1e6
     style.points(ax, *scaled, look, label, [what.label], lambda ms: show(ms * 1e6), "x", elinewidth=2.6)
-    return [f"{what.label} {show(ends[0, 0])}"]
+    return [f"{noun(what)} {show(ends[0, 0])}"]

@@ -14,6 +14,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter
 
 from hcilib.model.metrics import FACTORS, KEYS, pattern_order, time_unit
+from hcilib.say.runs.failure import event_words
 from hcilib.show.figures import style
 from hcilib.show.figures.style import INK, QUIET, WARN, count, drawn
 
@@ -63,9 +64,10 @@ def plot_plan(frame: pd.DataFrame) -> Axes:
     plt.setp(ax.spines.values(), visible=False)
     there = {kind: colour for kind, colour in KINDS.items() if (frame["kind"] == kind).any()}
     style.legend(ax, [Patch(color=colour, label=kind) for kind, colour in there.items()])
-    runtime = f"{len(frame)} step{'s' * (len(frame) != 1)} take {whole / span:,.1f} {name} of fio's runtime"
+    steps = f"{len(frame)} step{'s' * (len(frame) != 1)}"
+    runtime = f"fio runs for {whole / span:,.1f} {name} in {steps}, prefill and warm-up included"
     measured = frame.loc[frame["kind"] == "measure", "pattern"].nunique()
-    style.say(ax, f"{runtime} and measure {measured} pattern{'s' * (measured != 1)}.")
+    style.say(ax, f"{runtime}. {measured} pattern{'s are' if measured != 1 else ' is'} measured.")
     inside = "Numbers in bars: iodepth." if labelled else None
     writes = "bytes_written" in frame and frame["bytes_written"].sum()
     wrote = "Numbers at the right: data written per row." if writes else None
@@ -124,7 +126,9 @@ def plot_failure(
     findings = []
     for n, (ax, (_, runs)) in enumerate(zip(panels, groups, strict=True)):
         worst = _panel(style.dress(ax), _of(series, runs), runs)
-        findings.append(f"{ax.get_title(loc='left')}. {worst[:1].upper()}{worst[1:]}.")
+        failure = str(runs["failure"].iloc[0])
+        where = ax.get_title(loc="left").removesuffix(f": {failure}")
+        findings.append(f"{where}, {event_words(failure)}. {worst[:1].upper()}{worst[1:]}.")
         if strips:
             _strip(style.dress(grid[2 * n + 1, 0]), _of(whole, runs), ax)
     grid[-1, 0].set_xlabel("Seconds since the failure")
@@ -133,7 +137,7 @@ def plot_failure(
     resolution = costs["resolution_s"].max() if "resolution_s" in costs else np.nan
     never = (costs["back_s"].isna() & costs["heal_s"].notna()).any()
     style.say(grid[0, 0], "\n".join(findings))
-    notes = [f"Thin lines are runs ({each} each), the thick line is the worst. Bars are mean levels of all runs."]
+    notes = [f"Thin lines are runs ({each} each), the thick line is the worst. Bars are mean levels over all runs."]
     if (costs["gap_s"] > 0).any():
         notes += [f"Red: no I/O{f', sampled every {resolution:g} s' if resolution == resolution else ''}."]
     notes += ["Amber: repaired, not yet recovered."] * bool((costs["back_s"] > 0).any() or never)
@@ -226,7 +230,9 @@ def _worst_words(worst: pd.Series, runs: int) -> str:
     which = f" (block {worst['block']:g})" if "block" in worst and runs > 1 else ""
     gap_s, unseen_s = worst["gap_s"], 2 * worst.get("resolution_s", np.nan)
     outage = f"outage {gap_s:.3g} s" if gap_s > 0 else f"outage below {unseen_s:g} s" if unseen_s > 0 else "no outage"
-    every = f" ({worst['gaps']:g} outages, {worst['gap_sum_s']:.3g} s in all)" if worst.get("gaps", 0) > 1 else ""
+    several = worst.get("gaps", 0) > 1
+    every = f" (of {worst['gaps']:g}, together {worst['gap_sum_s']:.3g} s)" if several else ""
+    outage = f"longest {outage}" if several else outage
     back = f", recovered {worst['back_s']:.3g} s after the repair" if worst["back_s"] > 0 else ""
     never = ", did not recover" if worst["heal_s"] == worst["heal_s"] and worst["back_s"] != worst["back_s"] else ""
     return f"{'worst' if runs > 1 else 'one'} run{which}: {outage}{every}{back}{never}"
@@ -297,8 +303,9 @@ def plot_latency_over_time(
     style.say(grid[0, 0], "\n".join(findings))
     style.caption(
         grid[-1, 0],
-        f"Stronger blue: more I/Os of that second took that long (at most {count(most)}). Line: their median.",
-        "Red: seconds without I/O. Latency is fio's clat, without submission.",
+        f"Darker blue: more I/Os of that second had that latency (darkest: {count(most)} I/Os).",
+        "Line: the median of each second. Red: seconds without I/O.",
+        "Latency is fio's completion latency (clat), without the submission of the I/O.",
         "fio does not log the last interval of a run.",
         style.source_words(table),
     )
@@ -350,7 +357,8 @@ def _columns(ax: Axes, run: pd.DataFrame, cost: pd.Series | None, most: float) -
     name = style.system_label(first.get("system", ""))
     style.tip(line, ax, name, [f"{t:.3g} s: median {_ms(ms)}" for t, ms in zip(along, medians, strict=False)])
     ax.set_xlim(along[0], along[-1])
-    slowest = f"median latency {_ms(medians.max())} in the slowest second and {_ms(medians.median())} in a usual one."
+    typical = f"{_ms(medians.median())} in a typical one"
+    slowest = f"the median latency is {_ms(medians.max())} in the slowest second and {typical}."
     load = f"{style.pattern_label(first['pattern'])} at iodepth {first['iodepth']}"
     if cost is None:
         ax.set_title(f"{name}, {load}", loc="left")
@@ -360,4 +368,4 @@ def _columns(ax: Axes, run: pd.DataFrame, cost: pd.Series | None, most: float) -
         _mark(ax, cost["heal_s"] - cost["fail_s"], cost["heal"])
     which = f", block {cost['block']:g}" if "block" in cost else ""
     ax.set_title(f"{name}, {load}: {cost['failure']} (worst run{which})", loc="left")
-    return f"{name}, {cost['failure']}: {slowest}"
+    return f"{name}, {event_words(cost['failure'])}: {slowest}"

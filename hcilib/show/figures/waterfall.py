@@ -51,8 +51,8 @@ def plot_waterfall(steps: pd.DataFrame) -> np.ndarray:
     style.say(axes[0], "\n".join(said))
     style.caption(
         axes[-1],
-        "Amber: IOPS lost at that step. Software and load: losses that drives and network do not explain.",
-        "The network is a limit only if its links were measured.",
+        "Amber: IOPS lost at that step. “Software and load” is the loss that drives and network do not explain.",
+        "“Network” has a loss only if its links were measured.",
     )
     return axes
 
@@ -87,8 +87,8 @@ def _panel(ax: Axes, rows: pd.DataFrame, title: str) -> str:
     ax.xaxis.set_major_locator(MaxNLocator(4))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: style.count(v)))
     return (
-        f"{title} on {label}: the drives alone could deliver {IOPS.show(whole)} IOPS. With copies and parity it is "
-        f"{IOPS.show(rows['iops']['scheme'])} IOPS. Clients get {IOPS.show(rest)}."
+        f"{title} on {label}: without copies and parity, the drives could deliver {IOPS.show(whole)} IOPS. "
+        f"With them, they could deliver {IOPS.show(rows['iops']['scheme'])} IOPS. Clients get {IOPS.show(rest)}."
     )
 
 

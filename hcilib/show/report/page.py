@@ -43,7 +43,7 @@ FIGURE = re.compile(r"sns\.\w+|hci\.plot_\w+")
 DRAWS = re.compile(r"\bsns\.\w+\(|\bhci\.plot_")
 """A cell that draws; what it prints in place of a figure says why there is none."""
 NOTHING_DRAWN = re.compile(r'id="nothing">.*?<text[^>]*>(.*?)</text>', re.S)
-EMPTY = "No rows."
+EMPTY = "This table has no rows."
 """Shown in place of an empty table that has no sentence of its own (``hci.table(empty=...)``)."""
 SLIM_PT = 370
 """A little more than a phone's width; text of figures stays readable at that size."""
@@ -102,6 +102,12 @@ class Section:
     def empty(self) -> bool:
         """Whether all that it shows is that there is no data."""
         return bool(self.parts) and all(part.kind == "nothing" for part in self.parts)
+
+    @property
+    def reason(self) -> str:
+        """Why it is empty, as the rest of a sentence after a colon."""
+        body = "its table has no rows" if self.parts[0].body == EMPTY else self.parts[0].body.rstrip(".")
+        return body if body[:2].isupper() else f"{body[:1].lower()}{body[1:]}"
 
     def add(self, part: Part) -> None:
         """Add a part; only the first of neighbouring empty figures and tables."""

@@ -23,7 +23,7 @@ IOPS = metric("iops")
 STATES = {
     "leads": "first, shown by a test",
     "tied": "first or tied with the first in a test",
-    "untested": "first in single runs, or within {margin} of the first; not tested",
+    "untested": "first in single runs or within {margin} of the first, so not tested",
     "alone": "the only system measured",
     "behind": "behind",
     "missing": "not measured",

@@ -17,7 +17,7 @@ import pandas as pd
 from hcilib.model.caveats import LEFT_OUT, PERCENTILES, THIN_TAIL, Caveats, warnings_of
 from hcilib.model.metrics import FACTORS, RENAMED, metric_of, pattern_order
 from hcilib.model.system import known_labels
-from hcilib.say.words import noun
+from hcilib.say.words import listed, noun
 from hcilib.say.words import value as show_value
 from hcilib.show.tables.columns import (
     KNOWN,
@@ -208,8 +208,9 @@ def _nothing(frame: pd.DataFrame) -> str:
     if {"ceiling_iops", "pct_of_ceiling"} <= set(frame.columns) and len(frame) and frame["ceiling_iops"].isna().all():
         return f"Nothing to check, because the speed of one drive is not known.{lost}"
     if "alike" in frame and len(frame) and frame["alike"].isna().all() and frame["note"].nunique() == 1:
-        systems = ", ".join(str(known_labels().get(name, name)) for name in dict.fromkeys(frame["system"]))
-        return f"{str(frame['note'].iat[0]).capitalize()} ({systems}).{lost}"
+        names = [str(known_labels().get(name, name)) for name in dict.fromkeys(frame["system"])]
+        systems = listed(f"“{name}”" if "," in name else name for name in names)
+        return f"{str(frame['note'].iat[0]).capitalize()} for {systems}.{lost}"
     given = bounded(frame)
     if not given or not {"cv_pct", "unstable"} <= set(frame.columns) or frame[given].notna().any(axis=None):
         return ""
