@@ -257,7 +257,7 @@ def _level(formula: str) -> str:
             return f"erasure code {first}+{rest[0]}"
         case "nested_parity":
             share, _, reserve = ", ".join(rest).partition(").reserve(")
-            kept = ", after a reserve for repairs" if reserve else ""
-            mirrored = f"{100 * float(share):g} % of the volume mirrored"
-            return f"nested mirror-accelerated parity on {first} drives a server, {mirrored}{kept}"
+            kept = ", less a repair reserve" if reserve else ""
+            mirrored = f"{100 * float(share):g} % of data mirrored"
+            return f"nested parity on {first} drives a server, {mirrored}{kept}"
     return formula

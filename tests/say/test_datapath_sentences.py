@@ -35,7 +35,8 @@ def test_counters_are_counted_as_they_were_judged(scheme, wrong, inferred):
     write, read = (cost.set_index("ddir").loc[ddir] for ddir in ("write", "read"))
     assert f" {write['owner']:g} network byte" in answer
     assert f" {write['non_owner']:g} if not. " in answer
-    assert answer.endswith(f"{read['owner']:g} on the owner node, {read['non_owner']:g} on another.")
+    ends = f"{read['owner']:g} if the VM runs on the owner node, {read['non_owner']:g} if not."
+    assert answer.endswith(ends)
     assert "of the drives" not in answer
 
 

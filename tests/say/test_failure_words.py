@@ -64,7 +64,7 @@ def test_every_kind_of_failure_reads_well(data):
     assert faults(answer) == faults(text) == []
     assert "nan" not in answer + text
     assert "inf" not in answer + text
-    assert len(sentences(answer)[0]) <= 90
+    assert len(sentences(answer)[0].removesuffix(".")) <= 90
 
 
 def numbers(pattern: str, text: str) -> list[float]:

@@ -58,8 +58,8 @@ def test_every_kind_of_io_has_its_own_size():
     rows = pd.concat([grid(b=[0.5, 0.5]), grid(pattern="4k-randrw70", b=[0.3]), grid(pattern="4k-randwrite", b=[0.8])])
     title, *rest = sentences(said(rows))
     assert numbers(title) == ["20", "70", "4"]
-    assert [numbers(sentence)[0] for sentence in rest] == ["50", "20"]
-    assert "mixed I/O 70 %" in rest[0]
+    assert [numbers(sentence)[0] for sentence in rest] == ["50", "70", "20"]
+    assert "Mixed I/O is 70 %" in rest[1]
 
 
 def test_faster_and_slower_are_both_in_the_finding():

@@ -40,7 +40,7 @@ def test_plan_timeline_starts_each_step_where_the_last_ended():
     assert (0, 1) in bars
     assert (1, 2) in bars
     assert len([m for m in gid(ax, "unknown duration") if len(m.get_xdata())]) == 1
-    assert "3.0 hours of fio's runtime" in texts(ax)
+    assert "fio runs for 3.0 hours in 3 steps" in texts(ax)
     ax = plot_plan(frame.assign(iodepth=[8, 1, 32], bytes_written=[2**34, 0, 0]))
     assert [t.get_text() for t in gid(ax, "iodepth")] == ["1", "32"]
     assert [t.get_text() for t in gid(ax, "written")] == ["16 GiB"]

@@ -142,7 +142,7 @@ def test_a_table_without_a_row_says_what_its_notebook_says():
 
 def test_working_sets_that_nobody_stated_are_a_sentence():
     spans = hci.unlike_working_sets(hci.read_results("data/samples/loose-files", names="{system}_{pattern}_*.json"))
-    assert repr(table(spans)).endswith("not stated (birch, cedar).")
+    assert repr(table(spans)).endswith("not stated for birch and cedar.")
 
 
 def ranks(**best: list[bool]) -> pd.DataFrame:

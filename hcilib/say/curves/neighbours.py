@@ -24,7 +24,7 @@ def neighbours_answer(table: pd.DataFrame, labels: Mapping[str, str] | None = No
     >>> lost = hci.neighbours(hci.read_results("data/samples/lab-neighbours"), ["iops"])
     >>> print(hci.neighbours_answer(lost.query("tenant == 'database'")).replace(". ", ".\\n"))
     Next to “backup” and “desktops”, the IOPS of “database” on lab-single fall by 16 % (95 % interval 7 to 24 %).
-    Next to “backup” (limited to 1 MiB/s per VM) and “desktops”, the IOPS of “database” on lab-single fall by 12 % (95 % interval 12 to 12.4 %).
+    Next to “backup” (limited to 1 MiB/s per VM) and “desktops”, the IOPS of “database” on lab-single fall by 12 % (95 % interval 6 to 19 %).
     """  # noqa: E501
     lines: list[str] = []
     for (system, tenant), rows in table.groupby(["system", "tenant"], sort=False):
@@ -56,7 +56,7 @@ def _lines(rows: pd.DataFrame, owner: str) -> Iterator[str]:
         for (one, many), names in effects.items():
             verb = many if len(names) > 1 or names == ["IOPS"] else one
             sentences.append(sentence(f"{running}{verb.format(whose.format(listed(names)))}"))
-            running, whose = "", f"the {{}} of {owner.partition(' on ')[0]}"
+            running, whose = "", "its {}"
         yield " ".join(sentences)
 
 

@@ -119,8 +119,8 @@ def _leave(names: Sequence[str]) -> str:
 
 def _reserve(ranked: pd.DataFrame) -> str:
     """Return whether these shares are what is left after a reserve for repairs."""
-    kept, reserve = ranked["kept"] > 0, "after a reserve for repairs"
-    return f" {reserve}" if kept.all() else f" (some {reserve})" if kept.any() else ""
+    kept = ranked["kept"] > 0
+    return " after a repair reserve" if kept.all() else " (some after a reserve)" if kept.any() else ""
 
 
 def _trade(front: pd.DataFrame, labels: Mapping[str, str] | None) -> Iterator[str]:

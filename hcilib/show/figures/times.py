@@ -15,6 +15,7 @@ from matplotlib.ticker import FuncFormatter
 
 from hcilib.model.metrics import FACTORS, KEYS, pattern_order, time_unit
 from hcilib.say.runs.failure import event_words
+from hcilib.say.words import listed
 from hcilib.show.figures import style
 from hcilib.show.figures.style import INK, QUIET, WARN, count, drawn
 
@@ -65,7 +66,7 @@ def plot_plan(frame: pd.DataFrame) -> Axes:
     there = {kind: colour for kind, colour in KINDS.items() if (frame["kind"] == kind).any()}
     style.legend(ax, [Patch(color=colour, label=kind) for kind, colour in there.items()])
     steps = f"{len(frame)} step{'s' * (len(frame) != 1)}"
-    runtime = f"fio runs for {whole / span:,.1f} {name} in {steps}, prefill and warm-up included"
+    runtime = f"fio runs for {whole / span:,.1f} {name} in {steps} ({listed(there)})"
     measured = frame.loc[frame["kind"] == "measure", "pattern"].nunique()
     style.say(ax, f"{runtime}. {measured} pattern{'s are' if measured != 1 else ' is'} measured.")
     inside = "Numbers in bars: iodepth." if labelled else None
