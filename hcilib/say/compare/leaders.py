@@ -365,8 +365,8 @@ def _fastest(patterns: Mapping[str, pd.DataFrame], margin: float) -> Iterator[st
         places = listed(f"{name} ({ms})" for name, ms in found[:2])
         more = f" and {counted(len(found) - 2, 'other pattern')}" if len(found) > 2 else ""
         near = "not significantly slower" if sure else f"within {100 * margin:g} % of it"
-        others = f", but {listed(names[1:])} {'is' if len(names) == 2 else 'are'} {near}"
-        yield f"In {runs}{places}{more}, {names[0]} has the lowest mean latency{'' if first else others}."
+        behind = f", but {listed(names[1:])} {'is' if len(names) == 2 else 'are'} {near}"
+        yield f"In {runs}{places}{more}, {names[0]} has the lowest mean latency{'' if first else behind}."
 
 
 def _stable_writes(cost: pd.DataFrame, labels: Mapping[str, str]) -> Iterator[str]:
