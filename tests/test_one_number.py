@@ -113,7 +113,7 @@ def test_a_comparison_on_known_drives_has_their_iops_and_their_ratios():
     said = hci.headline(comparison, "lab-mirror", truth=dialled)
     slower = re.search(rf"is ({NUMBER}) % slower than lab-single in writes", said)
     assert float(slower[1]) == pytest.approx(50, abs=0.5)
-    assert re.search("predict 50 % for writes and no difference for reads", said)
+    assert re.search("predict 50 % slower writes and no difference in reads", said)
 
 
 def test_a_demand_within_a_limit_is_what_known_drives_let_through(committed):

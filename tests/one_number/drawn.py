@@ -216,7 +216,7 @@ OVERLAID = [
     Drawing("IOPS", marks("y"), wide("IOPS"), without=LATENCY),
     Drawing(LATENCY, marks("y", MS), wide("Mean latency (ms)")),
     Drawing(r"Node CPU \(%\)", marks("y"), wide("Node CPU (%)")),
-    Drawing("IOPS per node and 1 % CPU", marks("y"), wide("IOPS per node and 1 % CPU")),
+    Drawing("IOPS per 1 % of a node's CPU", marks("y"), wide("IOPS per 1 % of a node's CPU")),
 ]
 """Figures of a value over the load, a panel a pattern, and their tables."""
 
