@@ -62,7 +62,7 @@ ROOMS = {
     },
     "analyse": {"analyse", "workload", "metrics", "caveats", "fio_buckets", "schemes", "say.caveats"},
     "say.caveats": {"caveats"},
-    "say": {"say", "analyse", "workload", "metrics", "caveats", "schemes"},
+    "say": {"say", "say.caveats", "analyse", "workload", "metrics", "caveats", "schemes"},
     "show": {
         "show",
         "say",

@@ -11,26 +11,26 @@ from hcilib.model.caveats import Caveat
 TEXTS = {
     # ---- analyse/compare: runs of one cell
     "single-run": "one run (n = 1), so there is no interval",
-    "two-runs": "only two runs (n = 2), so the interval is uncertain",
+    "two-runs": "only two usable runs (n = 2), so the interval is uncertain",
     "no-run/cell": "no usable run",
     "invalid/runs": "{runs} invalid and not used",
     "unusable": "{runs} left out, without a usable value (NaN, infinite or negative)",
-    "thin-tail/runs": "{runs} left out, with too few I/Os for this percentile (at least 10 slower ones are needed)",
+    "thin-tail/runs": "{runs} left out, with fewer than 10 I/Os slower than the {percentile}",
     "pooled/sources": "runs of more than one source",
     "pooled/campaigns": "runs of {campaigns} campaigns pooled",
     "pooled/names": "runs of {campaigns} campaigns pooled ({names}): 12_regression tests whether they differ",
-    "zero/every-run": "every run is 0, so there is no ratio",
+    "zero/every-run": "every run has the value 0, so there is no ratio",
     "zero/runs": "{runs} is 0, so there is no ratio",
     "zero-variance/runs": "all runs gave the same value, so a standard deviation of 0.1 % is assumed",
-    "unstable/spread": "its runs vary strongly|: standard deviation {spread_pct} % of their mean. Runs: {runs}",
-    "unstable/runs": "its runs vary strongly|. Runs: {runs}",
-    "flush-included": "the latency includes the flush, which fio times separately",
+    "unstable/spread": "the runs vary strongly|: {runs} (standard deviation {spread_pct} % on a log scale)",
+    "unstable/runs": "the runs vary strongly|: {runs}",
+    "flush-included": "the latency is that of the write and of its flush, which fio reports separately",
     "flush-not-timed": "no latency, as fio did not time the flush after each write",
     # ---- analyse/compare: two systems
     "no-run/system": "{system} has no run in this test",
     "unpaired": "{runs} left out, without a run of the other system in the same pair",
     "missing": "{systems} missing in this test, so no system is marked as best",
-    "unlike": "the systems differ in {factor} ({one} and {other})",
+    "unlike": "{factor} differs: {one} for {system}, {other} for {baseline}",
     "tools/diskspd-fio": "measured with {one} and {other}|: DiskSPD prints some percentiles where fio keeps a histogram, its -Sh makes writes wait for the medium as fio's sync=1 does, it writes one repeated pattern (unless -Z) where fio writes random data, which a system may compress or deduplicate, and its random I/Os may meet a block twice where fio's visit every block once",
     "tools/elbencho-fio": "measured with {one} and {other}|: elbencho's rates are those of the whole phase with its slowest thread, its latencies are kept in coarse buckets, and its random I/Os may meet a block twice where fio's visit every block once",
     "tools/diskspd-elbencho": "measured with {one} and {other}|: they count latency, choose random blocks and fill buffers each in its own way",
@@ -41,10 +41,10 @@ TEXTS = {
     "single-runs/mean": "single runs, so there is no interval",
     "unstable/tests": "runs vary strongly in {tests} (standard deviation above 10 % of the mean)",
     # ---- analyse/curves
-    "one-point": "only one {load}, so there is no curve",
-    "at-the-end/peak": "best at the last measured {load}, so the peak may lie beyond",
+    "one-point": "only one {load} was measured, so there is no curve",
+    "at-the-end/peak": "the best {load} is the highest one measured, so the peak may be higher",
     "no-ratio/curve": "{missing} of {tests} tests have no ratio",
-    "saturated/runs": "{count} of {runs} runs did not keep up, so their latencies are lower bounds",
+    "saturated/runs": "{count} of {runs} runs did not keep up with the request rate, so the latency is a lower bound",
     "above-maximum": "the request rate of {count} of {runs} runs was above the closed-loop maximum, so they could not keep up",
     "too-few/runs": "{count} of {runs} runs have too few I/Os to show whether they kept up with the request rate",
     "no-value": "{count} of {runs} runs have too few I/Os for this percentile",
@@ -73,8 +73,8 @@ TEXTS = {
     "too-short/before": "only {seconds} s before the failure, so the healthy level is uncertain",
     "zero/before": "no I/O before the failure, so there is nothing to compare with",
     "no-level/degraded": "no degraded level, as I/O stopped again within {seconds} s",
-    "not-back": "IOPS had not recovered to {level_pct:g} % of normal when the run ended, {seconds:.0f} s after {heal}",
-    "not-whole": "copies were complete {seconds:.0f} s after {heal}, when fio had already ended",
+    "not-back": "IOPS had not recovered to {level_pct:g} % of normal when the run ended, {seconds:.0f} s after the repair ({heal})",
+    "not-whole": "all copies were complete {seconds:.0f} s after the repair ({heal}), when fio had already ended",
     "not-seen/back": "IOPS had not recovered at the end| in {unseen} of {runs} runs",
     "not-seen/whole": "the system did not report complete copies| in {unseen} of {runs} runs",
     "not-seen/level": "no steady IOPS between failure and repair| in {unseen} of {runs} runs",
@@ -102,18 +102,23 @@ TEXTS = {
     "units": "a factor of {factor:,g}. Check whether a unit changed.",
     # ---- read: every run of a fleet or of another tool
     "thin-tail/beyond": "fewer than {least} I/Os beyond {percentiles}",
-    "saturated/run": "the storage did not keep up with the request rate, so its latencies are lower bounds",
+    "saturated/run": "the storage did not keep up with the request rate, so the latency is a lower bound",
     "too-few/run": "too few I/Os to show whether it kept up with the request rate (90,000 are needed)",
     "held-back": "too few fio jobs for this request rate: some I/Os started late, and latencies exclude that delay| (with numjobs {numjobs}, hardly any would start late)",
     # ---- read/run
     "no-lease": "hosts were not leased (lease: none), so another campaign may have run there too",
     "cap-missed": "the rate limit was not reached, as the storage delivered only {delivered:,.4g} of {limit:,.4g} {unit}",
-    "not-steady": "IOPS were still unsteady after the warm-up|{end}",
+    "not-steady/rounds": "IOPS were still unsteady after the warm-up|, which ran {pattern} for {rounds} rounds of {round_s} s",
+    "not-steady/volume": "IOPS were still unsteady after the warm-up|, which ran {pattern} for {rounds} rounds of {round_s} s and wrote {times} times the data under test (planned: {planned})",
+    "not-steady/other": "IOPS were still unsteady after the warm-up|{end}",
     "busy": "a node's CPU was above {limit_pct:g} %",
     "unsynced": "fio's nbd engine ignores O_SYNC, so these were plain writes",
     "counters/nodes": "no counters of {nodes} in this run, so CPU and network of the nodes are unknown",
+    "counters/samples": "{samples} samples of the counters of {node} are missing, because it did not answer",
     "counters/doubt": "{reason}",
-    "silent/vms": "{reason}",
+    "silent/vms": "no I/O completed for a while during the measurement: {vms}",
+    "silent/fleet": "no VM completed any I/O for a while during the measurement: {vms}",
+    "silent/other": "{reason}",
     "one-start": "{jobs} sequential jobs a VM on {disks}, all from its start|: the later ones may have read what the first left in a cache; measure it again",
     # ---- read/nodes
     "no-smart/not-read": "the health data (SMART) of its drives was not recorded",
@@ -150,7 +155,7 @@ TEXTS = {
     "thinktime": "thinktime {thinktime}: jobs pause after I/Os, so it is no full load",
     "direct": "direct=0: the page cache of the host was measured too",
     "short": "ran for less than {least_s} s",
-    "small-file": "the tested files are smaller than {least_gib} GiB, so reads may come from memory",
+    "small-file": "the tested files are smaller than {least_gib} GiB and may fit in memory, so reads may not reach the drives",
     "invalid/file": "{reason}",
     "fio": "{line}",
     "text/fio": "by fio's text, which states neither direct nor size",
@@ -184,6 +189,17 @@ TEXTS = {
 }
 """Key -> text. The key is the caveat's code, with a slash and a word behind it where a code has several texts. Fields are
 numbers, names and units. What follows `|` is the caveat's detail."""
+
+
+FACTOR_WORDS = {
+    "nodes": "the number of nodes",
+    "vms": "the number of VMs",
+    "placement": "the placement of the VMs",
+    "span_bytes": "the amount of data under test",
+    "pool_fill_pct": "the fill level of the pools",
+    "source": "the source",
+}
+"""Factors in which systems may differ, where their name says too little."""
 
 
 def caveat(key: str, /, about: str = "", **values: Any) -> Caveat:

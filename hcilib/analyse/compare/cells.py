@@ -409,7 +409,7 @@ def _notes(
         _own_warnings(said, tail, code, usable, count),
         runs_that("invalid/runs", invalid),
         runs_that("unusable", unread),
-        runs_that("thin-tail/runs", short),
+        runs_that("thin-tail/runs", short, percentile=_spoken(metric)),
         (sources.reindex(range(count)) > 1, caveat("pooled/sources")),
         (campaigns > 1, lambda i: caveat("pooled/campaigns", campaigns=campaigns[i])),
         (cell["n"] == 1, SINGLE_RUN),
@@ -424,6 +424,12 @@ def _notes(
 def is_percentile(name: str) -> bool:
     """Whether a column is one, such as p99_ns."""
     return re.fullmatch(r"p\d+_ns", name) is not None
+
+
+def _spoken(metric: str) -> str:
+    """Return a metric's label in the middle of a sentence: ``p99 latency``."""
+    label = METRICS[metric].label if metric in METRICS else metric
+    return f"{label[:1].lower()}{label[1:]}"
 
 
 def counted(count: int, what: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,7 +19,7 @@ from scipy.special import chdtri, digamma, expit, logit, ndtri, polygamma, stdtr
 from hcilib.analyse.compare.cells import MOMENTS, annotate, engines, group_codes, listed, unlike_tools
 from hcilib.model.caveats import NONE, caveats, column
 from hcilib.model.metrics import MAY_BE_UNTOLD, SETTINGS, factors
-from hcilib.say.caveats import caveat
+from hcilib.say.caveats import FACTOR_WORDS, caveat
 
 FLOOR = 1e-3
 """Real runs repeat no better than 0.1 %. It is the relative standard deviation given to identical runs, as zero would
@@ -89,13 +90,25 @@ def unlike(cells: pd.DataFrame, rows: np.ndarray, base: np.ndarray, by: Collecti
             found = values[np.unique(np.r_[level[rows][differs], level[base][differs]])]
             systems = listed(pd.unique(cells["system"].to_numpy(object)[np.r_[rows[differs], base[differs]]]))
             raise ValueError(f"results vary in {name}: {listed(found)}; add it to by= or filter (systems {systems})")
-        shown = np.array([listed([v]) for v in values], dtype=object)
-        sides = zip(shown[level[rows]], shown[level[base]], strict=True)
-        unlikes = [caveat("unlike", factor=name, one=one, other=other) for one, other in sides]
+        shown = np.array([_value_words(name, v) for v in values], dtype=object)
+        names, factor = cells["system"].to_numpy(object), FACTOR_WORDS.get(name, name)
+        sides = zip(shown[level[rows]], shown[level[base]], names[rows], names[base], strict=True)
+        unlikes = [
+            caveat("unlike", factor=factor, one=one, other=other, system=system, baseline=baseline)
+            for one, other, system, baseline in sides
+        ]
         notes = annotate(notes, (differs, unlikes.__getitem__))
     tools = np.array([*engines(cells), None], dtype=object)
     found = [unlike_tools(one, other) for one, other in zip(tools[rows], tools[base], strict=True)]
     return annotate(notes, ([one is not None for one in found], lambda i: caveats(found[i])))
+
+
+def _value_words(factor: str, value: Any) -> str:
+    """Return a factor's value as a sentence has it: bytes in GB or GiB, a name in quotes."""
+    if factor == "span_bytes" and not pd.isna(value):
+        size, unit = (2**30, "GiB") if value % 2**20 == 0 else (10**9, "GB")
+        return f"{value / size:.4g} {unit}"
+    return f"“{value}”" if isinstance(value, str) else listed([value])
 
 
 def differs_in(cells: pd.DataFrame, rows: np.ndarray, base: np.ndarray, by: Collection[str]) -> list[str]:

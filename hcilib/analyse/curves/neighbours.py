@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -15,6 +16,8 @@ from hcilib.analyse.compare.contrast import CONFIDENCE, critical, half_width_of,
 from hcilib.model.caveats import Caveats, caveats, column, warnings_of
 
 ALONE = "alone"
+RATES = {"m": "MiB/s", "iops": "IOPS"}
+"""Unit of a limit in the name of a limited tenant -> how it is written."""
 BY = ["of", "tenant", "pattern"]
 
 
@@ -102,9 +105,12 @@ def neighbours(
 
 
 def _next_to(said: Caveats, beside: str) -> Caveats:
-    """Return a row's caveats, with these words before the names of its neighbours."""
+    """Return a row's caveats, with these words before the names of its neighbours and their limits."""
+    named = re.sub(r"-rate([\d.]+)(m|iops)", lambda cap: f" limited to {cap[1]} {RATES[cap[2]]} per VM", beside)
     return Caveats(
-        replace(caveat, text=f"next to {caveat.brief}", about="") if caveat.brief.startswith(f"{beside}: ") else caveat
+        replace(caveat, text=caveat.brief.replace(beside, f"next to {named}", 1), about="")
+        if caveat.brief.startswith(f"{beside}: ")
+        else caveat
         for caveat in said
     )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
@@ -295,9 +296,21 @@ def _unsteady_before(steps: list[_Record]) -> list[Caveats]:
         before.append(now)
         if step.kind == "warmup":
             said[json.loads(bytes(step.cell))["pattern"]] = step.warnings
-            ends = [sentence.removeprefix(NOT_STEADY) for sentences in said.values() for sentence in sentences]
-            now = Caveats(caveat("not-steady", end=end) for end in ends)
+            now = Caveats(map(_unsteady, chain.from_iterable(said.values())))
     return before
+
+
+def _unsteady(warning: str) -> Caveat:
+    """Return the caveat of a warm-up's warning in the journal (hcilib.drive.campaign.policy)."""
+    found = re.fullmatch(rf"{NOT_STEADY}: (\S+) after (\d+) rounds of (\S+) s: (.*)", warning)
+    if not found:
+        return caveat("not-steady/other", end=warning.removeprefix(NOT_STEADY))
+    pattern, rounds, round_s, missing = found.groups()
+    volume = re.search(r"written (\S+) x the span of (\S+) x", missing)
+    if not volume:
+        return caveat("not-steady/rounds", pattern=pattern, rounds=rounds, round_s=round_s)
+    times, planned = volume.groups()
+    return caveat("not-steady/volume", pattern=pattern, rounds=rounds, round_s=round_s, times=times, planned=planned)
 
 
 def _of_engine(cpu_pct: np.ndarray, sync: pd.Series, plan: dict) -> list[Caveats]:
@@ -336,11 +349,31 @@ def _from_one_start(runs: list[_Record], factors: dict[str, pd.Series], plan: di
 def _warned(step: _Record, kept_up: bool | None) -> list[Caveat]:
     """What every reader of the run must know: counters of nodes that are doubtful, VMs that fell silent, a demand that
     was not met."""
-    own = [caveat("counters/doubt", reason=reason) for reason in step.counters]
-    own += [caveat("silent/vms", reason=reason) for reason in step.silences]
+    own = [*map(_doubtful, step.counters), *map(_still, step.silences)]
     if np.isnan(step.offered_iops) or kept_up:
         return own
     return [*own, TOO_FEW if kept_up is None else SATURATED]
+
+
+def _doubtful(reason: str) -> Caveat:
+    """Return the caveat of counters that are missing or doubtful, as the journal has it."""
+    found = re.match(r"(\S+): (\d+) samples of its counters are missing: ", reason)
+    if not found:
+        return caveat("counters/doubt", reason=reason)
+    return caveat("counters/samples", node=found[1], samples=found[2])
+
+
+def _still(reason: str) -> Caveat:
+    """Return the caveat of VMs without I/O, as the journal has it (hcilib.drive.launch)."""
+    found = re.fullmatch(
+        r"no I/O completed on (.*?)( \(the whole fleet\))?: something hung while it was measured", reason
+    )
+    if not found:
+        return caveat("silent/other", reason=reason)
+    vms = found[1].replace("; ", ", ")
+    if found[2]:
+        return caveat("silent/fleet", vms=vms)
+    return caveat("silent/vms", vms=vms)
 
 
 def held_back(

@@ -16,6 +16,7 @@ from hcilib.analyse.compare.contrast import MOST_RUNS, least_difference
 from hcilib.analyse.compare.overall import geometric_mean
 from hcilib.model.caveats import warnings_of
 from hcilib.model.metrics import SETTINGS, metric_of
+from hcilib.say.caveats import FACTOR_WORDS
 from hcilib.say.compare.comparisons import end, much
 from hcilib.say.compare.leaders import LONGEST, winners_facts
 from hcilib.say.words import (
@@ -42,15 +43,6 @@ RATES = ("iops", "read_iops", "write_iops", "bw_bytes")
 """Metrics of which lower is called slower."""
 KINDS = {"rw": "mixed I/O", "write": "writes", "read": "reads"}
 """Part of a pattern's name -> the kind of I/O."""
-DIFFERENCES = {
-    "nodes": "the number of nodes",
-    "vms": "the number of VMs",
-    "placement": "the placement of the VMs",
-    "span_bytes": "the amount of data under test",
-    "pool_fill_pct": "the fill level of the pools",
-    "source": "the source",
-}
-"""Columns in which systems may differ, where their name says too little."""
 SETTING_WORDS = {
     "set_runtime_s": "runtime",
     "ramp_time_s": "ramp_time",
@@ -401,7 +393,7 @@ def _beyond_runs(rows: pd.DataFrame) -> Iterator[str]:
     names = dict.fromkeys(name for names in rows["differs_in"].dropna() for name in names.split())
     names = {name: None for name in names if name not in SETTINGS}
     if names:
-        also = listed(DIFFERENCES.get(name, name) for name in names)
+        also = listed(FACTOR_WORDS.get(name, name) for name in names)
         yield f"The systems also differ in {also}, which may explain part of this."
     if busy := sum("busy" in caveats.codes for caveats in warnings_of(rows)):
         yield f"A node's CPU was above 90 % in {share(busy, len(rows), 'test')}."
