@@ -150,7 +150,7 @@ def test_tenants_alone_get_what_their_drive_lets_through(committed):
     assert iops["backup", "alone"] == pytest.approx(iops_of(rate, 65536), rel=0.05)
     shared = 0.7 * 8192 * iops["database", "backup, desktops"] + 65536 * iops["backup", "database, desktops"]
     assert shared == pytest.approx(rate, rel=0.1)
-    lost = re.search(rf"IOPS of database .*?by ({NUMBER}) %", committed["15_neighbours"].said)
+    lost = re.search(rf"IOPS of “database” .*?by ({NUMBER}) %", committed["15_neighbours"].said)
     kept = iops["database", "backup, desktops"] / iops["database", "alone"]
     assert float(lost[1]) == pytest.approx(100 * (1 - kept), abs=1)
 

@@ -160,7 +160,7 @@ def _sizes(rows: pd.DataFrame, total: int, verdict: str, part: tuple[int, int]) 
     for unit, change in (("%", off_pct), ("times", span)):
         reach = list(map(change, rows["Ratio"]))
         lo, hi = (pooled, pooled) if len(rows) > 1 else sorted(map(change, bounds[0]), key=middle)
-        yield Claim(rf"(?<![\d(.])# to # {unit}", least(reach), most(reach), part=part)
+        yield Claim(rf"(?<![\d(.l]) # to # {unit}", least(reach), most(reach), part=part)
         yield Claim(rf"(?<![\d(.])(?<!to )# {unit}", change(one), part=part)
         yield Claim(rf"\({SURE}# to # {unit}\)", lo, hi, part=part)
         yield Claim(rf"interval is # to # {unit}", lo, hi, part=part)
@@ -382,7 +382,7 @@ def _05(page: Page) -> Iterator[Claim]:
     first = values.map(middle).idxmin(axis=1) if len(systems) > 1 else pd.Series(dtype=str)
     for name in systems:
         led = Span(0, count(first, name))
-        lowest = rf"{re.escape(name)} has the lowest mean latency in # of # patterns"
+        lowest = rf"{re.escape(name)} has the lowest latency in # of # patterns"
         yield Claim(lowest, led, len(latency))
     yield Claim("in all # patterns", len(latency))
     if "iodepth" in latency:
@@ -657,6 +657,8 @@ def _13(page: Page) -> Iterator[Claim]:
     known_head = None
     names = {event_words(name): name for name in costs["Failure"].unique()}
     said = "|".join(map(re.escape, names))
+    for words in names:  # killing node 2
+        yield Claim(rf"(?i:{re.sub(NUMBER, '#', words)})", *re.findall(NUMBER, words))
     for line, part in lines(page):
         head = re.match(
             rf"(?:After )?((?i:{said})) (?:stopped (?:.+ on )?|on )(.+?)(?: for |, )", line
@@ -828,12 +830,13 @@ def _lost(row: dict, part: tuple[int, int], margin: float) -> Iterator[Claim]:
     metric = row["Metric"].removesuffix(" latency")
     inner = sorted(map(off_pct, (lo, hi)), key=middle) if lo else ["", ""]
     changed = f"{metric}[^.]*? (?:rises?|falls?)"
-    by = rf"{changed} by # %(?: \({SURE}# to # %\))?"
+    sure = r"(?: \(95 % interval|\. The 95 % interval is)"
+    by = rf"{changed} by # %(?:{sure} # to # %)?"
     yield Claim(by, off_pct(row["Ratio"]), *inner, part=part)
-    to = rf"{changed} to # times(?: \({SURE}# to # times\))?"
+    to = rf"{changed} to # times(?:{sure} # to # times)?"
     yield Claim(to, row["Ratio"], lo, hi, part=part)
     yield Claim("same within # %", 100 * margin, part=part)
-    open_ = rf"{metric}[^.]*? shows? no significant change \({SURE}# to # times"
+    open_ = rf"{metric}[^.]*? shows? no significant change{sure} # to # times"
     yield Claim(open_, lo or "", hi or "", part=part)
 
 

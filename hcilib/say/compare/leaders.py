@@ -307,8 +307,8 @@ def latency_answer(one: pd.DataFrame, cost: pd.DataFrame, labels: Labels = None,
     --------
     >>> one = hci.one_in_flight(hci.published().query("source == 'proxmox-2node-hci'"), ["4k-randread", "4k-randwrite"])
     >>> print(hci.latency_answer(one, hci.pattern_cost(one, "4k-randwrite-sync", "4k-randwrite")).replace(". ", ".\\n"))
-    At iodepth 1, drbd-tcp-pve has the lowest mean latency in 1 of 2 patterns (single runs).
-    4k random read takes 0.094 ms.
+    At iodepth 1, drbd-tcp-pve has the lowest latency in 1 of 2 patterns (single runs).
+    On average, 4k random read takes 0.094 ms.
     In 4k random write (0.189 ms), drbd-tcp-pve has the lowest mean latency, but starwind-rdma-pve is within 5 % of it.
     """
     labels = labels or {}
@@ -359,7 +359,7 @@ def _fastest(patterns: Mapping[str, pd.DataFrame], margin: float) -> Iterator[st
         (name, ms), *others = led
         values = listed([f"{name} takes {ms}", *(f"{name} {ms}" for name, ms in others)])
         place = share(len(led), len(patterns), "pattern")
-        yield f"At iodepth 1, {who[0]} has the lowest mean latency in {place}{single}. {sentence(values)}"
+        yield f"At iodepth 1, {who[0]} has the lowest latency in {place}{single}. {sentence(f'on average, {values}')}"
     for (first, sure, names), found in ordered[alone:]:
         runs = "single runs of " if tested and not sure else ""
         places = listed(f"{name} ({ms})" for name, ms in found[:2])

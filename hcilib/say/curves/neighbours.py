@@ -8,7 +8,19 @@ from collections.abc import Iterator, Mapping
 import pandas as pd
 
 from hcilib.model.metrics import metric_of, pattern_order
-from hcilib.say.words import INTERVAL, cap_words, interval, is_factor, listed, noun, pattern_words, sentence, size
+from hcilib.say.compare.leaders import LONGEST
+from hcilib.say.words import (
+    INTERVAL,
+    cap_words,
+    interval,
+    is_factor,
+    listed,
+    noun,
+    pattern_words,
+    sentence,
+    size,
+    span,
+)
 
 
 def neighbours_answer(table: pd.DataFrame, labels: Mapping[str, str] | None = None) -> str:
@@ -23,7 +35,8 @@ def neighbours_answer(table: pd.DataFrame, labels: Mapping[str, str] | None = No
     --------
     >>> lost = hci.neighbours(hci.read_results("data/samples/lab-neighbours"), ["iops"])
     >>> print(hci.neighbours_answer(lost.query("tenant == 'database'")).replace(". ", ".\\n"))
-    Next to “backup” and “desktops”, the IOPS of “database” on lab-single fall by 16 % (95 % interval 7 to 24 %).
+    Next to “backup” and “desktops”, the IOPS of “database” on lab-single fall by 16 %.
+    The 95 % interval is 7 to 24 %.
     Next to “backup” (limited to 1 MiB/s per VM) and “desktops”, the IOPS of “database” on lab-single fall by 12 % (95 % interval 6 to 19 %).
     """  # noqa: E501
     lines: list[str] = []
@@ -32,7 +45,7 @@ def neighbours_answer(table: pd.DataFrame, labels: Mapping[str, str] | None = No
         for pattern in patterns:
             place = f" in {pattern_words(pattern)}" if len(patterns) > 1 else ""
             owner = f"“{tenant}” on {(labels or {}).get(system, system)}{place}"
-            lines += _lines(rows[rows["pattern"] == pattern], owner)
+            lines += _lines(rows[rows["pattern"] == pattern], owner, is_title=not lines)
     if table["verdict"].eq("inconclusive").any():
         lines.append("More repeats could show whether the changes that are not significant are real.")
     return "\n".join(lines)
@@ -43,20 +56,26 @@ def limit_words(limits: str) -> str:
     return re.sub(r"\b[\d.]+(m|iops)\b", lambda cap: f"{cap_words(cap[0])} per VM", limits)
 
 
-def _lines(rows: pd.DataFrame, owner: str) -> Iterator[str]:
-    """Yield a line for each set of neighbours of one tenant in one pattern, in the order of the table."""
+def _lines(rows: pd.DataFrame, owner: str, is_title: bool) -> Iterator[str]:
+    """Yield a line for each set of neighbours of one tenant in one pattern, in the order of the table.
+
+    `is_title`: the first sentence is the title of a page, which may have no room for an interval.
+    """
     for beside, own in rows.groupby("beside", sort=False):
         whose, sentences = f"the {{}} of {owner}", []
         is_one_run = bool(own["verdict"].eq("point").any() and own["ratio_lo"].isna().all())
         running = f"next to {_others(str(beside))}{' (one run)' * is_one_run}, "
-        effects: dict[tuple[str, str], list[str]] = {}
+        effects: dict[tuple[str, str, str], list[str]] = {}
         for row in own.to_dict("records"):
             name = noun(metric_of(row["metric"])).removesuffix(" latency")
             effects.setdefault(_effect(row, is_one_run), []).append(name)
-        for (one, many), names in effects.items():
+        for (one, many, reach), names in effects.items():
             verb = many if len(names) > 1 or names == ["IOPS"] else one
-            sentences.append(sentence(f"{running}{verb.format(whose.format(listed(names)))}"))
-            running, whose = "", "its {}"
+            said = f"{running}{verb.format(whose.format(listed(names)))}"
+            whole = f"{said}{f' ({INTERVAL} {reach})' * bool(reach)}."
+            apart = [f"{said}.", f"the {INTERVAL} is {reach}."]
+            sentences += map(sentence, apart if is_title and reach and len(whole) > LONGEST else [whole])
+            running, whose, is_title = "", "its {}", False
         yield " ".join(sentences)
 
 
@@ -66,21 +85,21 @@ def _others(beside: str) -> str:
     return listed(f"“{who}” (limited to {cap_words(cap)} per VM)" if cap else f"“{who}”" for who, _, cap in named)
 
 
-def _effect(row: Mapping, is_one_run: bool) -> tuple[str, str]:
-    """Return the change of one metric, for one and for several subjects, whose place is ``{}``.
+def _effect(row: Mapping, is_one_run: bool) -> tuple[str, str, str]:
+    """Return the change of one metric, for one and for several subjects, whose place is ``{}``, and its interval.
 
     `is_one_run`: the sentence has that already.
     """
     ratio, lo, hi = row["ratio"], row["ratio_lo"], row["ratio_hi"]
     if pd.isna(ratio):
-        return "{} could not be computed", "{} could not be computed"
+        return "{} could not be computed", "{} could not be computed", ""
     if row["equivalent"]:
         same = f"the same within {100 * row['margin']:g} %"
-        return f"{{}} stays {same}", f"{{}} stay {same}"
+        return f"{{}} stays {same}", f"{{}} stay {same}", ""
     if row["verdict"] == "inconclusive":
-        ends = f" ({INTERVAL} {lo:.2g} to {hi:.2g} times the value alone)" if lo == lo else ""
-        return f"{{}} shows no significant change{ends}", f"{{}} show no significant change{ends}"
-    sure = " in one run" if lo != lo and not is_one_run else interval(ratio, lo, hi)
-    change = f"{'to' if is_factor(ratio, hi) else 'by'} {size(ratio, lo, hi)}{sure}"
+        reach = f"{lo:.2g} to {hi:.2g} times the value alone" if lo == lo else ""
+        return "{} shows no significant change", "{} show no significant change", reach
+    one_run = " in one run" * (lo != lo and not is_one_run)
+    change = f"{'to' if is_factor(ratio, hi) else 'by'} {size(ratio, lo, hi)}{one_run}"
     way = "rise" if ratio > 1 else "fall"
-    return f"{{}} {way}s {change}", f"{{}} {way} {change}"
+    return f"{{}} {way}s {change}", f"{{}} {way} {change}", span(lo, hi) if interval(ratio, lo, hi) else ""
