@@ -62,7 +62,8 @@ def _lines(rows: pd.DataFrame, owner: str, is_title: bool) -> Iterator[str]:
     `is_title`: the first sentence is the title of a page, which may have no room for an interval.
     """
     for beside, own in rows.groupby("beside", sort=False):
-        whose, sentences = f"the {{}} of {owner}", []
+        sentences: list[str] = []
+        whose = f"the {{}} of {owner}"
         is_one_run = bool(own["verdict"].eq("point").any() and own["ratio_lo"].isna().all())
         running = f"next to {_others(str(beside))}{' (one run)' * is_one_run}, "
         effects: dict[tuple[str, str, str], list[str]] = {}
