@@ -46,7 +46,7 @@ def test_a_difference_has_its_ratio_its_interval_and_its_base(factor, metric):
     row, said = row_and_sentence(table(1e5 * factor * noise, 1e5 * noise, metric), metric=metric)
     assert row["verdict"] == ("higher" if factor > 1 else "lower")
     assert said.startswith("Beta ")
-    assert re.search(r"(than|of) Alpha in 4k random write at iodepth 8 \(.*3 runs each\)\.$", said)
+    assert re.search(r"(than|of) Alpha in 4k random write at iodepth 8(\.| \().*3 runs each\)\.$", said)
     assert is_size_of(row["ratio"], said)
 
 
@@ -69,7 +69,7 @@ def test_sameness_and_a_difference_within_the_margin():
     assert is_size_of(row["tost_lo"], sentences(said)[1])
     row, said = row_and_sentence(table([102, 102.1, 101.9, 102], [100, 100.1, 99.9, 100]))
     assert (row["verdict"], row["equivalent"]) == ("higher", True)
-    assert sentences(said)[1] == "This is within the margin of 5 %."
+    assert sentences(said)[-1] == "This is within the margin of 5 %."
 
 
 def test_an_undecided_row_has_its_interval_and_says_no_side():

@@ -66,9 +66,9 @@ def _row_sentence(row: Mapping[str, Any], by: Sequence[str], labels: Mapping[str
     match row["verdict"]:
         case "higher" | "lower":
             amount, interval = size(ratio, row["ratio_lo"], row["ratio_hi"]), span(row["ratio_lo"], row["ratio_hi"])
-            basis = runs if interval == amount else f"{100 * row['confidence']:g} % interval {interval}, {runs}"
+            sure = "" if interval == amount else f". The {100 * row['confidence']:g} % interval is {interval}"
             small = f" This is within the margin of {100 * row['margin']:g} %." if row["equivalent"] else ""
-            return f"{system} {does} {much(amount, name, ratio, base)} {place} ({basis}).{small}"
+            return f"{system} {does} {much(amount, name, ratio, base)} {place}{sure} ({runs}).{small}"
         case "equivalent":
             within = f"within {100 * row['margin']:g} % {place}"
             sure = f"With {200 * row['confidence'] - 100:.3g} % confidence, "  # two one-sided tests
