@@ -490,6 +490,8 @@ def _finding(what: Metric, drawn: pd.DataFrame) -> str:
         return f"No value of {noun(what)} is known."
     if not what.better:
         return "\n".join(_range(what, str(name), part) for name, part in drawn.groupby("name", sort=False))
+    if drawn["name"].nunique() == 1 and not drawn["of_system"].all():
+        drawn = drawn.assign(name="")  # such as the only curve
     groups = drawn.groupby("panel", sort=False)["value"]
     best = drawn.loc[groups.idxmin() if what.better == "lower" else groups.idxmax()]
     alone = groups.count()

@@ -86,10 +86,11 @@ def _panel(ax: Axes, rows: pd.DataFrame, title: str) -> str:
     ax.set_xlim(0, 1.28 * max(whole, rest))
     ax.xaxis.set_major_locator(MaxNLocator(4))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: style.count(v)))
-    return (
-        f"{title} on {label}: without copies and parity, the drives could deliver {IOPS.show(whole)} IOPS. "
-        f"With them, they could deliver {IOPS.show(rows['iops']['scheme'])} IOPS. Clients get {IOPS.show(rest)}."
-    )
+    without, kept, clients = (IOPS.show(rows["iops"][step]) for step in ("drives", "scheme", "clients"))
+    drives = f"with or without copies and parity, the drives could deliver {kept} IOPS"
+    if without != kept:
+        drives = f"the drives could deliver {without} IOPS without copies and parity, {kept} IOPS with them"
+    return f"{title} on {label}: {drives}. Clients get {clients} IOPS."
 
 
 def _lost(lost: float) -> str:
