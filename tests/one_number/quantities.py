@@ -283,6 +283,7 @@ def _04(page: Page) -> Iterator[Claim]:
     yield Claim("In # patterns? the first two are within # %", close[level]["Pattern"].nunique(), 2)
     yield Claim("In # patterns? the order is", close[~level]["Pattern"].nunique())
     proven = best[best["State"] == "leads"]["Pattern"].nunique()
+    yield Claim("the most IOPS in all # patterns", patterns)
     yield Claim("# of these leads", proven)
     led, untested = (own["Pattern"].nunique() for own in (best, best[best["State"] == "untested"]))
     yield Claim("(?:significantly ahead|Proven) in # of # patterns?", proven, led)

@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from hcilib.model.metrics import metric
+from hcilib.say.curves.scaling import CURVES
 from hcilib.say.words import STEPS
 from hcilib.show.figures import style
 from hcilib.show.figures.style import INK, QUIET, drawn
@@ -58,7 +59,7 @@ def plot_waterfall(steps: pd.DataFrame) -> np.ndarray:
 
 
 def _title(first: pd.Series, shown: list[str]) -> str:
-    words = {"pattern": style.pattern_label, "system": style.system_label}
+    words = {"pattern": style.pattern_label, "system": style.system_label, "curve": lambda name: CURVES.get(name, name)}
     return ", ".join(words.get(name, str)(first[name]) for name in shown)
 
 
