@@ -59,7 +59,11 @@ def plot_waterfall(steps: pd.DataFrame) -> np.ndarray:
 
 
 def _title(first: pd.Series, shown: list[str]) -> str:
-    words = {"pattern": style.pattern_label, "system": style.system_label, "curve": lambda name: CURVES.get(name, name)}
+    words = {
+        "pattern": style.pattern_label,
+        "system": style.system_label,
+        "curve": lambda name: str(CURVES.get(name, name)),
+    }
     return ", ".join(words.get(name, str)(first[name]) for name in shown)
 
 
