@@ -108,17 +108,12 @@ TEXTS = {
     # ---- read/run
     "no-lease": "hosts were not leased (lease: none), so another campaign may have run there too",
     "cap-missed": "the rate limit was not reached, as the storage delivered only {delivered:,.4g} of {limit:,.4g} {unit}",
-    "not-steady/rounds": "IOPS were still unsteady after the warm-up|, which ran {pattern} for {rounds} rounds of {round_s} s",
-    "not-steady/volume": "IOPS were still unsteady after the warm-up|, which ran {pattern} for {rounds} rounds of {round_s} s and wrote {times} times the data under test (planned: {planned})",
-    "not-steady/other": "IOPS were still unsteady after the warm-up|{end}",
+    "not-steady": "IOPS were still unsteady after the warm-up|, which ran {pattern} for {rounds} rounds",
     "busy": "a node's CPU was above {limit_pct:g} %",
     "unsynced": "fio's nbd engine ignores O_SYNC, so these were plain writes",
     "counters/nodes": "no counters of {nodes} in this run, so CPU and network of the nodes are unknown",
-    "counters/samples": "{samples} samples of the counters of {node} are missing, because it did not answer",
     "counters/doubt": "{reason}",
     "silent/vms": "no I/O completed for a while during the measurement: {vms}",
-    "silent/fleet": "no VM completed any I/O for a while during the measurement: {vms}",
-    "silent/other": "{reason}",
     "one-start": "{jobs} sequential jobs a VM on {disks}, all from its start|: the later ones may have read what the first left in a cache; measure it again",
     # ---- read/nodes
     "no-smart/not-read": "the health data (SMART) of its drives was not recorded",

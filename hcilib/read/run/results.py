@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
@@ -65,8 +64,6 @@ DELIVERED, FULL_PCT = 0.99, 0.1
 TOO_FEW = caveat("too-few/run")
 SATURATED = caveat("saturated/run")
 """An open loop delivers this share of what was asked, and at most this percentage of its I/Os found the queue full."""
-NOT_STEADY = "not steady"
-"""How the warning of a warm-up begins that its cap ended (hcilib.drive.campaign.policy)."""
 
 
 class _Record(msgspec.Struct, gc=False):
@@ -90,7 +87,7 @@ class _Record(msgspec.Struct, gc=False):
     pair: float | None = None
     warnings: list[str] = []
     counters: list[str] = []
-    silences: list[str] = []
+    silent_s: dict[str, float] = {}
     disks_of: str | None = None
     offsets: dict[str, list[int]] | None = None
     integrity: dict[str, str | int] = {}
@@ -289,28 +286,16 @@ def _factors_of(runs: list[_Record]) -> dict[str, pd.Series]:
 
 
 def _unsteady_before(steps: list[_Record]) -> list[Caveats]:
-    """What the warm-ups before each step left to be said: of each pattern the last one's warnings."""
-    said: dict[str, list[str]] = {}
+    """What the warm-ups before each step left to be said: of each pattern the last round's warnings."""
+    said: dict[str, Caveats] = {}
     before, now = [], NONE
     for step in steps:
         before.append(now)
         if step.kind == "warmup":
-            said[json.loads(bytes(step.cell))["pattern"]] = step.warnings
-            now = Caveats(map(_unsteady, chain.from_iterable(said.values())))
+            pattern = json.loads(bytes(step.cell))["pattern"]
+            said[pattern] = caveats(caveat("not-steady", pattern=pattern, rounds=step.rep) if step.warnings else None)
+            now = Caveats(chain.from_iterable(said.values()))
     return before
-
-
-def _unsteady(warning: str) -> Caveat:
-    """Return the caveat of a warm-up's warning in the journal (hcilib.drive.campaign.policy)."""
-    found = re.fullmatch(rf"{NOT_STEADY}: (\S+) after (\d+) rounds of (\S+) s: (.*)", warning)
-    if not found:
-        return caveat("not-steady/other", end=warning.removeprefix(NOT_STEADY))
-    pattern, rounds, round_s, missing = found.groups()
-    volume = re.search(r"written (\S+) x the span of (\S+) x", missing)
-    if not volume:
-        return caveat("not-steady/rounds", pattern=pattern, rounds=rounds, round_s=round_s)
-    times, planned = volume.groups()
-    return caveat("not-steady/volume", pattern=pattern, rounds=rounds, round_s=round_s, times=times, planned=planned)
 
 
 def _of_engine(cpu_pct: np.ndarray, sync: pd.Series, plan: dict) -> list[Caveats]:
@@ -349,31 +334,12 @@ def _from_one_start(runs: list[_Record], factors: dict[str, pd.Series], plan: di
 def _warned(step: _Record, kept_up: bool | None) -> list[Caveat]:
     """What every reader of the run must know: counters of nodes that are doubtful, VMs that fell silent, a demand that
     was not met."""
-    own = [*map(_doubtful, step.counters), *map(_still, step.silences)]
+    own = [caveat("counters/doubt", reason=reason) for reason in step.counters]
+    if step.silent_s:
+        own.append(caveat("silent/vms", vms=", ".join(f"{vm} for up to {s:.2g} s" for vm, s in step.silent_s.items())))
     if np.isnan(step.offered_iops) or kept_up:
         return own
     return [*own, TOO_FEW if kept_up is None else SATURATED]
-
-
-def _doubtful(reason: str) -> Caveat:
-    """Return the caveat of counters that are missing or doubtful, as the journal has it."""
-    found = re.match(r"(\S+): (\d+) samples of its counters are missing: ", reason)
-    if not found:
-        return caveat("counters/doubt", reason=reason)
-    return caveat("counters/samples", node=found[1], samples=found[2])
-
-
-def _still(reason: str) -> Caveat:
-    """Return the caveat of VMs without I/O, as the journal has it (hcilib.drive.launch)."""
-    found = re.fullmatch(
-        r"no I/O completed on (.*?)( \(the whole fleet\))?: something hung while it was measured", reason
-    )
-    if not found:
-        return caveat("silent/other", reason=reason)
-    vms = found[1].replace("; ", ", ")
-    if found[2]:
-        return caveat("silent/fleet", vms=vms)
-    return caveat("silent/vms", vms=vms)
 
 
 def held_back(
