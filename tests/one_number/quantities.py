@@ -372,7 +372,7 @@ def _shares(page: Page, table: pd.DataFrame) -> Iterator[Claim]:
         yield Claim(rf"{name}{others} (?:leaves|each leave) # %", share)
         yield Claim(rf"usable[^%.]*, {name} # %", share)
         yield Claim(rf"(?:leave|to) # % \({name}\)", share)
-        yield Claim(rf"Without [^%.]*{name}{others} would leave # %", without)
+        yield Claim(rf"Without [^%.]*{name}{others} would (?:each )?leave # %", without)
         yield Claim(rf"(?<!repairs, ){name}{others} would leave # %", without if kept else share)
 
 

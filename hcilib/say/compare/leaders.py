@@ -165,7 +165,7 @@ def leads_sizes(winners: pd.DataFrame, labels: Labels = None, metric: str = "iop
     --------
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
     >>> print(hci.leads_sizes(hci.winners(results)).replace(". ", ".\\n"))
-    drbd-tcp-pve has 4.1 % more IOPS than the second-best system in 1 pattern (single runs).
+    drbd-tcp-pve has 4.1 % more IOPS than the second-best in 1 pattern (single runs).
     In 1M read it has 33,100 IOPS, starwind-rdma-pve 31,800.
     """
     gaps = pd.DataFrame(_gaps(winners, labels or {}), columns=GAPS)
@@ -175,7 +175,7 @@ def leads_sizes(winners: pd.DataFrame, labels: Labels = None, metric: str = "iop
     order = sorted((rows for _, rows in led.groupby(["gap", "first"], sort=False)), key=_place)
     said = []
     for most in order[:1]:
-        ahead = _ahead(most["second_ratio"], metric, "the second-best system")
+        ahead = _ahead(most["second_ratio"], metric, "the second-best")
         patterns = counted(len(most), "pattern")
         said.append(f"{most['first'].iloc[0]} has {ahead} in {patterns} ({SURE[most['gap'].iloc[0]]}).")
         if metric == "iops":
@@ -211,6 +211,7 @@ def _others(leads: Sequence[pd.DataFrame], metric: str, gap: str) -> str:
     parts: list[str] = []
     for rows in leads:
         has, patterns = ("", "") if parts else (" has", " pattern" if len(rows) == 1 else " patterns")
+        patterns = " other" + patterns
         sure = "" if rows["gap"].iloc[0] == gap else f" ({SURE[rows['gap'].iloc[0]]})"
         more = _ahead(rows["second_ratio"], metric)
         parts.append(f"{rows['first'].iloc[0]}{has} {more} in {len(rows)}{patterns}{sure}")

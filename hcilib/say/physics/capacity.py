@@ -90,7 +90,10 @@ def capacity_facts(
         facts.append(f"{_leave(names)} {share} {USABLE} ({scheme_words(scheme)}).")
         if kept := reserve_share(scheme):
             whole = _percent(alike["efficiency"].iloc[0] / (1 - kept))
-            facts.append(f"Without the reserve for repairs, {_names(names)} would leave {whole} usable.")
+            each = " each" * (len(names) > 1)
+            facts.append(
+                f"Without a reserve for repairs, {_names(names)} would{each} leave {whole} of raw capacity usable."
+            )
     if unknown := ranked.loc[ranked["efficiency"].isna(), "name"].tolist():
         facts.append(f"No file gives the scheme of {_names(unknown)}, so the usable share is unknown.")
     return facts + list(_schemes(_ranked(capacity[~is_measured], labels))) + list(_stated(capacity))
