@@ -340,9 +340,9 @@ def _lead_sizes(winners: pd.DataFrame) -> Iterator[Claim]:
     clear = second[second["Pattern"].isin(_clear(winners))]
     for name, own in clear.groupby("first"):
         named = re.escape(name)
-        second_ = r" the second-best system in # patterns? \("
+        second_ = r" the second-best in # patterns? \("
         yield from _ahead(own, rf"{named} has ", second_, " (?:than|of)")
-        yield from _ahead(own, rf"{named} (?:has )?", r" in #(?: patterns?)?(?:,|\.)")
+        yield from _ahead(own, rf"{named} (?:has )?", r" in #(?: other)?(?: patterns?)?(?:,|\.)")
     best = tied[tied["place"] == 0]
     yield from _ahead(best, "the best system has ", " the second-best", " (?:than|of)")
     yield Claim("In # patterns? the best system has", tied["Pattern"].nunique())
