@@ -372,7 +372,7 @@ def _shares(page: Page, table: pd.DataFrame) -> Iterator[Claim]:
         yield Claim(rf"{name}{others} (?:leaves|each leave) # %", share)
         yield Claim(rf"usable[^%.]*, {name} # %", share)
         yield Claim(rf"(?:leave|to) # % \({name}\)", share)
-        yield Claim(rf"Without [^%.]*{name}{others} would (?:each )?leave # %", without)
+        yield Claim(rf"Without [^%.]*{name}{others} would leave # %", without)
         yield Claim(rf"(?<!repairs, ){name}{others} would leave # %", without if kept else share)
 
 
@@ -703,7 +703,7 @@ def _one_failure(
     yield Claim(r"\(# runs?[,)]", rounds, part=part)
     never = count(runs["Recovered after (s)"], "not recovered")
     yield Claim("recovered in # of # runs?", rounds - never, rounds, part=part)
-    yield Claim("(?:recovered in none|None) of # runs?", rounds, part=part)
+    yield Claim("recovered in none of # runs?", rounds, part=part)
     yield Claim("but not in # of # runs?", never, rounds, part=part)
     yield Claim("# of # runs recovered", rounds - never, rounds, part=part)
     yield Claim("# runs? did not recover", never, part=part)

@@ -80,7 +80,7 @@ def test_a_pool_of_another_level_is_never_pooled_and_an_unknown_one_never_refuse
 def test_systems_on_pools_of_unlike_levels_are_marked_as_such():
     level = {"a": 20.0, "b": 90.0}
     [row] = hci.compare(RUNS.assign(vms=1, pool_fill_pct=RUNS["system"].map(level)), "a").to_dict("records")
-    assert "systems differ in pool_fill_pct (90 and 20)" in str(row["warnings"])
+    assert "90 for b, 20 for a" in str(row["warnings"])
     unknown = RUNS.assign(vms=1, pool_fill_pct=RUNS["system"].map({"a": 20.0}))
     [row] = hci.compare(unknown, "a").to_dict("records")
     assert "unlike" not in caveats(row["warnings"]).codes

@@ -89,7 +89,7 @@ def test_an_answer_has_the_worst_and_the_median_of_three_quantities():
     [
         ([20.0, 10.0, np.nan], "Recovery took 20 s (median). 1 run did not recover."),
         ([20.0, np.nan, np.nan], "1 of 3 runs recovered before its end."),
-        ([np.nan] * 3, "None of 3 runs recovered before its end."),
+        ([np.nan] * 3, "No run recovered before its end."),
         ([np.nan], "The run did not recover before its end."),
         ([0.0] * 3, "All runs recovered at once"),
         ([7.0], "Recovery took 7 s."),

@@ -92,7 +92,7 @@ def capacity_facts(
             whole = _percent(alike["efficiency"].iloc[0] / (1 - kept))
             each = " each" * (len(names) > 1)
             facts.append(
-                f"Without a reserve for repairs, {_names(names)} would{each} leave {whole} of raw capacity usable."
+                f"Without a reserve for repairs, {_names(names)} would leave {whole} of raw capacity usable{each}."
             )
     if unknown := ranked.loc[ranked["efficiency"].isna(), "name"].tolist():
         facts.append(f"No file gives the scheme of {_names(unknown)}, so the usable share is unknown.")
@@ -123,7 +123,7 @@ def _leave(names: Sequence[str]) -> str:
 def _reserve(ranked: pd.DataFrame) -> str:
     """Return whether these shares are what is left after a reserve for repairs."""
     kept = ranked["kept"] > 0
-    return " after a repair reserve" if kept.all() else " (some after a reserve)" if kept.any() else ""
+    return " after a reserve" if kept.all() else " (some after a reserve)" if kept.any() else ""
 
 
 def _trade(front: pd.DataFrame, labels: Mapping[str, str] | None) -> Iterator[str]:

@@ -260,7 +260,7 @@ def _recovery(found: Quantities, level: str = "") -> str:
         return "There was no repair."
     back, missing = found["back_s"], found["back_s"]["n"] - found["back_s"]["seen"]
     if np.isinf(back["median"]):
-        runs = f"{back['seen'] or 'None'} of {back['n']} runs recovered"
+        runs = f"{back['seen']} of {back['n']} runs recovered" if back["seen"] else "No run recovered"
         return f"{'The run did not recover' if back['n'] == 1 else runs}{level} before its end."
     if missing:
         return f"Recovery{level} took {number(back['median'])} s (median). {counted(missing, 'run')} did not recover."
