@@ -287,13 +287,13 @@ def _factors_of(runs: list[_Record]) -> dict[str, pd.Series]:
 
 def _unsteady_before(steps: list[_Record]) -> list[Caveats]:
     """What the warm-ups before each step left to be said: of each pattern the last round's warnings."""
-    said: dict[str, Caveats] = {}
+    said: dict[str, list[Caveat]] = {}
     before, now = [], NONE
     for step in steps:
         before.append(now)
         if step.kind == "warmup":
             pattern = json.loads(bytes(step.cell))["pattern"]
-            said[pattern] = caveats(caveat("not-steady", pattern=pattern, rounds=step.rep) if step.warnings else None)
+            said[pattern] = [caveat("not-steady", pattern=pattern, rounds=step.rep)] if step.warnings else []
             now = Caveats(chain.from_iterable(said.values()))
     return before
 
