@@ -61,7 +61,7 @@ quick:
 	@$(PY) .ci/quick $(or $(BASE),HEAD)
 
 LINT := $(BIN)ruff check . && $(BIN)ruff format --check . && $(BIN)mypy
-# Five files at once, on two cores too: what reaches hosts waits a third of its time, and one worker has those that look
+# Four files at once, on two cores too: what reaches hosts waits a third of its time, and one worker has those that look
 # at a clock, one at a time (tests/conftest.py).
 # Tests are compiled once, beside mypy, and not by each worker. Their errors are shown by the run itself.
 # The same run has the reviewer's: every committed notebook again, strictly, against the outputs it was committed with.
@@ -69,7 +69,7 @@ LINT := $(BIN)ruff check . && $(BIN)ruff format --check . && $(BIN)mypy
 test: setup
 	@./setup.sh test
 	@$(PY) -m pytest --collect-only >/dev/null 2>&1 & $(LINT); code=$$?; wait; exit $$code
-	@$(PY) -m pytest --nbval --nbval-current-env -n 5 --dist loadfile --no-loadscope-reorder tests notebooks
+	@$(PY) -m pytest --nbval --nbval-current-env -n 4 --dist loadfile --no-loadscope-reorder tests notebooks
 
 # The marked tests one after another, as most look at a clock; then other examples of what is drawn.
 deep: setup

@@ -59,7 +59,7 @@ def test_cells_are_ranked_apart_and_unlike_systems_are_named():
         [16, "a", 2],
     ]
     results["span_bytes"] = np.where(results["system"] == "a", 1, 2)
-    assert rank(results)["warnings"].astype(str).str.contains("unlike: the systems differ in span_bytes").all()
+    assert rank(results)["warnings"].astype(str).str.contains("unlike: ").all()
 
 
 def best(results, **options):

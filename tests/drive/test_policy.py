@@ -486,7 +486,7 @@ def test_capped_before_it_is_steady_every_later_run_says_so(bed, mirror_system, 
     plan = warm_plan("4k-randwrite-rate1m", warmup_cap_s=2.5)
     results = measure.run(plan, bed, mirror_system, tmp_path / "capped", progress=False)
     [warning] = results["warnings"].map(lambda said: caveats(said).words)
-    assert "4k-randwrite-rate1m for 5 rounds of 0.5 s and wrote 0.1" in warning
+    assert "4k-randwrite-rate1m for 5 rounds" in warning
     assert "given up after 5 rounds" in events(tmp_path / "capped", "warm")[0]["reason"]
     pd.testing.assert_frame_equal(read_results(tmp_path / "capped"), results)
 
