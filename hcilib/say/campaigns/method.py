@@ -43,9 +43,10 @@ def method_answer(planned: pd.DataFrame, calibration: pd.DataFrame | None = None
     if calibration is None or calibration.empty:
         return text
     held, wrong = (calibration["held_pct"] / 100 * calibration["n"]).sum(), calibration["wrong"].sum()
+    contained = f"{held:.0f} of {counted(calibration['n'].sum(), 'interval')} contained the true value"
     return (
-        f"{text} On drives of set speed, {held:.0f} of {counted(calibration['n'].sum(), 'interval')} contained the "
-        f"true value and {wrong or 'no'} {'verdicts were' if wrong > 1 else 'verdict was'} wrong."
+        f"{text} In campaigns on drives throttled to a known speed, {contained} and "
+        f"{wrong or 'no'} {'verdicts were' if wrong > 1 else 'verdict was'} wrong."
     )
 
 
