@@ -105,8 +105,11 @@ def _against(page: Page) -> Iterator[Claim]:
 
 
 def _sentences(line: str, part: tuple[int, int]) -> list[tuple[str, tuple[int, int]]]:
-    """Return each sentence of a line, and where it is on the page."""
-    found = re.finditer(r"\S.*?[.](?=\s+[A-Z0-9]|$)", line)
+    """Return each sentence of a line, and where it is on the page.
+
+    An interval belongs to the sentence before it.
+    """
+    found = re.finditer(r"\S.*?[.](?=\s+(?!The 95 % interval)[A-Z0-9]|$)", line)
     return [(one[0], (part[0] + one.start(), part[0] + one.end())) for one in found]
 
 
@@ -160,8 +163,10 @@ def _sizes(rows: pd.DataFrame, total: int, verdict: str, part: tuple[int, int]) 
     for unit, change in (("%", off_pct), ("times", span)):
         reach = list(map(change, rows["Ratio"]))
         lo, hi = (pooled, pooled) if len(rows) > 1 else sorted(map(change, bounds[0]), key=middle)
-        yield Claim(rf"(?<![\d(.l]) # to # {unit}", least(reach), most(reach), part=part)
-        yield Claim(rf"(?<![\d(.])(?<!to )# {unit}", change(one), part=part)
+        yield Claim(
+            rf"(?<!interval is)(?<![\d(.l]) # to # {unit}", least(reach), most(reach), part=part
+        )
+        yield Claim(rf"(?<![\d(.])(?<!to )(?<!The )# {unit}", change(one), part=part)
         yield Claim(rf"\({SURE}# to # {unit}\)", lo, hi, part=part)
         yield Claim(rf"interval is # to # {unit}", lo, hi, part=part)
 

@@ -60,16 +60,17 @@ def test_it_is_unpacked_once_and_again_when_the_archive_is_new(campaign):
 
 
 @pytest.mark.needs("no root")
-def test_where_its_folder_cannot_be_written_the_cache_has_it(campaign, monkeypatch, tmp_path):
+def test_where_its_folder_cannot_be_written_the_cache_has_it(campaign, monkeypatch, tmp_path_factory):
     expected = hci.read_results(campaign)
     alone(campaign)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    cache = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     campaign.parent.chmod(0o555)
     try:
         pd.testing.assert_frame_equal(hci.read_results(campaign), expected)
     finally:
         campaign.parent.chmod(0o755)
-    assert (tmp_path / "cache" / "hcilib").is_dir()
+    assert (cache / "hcilib").is_dir()
 
 
 def test_nothing_is_written_outside_the_campaign(tmp_path):
