@@ -20,20 +20,20 @@ else."""
 
 LAB_CAVEAT = (
     "All hosts of the lab share one kernel: node CPU is the whole machine's, network traffic is loopback's, and the "
-    "replicas sit in one page cache. The lab shows the method; it says nothing about any product."
+    "replicas sit in one page cache. The lab shows the method, and nothing about any product."
 )
 
 
 CEPH_CAVEAT = (
     "All hosts of this Ceph cluster share one kernel and one disk: node CPU is the whole machine's and network traffic "
-    "is loopback's. Its failures and its capacity are Ceph's own; its speed is this machine's and says nothing about a "
+    "is loopback's. Its failures and its capacity are Ceph's own. Its speed is this machine's and says nothing about a "
     "rack."
 )
 
 
 BOX_CAVEAT = (
     "The nodes of the box are emulated guests on one machine, their drives are files on its disk and their link is a "
-    "socket. The storage stacks are real, their speed is this machine's; it says nothing about any product or rack."
+    "socket. The storage stacks are real, but their speed is this machine's and says nothing about a product."
 )
 
 

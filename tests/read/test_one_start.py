@@ -9,6 +9,7 @@ import pytest
 
 import hcilib as hci
 from hcilib.model.caveats import caveats
+from hcilib.say.caveats import caveat
 
 
 @pytest.fixture
@@ -31,14 +32,11 @@ def rewritten(tmp_path):
 
 
 def said(results):
-    return [str(caveat) for own in results["warnings"] for caveat in caveats(own) if caveat.code == "one-start"]
+    return [str(one) for own in results["warnings"] for one in caveats(own) if one.code == "one-start"]
 
 
 SEQUENTIAL = {"pattern": "1m-read", "numjobs": 4}
-SHARED = (
-    "4 sequential jobs a VM on 1 disk, all from its start: the later ones may have read what the first left in "
-    "a cache; measure it again"
-)
+SHARED = str(caveat("one-start", jobs=4, disks="1 disk"))
 
 
 def test_more_sequential_jobs_than_disks_without_offsets_are_warned_of(rewritten):
