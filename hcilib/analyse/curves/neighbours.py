@@ -105,11 +105,14 @@ def neighbours(
 
 
 def _next_to(said: Caveats, beside: str) -> Caveats:
-    """Return a row's caveats, with these words before the names of its neighbours and their limits."""
+    """Return a row's caveats, with these words before the names of its neighbours and their limits.
+
+    In a column of a table a caveat is text, so whose it is stands at its beginning.
+    """
     named = re.sub(r"-rate([\d.]+)(m|iops)", lambda cap: f" limited to {cap[1]} {RATES[cap[2]]} per VM", beside)
     return Caveats(
-        replace(caveat, about=f"next to {named}{caveat.about.removeprefix(beside)}")
-        if caveat.about.startswith(beside)
+        replace(caveat, text=caveat.brief.replace(beside, f"next to {named}", 1), about="")
+        if caveat.brief.startswith(f"{beside}: ")
         else caveat
         for caveat in said
     )
