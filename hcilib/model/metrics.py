@@ -91,44 +91,44 @@ RENAMED = {
 }
 """Columns of tables of version 0.1, and what they are called now. Kept for one version."""
 
-_MIB = 2**20
+
+def read_metrics(table: str) -> dict[str, Metric]:
+    """Return the metrics of a table: name, label, unit, which way is better, scale, form of a number."""
+    found = {}
+    for line in table.strip().splitlines():
+        name, label, unit, better, scale, form = map(str.strip, line.split("|"))
+        found[name] = Metric(name, label, unit, better, float(scale), f"{{:,{form}}}")
+    return found
 
 
-def _latency(name: str, label: str) -> Metric:
-    return Metric(name, label, "ms", "lower", 1e6, "{:,.3f}")
-
-
-METRICS = {
-    m.name: m
-    for m in (
-        Metric("iops", "IOPS", "", "higher"),
-        Metric("read_iops", "Read IOPS", "", "higher"),
-        Metric("write_iops", "Write IOPS", "", "higher"),
-        Metric("bw_bytes", "Throughput", "MiB/s", "higher", _MIB),
-        _latency("lat_ns", "Mean latency"),
-        _latency("lat_unweighted_ns", "Mean latency, (read + write)/2"),
-        _latency("read_lat_ns", "Mean read latency"),
-        _latency("write_lat_ns", "Mean write latency"),
-        _latency("p50_ns", "Median latency"),
-        _latency("p95_ns", "p95 latency"),
-        _latency("p99_ns", "p99 latency"),
-        _latency("p999_ns", "p99.9 latency"),
-        _latency("p9999_ns", "p99.99 latency"),
-        _latency("max_lat_ns", "Max lat"),
-        _latency("sync_lat_ns", "Mean latency of a flush"),
-        _latency("sync_p99_ns", "p99 latency of a flush"),
-        Metric("offered_iops", "Demand", "IOPS", ""),
-        Metric("delivered_pct", "Delivered of the demand", "%", "higher", 1, "{:,.1f}"),
-        Metric("full_depth_pct", "I/Os that found the queue full", "%", "lower", 1, "{:,.2f}"),
-        Metric("node_cpu_pct", "Node CPU", "%", "lower", 1, "{:,.1f}"),
-        Metric("iops_per_cpu_pct", "IOPS per 1 % of a node's CPU", "", "higher"),
-        Metric("net_bytes_per_s", "Network traffic of the nodes", "MiB/s", "lower", _MIB),
-        Metric("outstanding", "Outstanding I/Os", "", ""),
-        Metric("savings_pct", "Saved by deduplication", "%", "higher", 1, "{:,.1f}"),
-        Metric("runtime_s", "Runtime", "s", "", 1, "{:,.1f}"),
-        Metric("warmup_ratio", "Written before measuring / span", "", "", 1, "{:,.2f}"),
-    )
-}
+METRICS = read_metrics("""
+iops              | IOPS                            |       | higher | 1       | .0f
+read_iops         | Read IOPS                       |       | higher | 1       | .0f
+write_iops        | Write IOPS                      |       | higher | 1       | .0f
+bw_bytes          | Throughput                      | MiB/s | higher | 1048576 | .0f
+lat_ns            | Mean latency                    | ms    | lower  | 1e+06   | .3f
+lat_unweighted_ns | Mean latency, (read + write)/2  | ms    | lower  | 1e+06   | .3f
+read_lat_ns       | Mean read latency               | ms    | lower  | 1e+06   | .3f
+write_lat_ns      | Mean write latency              | ms    | lower  | 1e+06   | .3f
+p50_ns            | Median latency                  | ms    | lower  | 1e+06   | .3f
+p95_ns            | p95 latency                     | ms    | lower  | 1e+06   | .3f
+p99_ns            | p99 latency                     | ms    | lower  | 1e+06   | .3f
+p999_ns           | p99.9 latency                   | ms    | lower  | 1e+06   | .3f
+p9999_ns          | p99.99 latency                  | ms    | lower  | 1e+06   | .3f
+max_lat_ns        | Max lat                         | ms    | lower  | 1e+06   | .3f
+sync_lat_ns       | Mean latency of a flush         | ms    | lower  | 1e+06   | .3f
+sync_p99_ns       | p99 latency of a flush          | ms    | lower  | 1e+06   | .3f
+offered_iops      | Demand                          | IOPS  |        | 1       | .0f
+delivered_pct     | Delivered of the demand         | %     | higher | 1       | .1f
+full_depth_pct    | I/Os that found the queue full  | %     | lower  | 1       | .2f
+node_cpu_pct      | Node CPU                        | %     | lower  | 1       | .1f
+iops_per_cpu_pct  | IOPS per 1 % of a node's CPU    |       | higher | 1       | .0f
+net_bytes_per_s   | Network traffic of the nodes    | MiB/s | lower  | 1048576 | .0f
+outstanding       | Outstanding I/Os                |       |        | 1       | .0f
+savings_pct       | Saved by deduplication          | %     | higher | 1       | .1f
+runtime_s         | Runtime                         | s     |        | 1       | .1f
+warmup_ratio      | Written before measuring / span |       |        | 1       | .2f
+""")
 
 
 WORTH = {"iops": "IOPS", "gb_per_s": "GB/s", "usable_tib": "Usable TiB", "filled_tib": "TiB at the fill level"}

@@ -51,6 +51,7 @@ class Column:
     optional: bool
     base: str
     units: dict[str, float] = field(default_factory=dict)
+    is_key: bool = False
 
     @property
     def written(self) -> dict[str, float]:
@@ -59,11 +60,12 @@ class Column:
 
 
 def columns(*specs: str) -> tuple[Column, ...]:
-    """Columns from words: ``name``, ``name:kind``, a trailing ``?`` where cells may be empty."""
+    """Columns from words: ``name``, ``name:kind``, ``name*`` of a key, a trailing ``?`` where cells may be empty."""
     made = []
     for word in " ".join(specs).split():
         name, _, kind = word.rstrip("?").partition(":")
-        made.append(Column(name, kind or TEXT, word.endswith("?"), base=name))
+        base = name.rstrip("*")
+        made.append(Column(base, kind or TEXT, word.endswith("?"), base, is_key=base != name))
     return tuple(made)
 
 
@@ -75,43 +77,33 @@ LAT, BW = _quantity("lat", "lat_ns", TIME), _quantity("bw", "bw_bytes", RATE)
 DISK = _quantity("disk", "span_bytes", SIZE)
 TABLES = {
     "results": (
-        *columns("source system pattern:pattern vms:count? nodes:count placement? numjobs:count iodepth:count"),
+        *columns("source* system* pattern*:pattern vms*:count? nodes:count placement? numjobs*:count iodepth*:count"),
         *(DISK, BW, LAT, *columns("iops:positive node_cpu_pct:pct? iops_per_cpu_pct:positive?")),
     ),
     "scaling": (
-        *columns("source system statistic pattern:pattern vms:count? nodes:count numjobs:count? iodepth:count? note?"),
-        *columns("iops:positive? iops_low:positive? iops_high:positive? gain_per_vm_iops:positive? node_cpu_pct:pct?"),
+        *columns("source* system* statistic* pattern*:pattern vms*:count? nodes:count numjobs:count? iodepth:count?"),
+        *columns("note? iops:positive? iops_low:positive? iops_high:positive? gain_per_vm_iops:positive?"),
+        *columns("node_cpu_pct:pct?"),
         *(DISK, BW, _quantity("lat_low", "lat_low_ns", TIME), _quantity("lat_high", "lat_high_ns", TIME)),
     ),
     "datapath": (
-        *columns("source system pattern:pattern placement vms:count nodes:count owner_node note?"),
+        *columns("source* system pattern*:pattern placement* vms:count nodes:count owner_node note?"),
         *(_quantity("net", "net_bytes_per_s", RATE), _quantity("vdisk", "vdisk_bytes_per_s", RATE)),
     ),
     "resiliency": (
-        *columns("source system resiliency dedup pattern:pattern write_pct:pct vms:count? nodes:count numjobs:count"),
+        *columns("source* system* resiliency dedup pattern:pattern write_pct*:pct vms:count? nodes:count"),
+        *columns("numjobs:count"),
         *(LAT, *columns("iodepth:count iops:positive? node_cpu_pct:pct? savings_pct:pct? note?")),
     ),
-    "facts": columns("source key kind value? unit:unit? note?"),
+    "facts": columns("source* key* kind value? unit:unit? note?"),
     "claims": columns(
-        "id:count source heading sentence:count phrase statistic metric? pattern? vms:count? reduce? iodepth? subject "
+        "id*:count source heading sentence:count phrase statistic metric? pattern? vms:count? reduce? iodepth? subject "
         "comparator? claimed:number? unit:unit resolution:positive? word? formula? note?"
     ),
-    "readings": columns("word low:number? high:number? times? meaning"),
-    "passages": columns("source heading first:count last:count statement how where? reason? no_claim?"),
-    "datasheets": columns("source? system pattern:pattern figure:positive? unit:drive conditions"),
-    "sources": columns("source article title? author? site? date? under_test"),
-}
-KEYS = {
-    "results": ("source", "system", "pattern", "vms", "numjobs", "iodepth"),
-    "scaling": ("source", "system", "statistic", "pattern", "vms"),
-    "datapath": ("source", "pattern", "placement"),
-    "resiliency": ("source", "system", "write_pct"),
-    "facts": ("source", "key"),
-    "claims": ("id",),
-    "readings": ("word",),
-    "passages": ("source", "heading", "first"),
-    "datasheets": ("system", "pattern"),
-    "sources": ("source",),
+    "readings": columns("word* low:number? high:number? times? meaning"),
+    "passages": columns("source* heading* first*:count last:count statement how where? reason? no_claim?"),
+    "datasheets": columns("source? system* pattern*:pattern figure:positive? unit:drive conditions"),
+    "sources": columns("source* article title? author? site? date? under_test"),
 }
 MEASURED = {
     "scaling": ("iops", "node_cpu_pct"),
@@ -189,7 +181,7 @@ def published_missing(name: str, path: str | Path | None = None) -> pd.DataFrame
     table = published_table(name, path)
     if "statistic" in table:
         table = table[table["statistic"] == "cell"]  # datasheets and summaries were not measured cell by cell
-    keys = [*dict.fromkeys(("source", "system", "pattern", *KEYS[name]))]
+    keys = [*dict.fromkeys(("source", "system", "pattern", *_key_of(TABLES[name])))]
     cells = table.melt(keys, list(MEASURED[name]), var_name="missing")
     return cells[cells["value"].isna()].drop(columns="value").reset_index(drop=True)
 
@@ -319,7 +311,7 @@ def _read(name: str, path) -> tuple[Path, pd.DataFrame]:
         file /= f"{name}.csv"
     if not file.is_file():
         raise PublishedDataError(f"{file}: no such file; expected {name}.csv in a folder like data/published")
-    return file, read_tidy(file, TABLES[name], KEYS[name])
+    return file, read_tidy(file, TABLES[name])
 
 
 def _sources(path) -> dict:
@@ -331,7 +323,11 @@ def _sources(path) -> dict:
     return table.where(table.notna(), None).set_index("source").to_dict("index")
 
 
-def read_tidy(file: Path, spec: tuple[Column, ...], key: tuple[str, ...]) -> pd.DataFrame:
+def _key_of(spec: tuple[Column, ...]) -> list[str]:
+    return [column.name for column in spec if column.is_key]
+
+
+def read_tidy(file: Path, spec: tuple[Column, ...]) -> pd.DataFrame:
     """The file as a table in base units, first its `line` numbers, then one column per `spec`, in that order.
 
     Empty cells become NaN. Text columns are str, counts that must be given int64, other numbers float64.
@@ -347,7 +343,7 @@ def read_tidy(file: Path, spec: tuple[Column, ...], key: tuple[str, ...]) -> pd.
         texts = [(cells[position].strip(), f"{file}, line {line}, column {printed}") for line, cells in rows[1:]]
         values = [_cell(text, column, factor, where) for text, where in texts]
         table[column.base] = pd.Series(values, dtype=_dtype(column))
-    _refuse_duplicates(file, table, list(key))
+    _refuse_duplicates(file, table, _key_of(spec))
     return table
 
 

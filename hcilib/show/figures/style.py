@@ -42,51 +42,57 @@ INK, QUIET, GRID, WARN = "#222222", "#5f6368", "#e4e6e9", "#b3261e"
 # for a dark screen, hcilib.show.report.page), and those of a figure are told apart under the common colour-vision
 # deficiencies (a test simulates them). In grey and in print the mark and the dash tell what the colour does not.
 SOLID, DASHED, DOTTED, MIXED = "-", (0, (5, 1.6)), (0, (1.4, 1.4)), (0, (6, 1.5, 1.2, 1.5))
-SYSTEMS = (
-    ("starwind-rdma-*", "#004C8C", "o", SOLID),
-    ("starwind-tcp-*", "#2B93C4", "s", DASHED),
-    ("starwind-iscsi-*", "#004C8C", "o", SOLID),
-    ("drbd-*", "#B97A00", "D", MIXED),
-    ("ceph-*", "#8E2A12", "^", DOTTED),
-    ("s2d-*two-way*dedup*", "#882255", "P", DASHED),
-    ("s2d-*two-way*", "#332288", "D", SOLID),
-    ("s2d-*dedup*", "#6B6100", "X", DOTTED),
-    ("s2d-nmap-mirror-parity", "#C870B0", "v", DOTTED),
-    ("s2d-nmap-mirror", "#00956B", "s", DASHED),
-    ("s2d-csv-owner*", "#004C8C", "o", SOLID),
-    ("s2d-csv-*", "#B97A00", "D", MIXED),
-    ("s2d-*", "#C870B0", "v", MIXED),
-    ("lab-single", "#3B6AA0", "o", SOLID),
-    ("lab-mirror", "#B8485A", "s", DASHED),
-    ("box-raid5", "#117733", "o", SOLID),
-    ("box-drbd", "#B97A00", "D", MIXED),
-    ("box-nvme-*", "#7B52AB", "s", DASHED),
-    ("box-ceph-ec", "#A05FCB", "v", DASHED),
-    ("box-ceph", "#8E2A12", "^", DOTTED),
-    ("box-*", "#4A4A4A", "X", SOLID),
-    ("*-raw", "#4A4A4A", "X", SOLID),
-    ("nvme-*", "#4A4A4A", "X", SOLID),
-    ("client", "#4A4A4A", "o", SOLID),  # parts of one I/O's latency
-    ("outside", "#4A4A4A", "o", SOLID),
-    ("network", "#004C8C", "s", SOLID),
-    ("osd-replica", "#004C8C", "s", SOLID),
-    ("mirror", "#C870B0", "v", SOLID),
-    ("unexplained", "#AA4499", "v", SOLID),
-    ("volume", "#4A2377", "D", SOLID),
-    ("array", "#882255", "P", SOLID),
-    ("osd-queue", "#882255", "P", SOLID),
-    ("drive-reads-first", "#B97A00", "^", SOLID),
-    ("drive-reads", "#00956B", "<", SOLID),
-    ("osd-read", "#00956B", "<", SOLID),
-    ("drive-writes", "#8E2A12", ">", SOLID),
-    ("osd-commit", "#8E2A12", ">", SOLID),
-    ("drive", "#8E2A12", ">", SOLID),
-    ("flush", "#2B93C4", "h", SOLID),
-    ("wait", "#8F8F8F", "X", SOLID),
-    ("measured", "#004C8C", "o", SOLID),  # the ways one curve is told, where a figure has one system
-    ("gains added up", "#004C8C", "o", SOLID),
-    ("printed", "#8E2A12", "D", DASHED),
+LINES = {"solid": SOLID, "dashed": DASHED, "dotted": DOTTED, "mixed": MIXED}
+SYSTEMS = tuple(
+    row.rsplit(maxsplit=3)
+    for row in """
+starwind-rdma-*        #004C8C o solid
+starwind-tcp-*         #2B93C4 s dashed
+starwind-iscsi-*       #004C8C o solid
+drbd-*                 #B97A00 D mixed
+ceph-*                 #8E2A12 ^ dotted
+s2d-*two-way*dedup*    #882255 P dashed
+s2d-*two-way*          #332288 D solid
+s2d-*dedup*            #6B6100 X dotted
+s2d-nmap-mirror-parity #C870B0 v dotted
+s2d-nmap-mirror        #00956B s dashed
+s2d-csv-owner*         #004C8C o solid
+s2d-csv-*              #B97A00 D mixed
+s2d-*                  #C870B0 v mixed
+lab-single             #3B6AA0 o solid
+lab-mirror             #B8485A s dashed
+box-raid5              #117733 o solid
+box-drbd               #B97A00 D mixed
+box-nvme-*             #7B52AB s dashed
+box-ceph-ec            #A05FCB v dashed
+box-ceph               #8E2A12 ^ dotted
+box-*                  #4A4A4A X solid
+*-raw                  #4A4A4A X solid
+nvme-*                 #4A4A4A X solid
+client                 #4A4A4A o solid
+outside                #4A4A4A o solid
+network                #004C8C s solid
+osd-replica            #004C8C s solid
+mirror                 #C870B0 v solid
+unexplained            #AA4499 v solid
+volume                 #4A2377 D solid
+array                  #882255 P solid
+osd-queue              #882255 P solid
+drive-reads-first      #B97A00 ^ solid
+drive-reads            #00956B < solid
+osd-read               #00956B < solid
+drive-writes           #8E2A12 > solid
+osd-commit             #8E2A12 > solid
+drive                  #8E2A12 > solid
+flush                  #2B93C4 h solid
+wait                   #8F8F8F X solid
+measured               #004C8C o solid
+gains added up         #004C8C o solid
+printed                #8E2A12 D dashed
+""".strip().splitlines()
 )
+"""Glob of a name, colour, mark, line: products, stand-ins, bare drives, then the parts of one I/O's latency, and last
+the ways one curve is told, where a figure has one system."""
 FINE = (0, (1, 2))
 """The dots of a limit, and of what leads to a name."""
 P = ParamSpec("P")
@@ -144,7 +150,7 @@ def looks(systems: Iterable[str]) -> dict[str, tuple[str, str]]:
 
 def dash(system: str) -> Any:
     """How a system's line is drawn: a third sign beside colour and mark, which grey print keeps."""
-    known, dashes = _known(str(system)), (SOLID, DASHED, DOTTED, MIXED)
+    known, dashes = _known(str(system)), list(LINES.values())
     return known[2] if known else dashes[_by_name(str(system), dashes)]
 
 
@@ -153,7 +159,7 @@ def _by_name(name: str, choices: Sequence) -> int:
 
 
 def _known(name: str) -> tuple[str, str, Any] | None:
-    return next(((colour, mark, line) for glob, colour, mark, line in SYSTEMS if fnmatch(name, glob)), None)
+    return next(((colour, mark, LINES[line]) for glob, colour, mark, line in SYSTEMS if fnmatch(name, glob)), None)
 
 
 def system_label(system: str) -> str:

@@ -12,7 +12,7 @@ from math import floor, isfinite, log10
 import numpy as np
 import pandas as pd
 
-from hcilib.model.metrics import FACTORS, METRICS, SHARES, Metric, steady, time_unit
+from hcilib.model.metrics import FACTORS, METRICS, SHARES, Metric, read_metrics, steady, time_unit
 from hcilib.model.system import known_labels
 from hcilib.say.curves.neighbours import limit_words
 from hcilib.say.words import CHECK_UNITS, CHECKS, PARTS, PLACES, STEPS
@@ -117,28 +117,28 @@ UNITS = (
     ("_s", "s", 1.0),
     ("_pct", "%", 1.0),
 )
-KNOWN = METRICS | {
-    m.name: m
-    for m in (
-        *SHARES.values(),
-        Metric("cv_pct", "CV", "%", "", 1, "{:,.1f}"),
-        Metric("efficiency", "Usable share of raw", "%", "higher", 0.01, "{:,.1f}"),
-        Metric("bytes_per_s", "Throughput", "MiB/s", "higher", 2**20, "{:,.1f}"),
-        Metric("usable_tib", "Usable", "TiB", "higher", 1, "{:,.2f}"),
-        Metric("usable_tb", "Usable", "TB", "higher", 1, "{:,.2f}"),
-        Metric("iops_per_usable_tib", "IOPS per usable TiB", "", "higher"),
-        Metric("filled_tib", "Usable at the fill level", "TiB", "higher", 1, "{:,.2f}"),
-        Metric("fill_pct", "Fill level", "%", "", 1, "{:,.10g}"),
-        Metric("gb_per_s", "Throughput", "GB/s", "higher", 1, "{:,.2f}"),
-        Metric("price", "Price (declared)", "", "lower", 1, "{:,.10g}"),
-        Metric("years", "Years (declared)", "", "", 1, "{:,.10g}"),
-        Metric("rack_units", "Rack units (declared)", "", "lower", 1, "{:,.10g}"),
-        Metric("watts", "Watts (declared)", "", "lower", 1, "{:,.10g}"),
-        Metric("bytes_written", "Written", "GiB", "", 2**30, "{:,.1f}"),
-        Metric("bs_bytes", "Block size", "KiB", "", 2**10),
-        Metric("latency_ns", "Latency", "ms", "lower", 1e6, "{:,.3f}"),
-    )
-}
+KNOWN = (
+    METRICS
+    | SHARES
+    | read_metrics("""
+cv_pct              | CV                       | %     |        | 1          | .1f
+efficiency          | Usable share of raw      | %     | higher | 0.01       | .1f
+bytes_per_s         | Throughput               | MiB/s | higher | 1048576    | .1f
+usable_tib          | Usable                   | TiB   | higher | 1          | .2f
+usable_tb           | Usable                   | TB    | higher | 1          | .2f
+iops_per_usable_tib | IOPS per usable TiB      |       | higher | 1          | .0f
+filled_tib          | Usable at the fill level | TiB   | higher | 1          | .2f
+fill_pct            | Fill level               | %     |        | 1          | .10g
+gb_per_s            | Throughput               | GB/s  | higher | 1          | .2f
+price               | Price (declared)         |       | lower  | 1          | .10g
+years               | Years (declared)         |       |        | 1          | .10g
+rack_units          | Rack units (declared)    |       | lower  | 1          | .10g
+watts               | Watts (declared)         |       | lower  | 1          | .10g
+bytes_written       | Written                  | GiB   |        | 1073741824 | .1f
+bs_bytes            | Block size               | KiB   |        | 1024       | .0f
+latency_ns          | Latency                  | ms    | lower  | 1e+06      | .3f
+""")
+)
 NAMES = {name: metric.label for name, metric in METRICS.items()} | {
     "reads": "reads", "writes": "writes", "read_bytes": "bytes read", "write_bytes": "bytes written",
 }  # fmt: skip
