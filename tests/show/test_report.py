@@ -1,4 +1,4 @@
-"""The report runs notebooks for real: three tiny ones, in two processes."""
+"""The report runs notebooks for real: tiny ones, in two processes, and all of them in one report."""
 
 import json
 import os
@@ -31,6 +31,23 @@ display(Image(base64.b64decode("{PNG}")));
 """
 
 
+UNKNOWN = """
+import hcilib as hci
+results = hci.read_results(str(hci.ROOT / "data/samples/loose-files"), system="mine")
+cpu = hci.summarize(results, "node_cpu_pct")
+"""
+BARS = """
+import sys, time
+from tqdm.auto import tqdm
+with tqdm(total=2, desc="measured") as bar:
+    for _ in range(2):  # for longer than a kernel waits until it sends what was written
+        time.sleep(0.5)
+        bar.update()
+tqdm.write("FAILED: kept above the bars")
+print("\\rold: 0%", "\\rold: 50%", "\\rdone: 100%", sep="", file=sys.stderr)
+"""
+
+
 def notebook(path: Path, *cells) -> None:
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     nbformat.write(new_notebook(cells=list(cells), metadata=kernel), path)
@@ -42,9 +59,9 @@ def tagged(source: str, tag: str):
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory) -> Path:
-    """Notebooks that succeed, fail and lose their kernel, and a data file that one of them reads."""
+    """Notebooks that succeed, fail and lose their kernel, a data file that one of them reads, and an analyst's own."""
     root = tmp_path_factory.mktemp("repository")
-    for folder in ("notebooks", "params", "data/published"):
+    for folder in ("notebooks", "params", "mine", "data/published"):
         (root / folder).mkdir(parents=True)
     (root / "data/numbers.txt").write_text("42")
     (root / "data/published/results.csv").write_text("iops\n1\n")
@@ -74,12 +91,38 @@ def repository(tmp_path_factory) -> Path:
     (root / "params/04_compare.one.yaml").write_text("who: Beta\n")
     (root / "params/05_bad.one.yaml").write_text("a: 2\n")
     (root / "params/06_dead.one.yaml").write_text("")
+    write_own(root)
+    write_measured(root)
     return root
+
+
+def write_own(root: Path) -> None:
+    """An analyst's own scenarios."""
+    parameters = tagged("a: int = 1", "parameters")
+    cells = [parameters, new_markdown_cell("## What the nodes pay\n\nIt.")]
+    cells += [new_code_cell(UNKNOWN.strip()), new_code_cell("hci.table(cpu)")]
+    notebook(root / "notebooks/12_change.ipynb", new_markdown_cell("# Bars?"), *cells)
+    notebook(root / "notebooks/01_bars.ipynb", new_markdown_cell("# Bars?"), parameters, new_code_cell(BARS.strip()))
+    for name in ("12_change.mine", "01_bars.one"):
+        (root / f"mine/{name}.yaml").write_text("")
+
+
+def write_measured(root: Path) -> None:
+    """A notebook that measures and fails, and one that is to show it and is committed with other data's outputs."""
+    live = "testbed: str | None = None\nrun_dir: str = 'x'"
+    broken = new_code_cell("raise RuntimeError('this machine serves 9 IOPS, the drives would let 2,048 through')")
+    notebook(root / "notebooks/03_sweep.ipynb", new_markdown_cell("# Faster?"), tagged(live, "parameters"), broken)
+    of_others = new_code_cell("1", outputs=[nbformat.v4.new_output("stream", text="of other data")])
+    shows = tagged("sources: list = ['data/published']", "parameters")
+    notebook(root / "notebooks/10_audit.ipynb", new_markdown_cell("# Physics?"), shows, of_others)
+    (root / "mine/03_sweep.bed.yaml").write_text("testbed: lab.yaml\nrun_dir: data/runs/lab\n")
+    (root / "mine/10_audit.bed.yaml").write_text("sources: [data/runs/lab]\n")
+    (root / "mine/10_audit.other.yaml").write_text("sources: [data/other]\n")
 
 
 @pytest.fixture(scope="module")
 def site(repository) -> tuple[Path, list[dict]]:
-    return build(repository / "params", repository / "out", 2, repository)
+    return build([repository / "params", repository / "mine"], repository / "out", 2, repository)
 
 
 @pytest.fixture
@@ -92,6 +135,11 @@ def test_success_and_failures_are_told_apart(result):
         "04_compare.one": True,
         "05_bad.one": False,
         "06_dead.one": False,
+        "01_bars.one": True,
+        "03_sweep.bed": False,
+        "10_audit.bed": False,
+        "10_audit.other": True,
+        "12_change.mine": True,
     }
     assert "ValueError: no file <x>" in result["05_bad.one"]["error"]
     assert "ied" in result["06_dead.one"]["error"]  # DeadKernelError: Kernel died
@@ -104,7 +152,7 @@ def test_the_answer_is_the_tagged_cells_sentence(result):
 
 def test_the_index_and_the_study_lead_to_every_page_and_name_what_failed(site):
     index = site[0].read_text()
-    assert "2 failed" in index
+    assert "4 failed" in index
     assert "ValueError: no file &lt;x&gt;" in index
     assert 'href="study.yours.html"' in index
     study = (site[0].parent / "study.yours.html").read_text()
@@ -132,57 +180,23 @@ def test_pages_fetch_nothing_fold_the_code_and_describe_pictures(site, result):
         assert word in html
 
 
-UNKNOWN = """
-import hcilib as hci
-results = hci.read_results(str(hci.ROOT / "data/samples/loose-files"), system="mine")
-cpu = hci.summarize(results, "node_cpu_pct")
-"""
-BARS = """
-import sys, time
-from tqdm.auto import tqdm
-with tqdm(total=2, desc="measured") as bar:
-    for _ in range(2):  # for longer than a kernel waits until it sends what was written
-        time.sleep(0.5)
-        bar.update()
-tqdm.write("FAILED: kept above the bars")
-print("\\rold: 0%", "\\rold: 50%", "\\rdone: 100%", sep="", file=sys.stderr)
-"""
-
-
-@pytest.fixture(scope="module")
-def own(tmp_path_factory) -> tuple[Path, dict[str, dict]]:
-    """An analyst's own scenarios, made as one report: its folder, and each page's result by its name."""
-    root = tmp_path_factory.mktemp("own")
-    for folder in ("notebooks", "params", "mine"):
-        (root / folder).mkdir()
-    parameters = tagged("a: int = 1", "parameters")
-    cells = [parameters, new_markdown_cell("## What the nodes pay\n\nIt.")]
-    cells += [new_code_cell(UNKNOWN.strip()), new_code_cell("hci.table(cpu)")]
-    notebook(root / "notebooks/12_change.ipynb", new_markdown_cell("# Bars?"), *cells)
-    notebook(root / "notebooks/01_bars.ipynb", new_markdown_cell("# Bars?"), parameters, new_code_cell(BARS.strip()))
-    for name in ("12_change.mine", "01_bars.one"):
-        (root / f"mine/{name}.yaml").write_text("")
-    index, results = build(root / "mine", root / "out", 1, root)
-    return index.parent, {result["name"]: result for result in results}
-
-
-def test_where_nothing_is_known_a_page_says_so_once(own):
+def test_where_nothing_is_known_a_page_says_so_once(site, result):
     """Of a figure and of its table, and without a downloadable picture of a sentence; about a change of your own."""
-    result = own[1]["12_change.mine"]
-    assert result["ok"], result["error"]
-    assert result["study"] == "yours"
-    html = (own[0] / result["page"]).read_text()
+    change = result["12_change.mine"]
+    assert change["ok"], change["error"]
+    assert change["study"] == "yours"
+    html = (site[0].parent / change["page"]).read_text()
     assert html.lower().count("no value of node cpu is known") == 1
     assert "cpu.svg" not in html
 
 
-def test_a_page_shows_no_frozen_progress_bar(own):
+def test_a_page_shows_no_frozen_progress_bar(site, result):
     """A bar of JupyterLab is a widget, saved as it stood at 0 %; one of a terminal is a line written over and over."""
-    result = own[1]["01_bars.one"]
-    assert result["ok"], result["error"]
-    kept = nbformat.read(own[0] / "01_bars.one/01_bars.one.ipynb", 4)
+    bars, out = result["01_bars.one"], site[0].parent
+    assert bars["ok"], bars["error"]
+    kept = nbformat.read(out / "01_bars.one/01_bars.one.ipynb", 4)
     outputs = "".join(str(o) for cell in kept.cells for o in cell.get("outputs", []))
-    html = (own[0] / result["page"]).read_text()
+    html = (out / bars["page"]).read_text()
     shown = "".join(re.findall(r'<pre class="stream">(.*?)</pre>', html, re.S))
     for text in (shown, outputs):
         assert "FAILED: kept above the bars" in text
@@ -327,9 +341,10 @@ def test_the_command_prints_answers_then_the_index_and_exits_by_success(
         "04_compare.one: Beta delivers 42 % more IOPS & less.",
         "out/index.html",
     ]
-    others = "(05_bad.one, 06_dead.one).\n"
-    assert said.err.endswith(others), "their pages stay, and the index is this run's"
+    others = ", ".join(sorted({r["name"] for r in site[1]} - {"04_compare.one"}))
+    assert said.err.endswith(f"({others}).\n"), "their pages stay, and the index is this run's"
     assert "05_bad" not in site[0].read_text()
+    shutil.copytree(repository / "out/04_compare.one", tmp_path / "alone/04_compare.one")
     assert main(["params/04_compare.one.yaml", "--out", str(tmp_path / "alone")]) == 0
     assert "Not in the index" not in capsys.readouterr().err
     failed = json.loads(json.dumps(site[1]))
@@ -338,37 +353,15 @@ def test_the_command_prints_answers_then_the_index_and_exits_by_success(
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == "out/index.html"
     assert any(line.startswith("05_bad.one: FAILED: ") for line in lines)
-    with pytest.raises(ReportError, match=r"2 of 3 scenarios failed.*\n.*05_bad\.one: .*no file <x>"):
+    with pytest.raises(ReportError, match=r"4 of 8 scenarios failed.*\n.*05_bad\.one: .*no file <x>"):
         report(root=repository)
 
 
-@pytest.fixture
-def measured(tmp_path) -> Path:
-    """A notebook that measures and fails, and one that is to show it and is committed with other data's outputs."""
-    for folder in ("notebooks", "params"):
-        (tmp_path / folder).mkdir()
-    live = "testbed: str | None = None\nrun_dir: str = 'x'"
-    broken = new_code_cell("raise RuntimeError('this machine serves 9 IOPS, the drives would let 2,048 through')")
-    notebook(
-        tmp_path / "notebooks/04_compare.ipynb", new_markdown_cell("# Faster?"), tagged(live, "parameters"), broken
-    )
-    of_others = new_code_cell("1", outputs=[nbformat.v4.new_output("stream", text="of other data")])
-    shows = tagged("sources: list = ['data/published']", "parameters")
-    notebook(tmp_path / "notebooks/10_audit.ipynb", new_markdown_cell("# Physics?"), shows, of_others)
-    (tmp_path / "params/04_compare.bed.yaml").write_text("testbed: lab.yaml\nrun_dir: data/runs/lab\n")
-    (tmp_path / "params/10_audit.bed.yaml").write_text("sources: [data/runs/lab]\n")
-    (tmp_path / "params/10_audit.other.yaml").write_text("sources: [data/other]\n")
-    return tmp_path
-
-
-def test_a_page_whose_campaign_failed_says_that_and_why_and_shows_nothing_else(measured):
-    _, results = build(measured / "params", measured / "out", 1, measured)
-    found = {r["name"]: r for r in results}
-    assert [r["ok"] for r in results] == [False, False, True]
-    said = found["10_audit.bed"]["error"]
-    assert said.startswith("No data: the campaign of 04_compare.bed failed: cell [")
+def test_a_page_whose_campaign_failed_says_that_and_why_and_shows_nothing_else(site, result):
+    said = result["10_audit.bed"]["error"]
+    assert said.startswith("No data: the campaign of 03_sweep.bed failed: cell [")
     assert said.endswith("RuntimeError: this machine serves 9 IOPS, the drives would let 2,048 through")
-    page = (measured / "out" / found["10_audit.bed"]["page"]).read_text()
+    page = (site[0].parent / result["10_audit.bed"]["page"]).read_text()
     assert "this machine serves 9 IOPS" in page
     assert "of other data" not in page
 
