@@ -189,7 +189,6 @@ def built(tmp_path_factory) -> tuple[Path, dict[str, dict]]:
     """The pages of all these tests, made as one report: its folder, and each page's result by the name of its case."""
     folder = tmp_path_factory.mktemp("built")
     cases = {
-        "05_latency.alone": "sources: [data/samples/box/box-drbd-latency]\narticle: null\nbaseline: box-drbd\n",
         "template.first": "baseline: lab-mirror\nchallenger: lab-single\nmetric: lat_ns\n",
         "03_sweep.tied": "system: params/systems/box-drbd.yaml\nsource: data/samples/box/box-drbd\n"
         "article: null\ndrive: null\npatterns: [4k-randread, 8k-randread]\n",
@@ -209,9 +208,11 @@ def built(tmp_path_factory) -> tuple[Path, dict[str, dict]]:
 
 
 @pytest.mark.deep
-def test_the_latency_of_one_system_alone_gets_through(built):
+def test_the_latency_of_one_system_alone_gets_through(tmp_path):
     """As in params/campaigns and params/box, where each system is measured on its own."""
-    result = built[1]["05_latency.alone"]
+    case = tmp_path / "05_latency.alone.yaml"
+    case.write_text("sources: [data/samples/box/box-drbd-latency]\narticle: null\nbaseline: box-drbd\n")
+    _, [result] = build(case, tmp_path / "out", 1, ROOT)
     assert result["ok"], result["error"]
     assert re.match(r"One 4k random read takes [\d.]+ ms on box DRBD\.", result["answer"])
 
