@@ -1,5 +1,6 @@
 """What is left of a lab, asked from outside: from /proc, never from the code under test."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -29,25 +30,24 @@ def listening(base: str) -> list[str]:
 def processes(mark: str) -> dict[int, str]:
     """Process id -> command line of every process of this account, not a zombie, that has `mark` in its command line,
     folder or environment. (A test beside may be a stranger's, who tries every socket of the machine.)"""
-    found = {}
+    found, account = {}, os.geteuid()
     for pid in filter(str.isdigit, os.listdir("/proc")):
-        proc = Path("/proc") / pid
-        try:
-            if int(pid) == os.getpid() or proc.stat().st_uid != os.geteuid():
+        proc = f"/proc/{pid}"
+        with contextlib.suppress(OSError):
+            if int(pid) == os.getpid() or os.stat(proc).st_uid != account:
                 continue
-            if proc.joinpath("stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
-                continue
-            command = proc.joinpath("cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            environment = proc.joinpath("environ").read_bytes().decode(errors="replace")
-            where = os.readlink(proc / "cwd")
-        except OSError:
-            continue
-        if command and (mark in command or mark in where or mark in environment):  # none: it is just ending
-            found[int(pid)] = command
+            command = _read(f"{proc}/cmdline").replace("\0", " ")
+            if command and (mark in command or mark in os.readlink(f"{proc}/cwd") or mark in _read(f"{proc}/environ")):
+                found[int(pid)] = command  # none: a zombie, the kernel's own, or just ending
     return found
 
 
-def until(condition, patience_s: float = 12.0, every_s: float = 0.02):
+def _read(path: str) -> str:
+    with open(path, "rb", buffering=0) as file:
+        return file.read().decode(errors="replace")
+
+
+def until(condition, patience_s: float = 12.0, every_s: float = 0.05):
     """The condition's value as soon as it is true; its last value, which is not, when patience ends."""
     deadline = time.monotonic() + patience_s
     while not (value := condition()) and time.monotonic() < deadline:
