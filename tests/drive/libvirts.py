@@ -109,13 +109,37 @@ print(json.dumps({"return": said}))
 """
 
 
+# Runs Python code, a line of JSON each, in a fork that has what `hci fleet` imports: a second of each command is that.
+FORKS = r"""
+import json, os, sys, traceback
+import hcilib.cli, hcilib.drive.clones.clones
+for line in sys.stdin:
+    asked = json.loads(line)
+    if not (pid := os.fork()):
+        for number, name in ((1, "stdout"), (2, "stderr")):
+            os.dup2(os.open(asked[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+        code = 1
+        try:
+            exec(asked["code"], {"__name__": "__main__"})
+            code = 0
+        except SystemExit as ended:
+            code = ended.code
+        except BaseException:
+            traceback.print_exc()
+        sys.stdout.flush()
+        os._exit(code)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+"""
+
+
 @dataclass
 class Nodes:
-    """The two nodes; `hci` runs the console script where their network is, `virsh` on one of them."""
+    """The two nodes; `hci` runs a command's main where their network is, `virsh` on one of them."""
 
     home: Path
     pids: dict[str, int]
     inside: int
+    forks: subprocess.Popen
 
     def _in(self, pid: int, *argv: str, **more) -> subprocess.CompletedProcess:
         return subprocess.run(
@@ -123,10 +147,14 @@ class Nodes:
         )
 
     def hci(self, *argv: str) -> subprocess.CompletedProcess:
-        return self._in(self.inside, sys.executable, "-m", "hcilib.cli", *argv, cwd=self.home)
+        return self.python(f"from hcilib.cli import main; raise SystemExit(main({argv!r}))")
 
     def python(self, code: str) -> subprocess.CompletedProcess:
-        return self._in(self.inside, sys.executable, "-c", code, cwd=self.home)
+        said = {name: self.home / f"forks.{name}" for name in ("stdout", "stderr")}
+        self.forks.stdin.write(json.dumps({"code": code, **{name: str(file) for name, file in said.items()}}) + "\n")
+        self.forks.stdin.flush()
+        returncode = int(self.forks.stdout.readline())
+        return subprocess.CompletedProcess(code, returncode, *(file.read_text() for file in said.values()))
 
     @contextlib.contextmanager
     def system(self, vm: str, address: str, says: Sequence[str] = (), sftp: bool = True) -> Iterator[int]:
@@ -272,7 +300,11 @@ def libvirt_nodes(home: Path, booting: bool = True) -> Iterator[Nodes]:
             stack.callback(daemon.wait)
             stack.callback(daemon.terminate)
             stack.callback(_end_sshd, own / "sshd.pid")
-        nodes = Nodes(home, pids, inside)
+        where = ["nsenter", "-t", str(inside), "-m", "-n", "--", sys.executable, "-c", FORKS]
+        forks = subprocess.Popen(where, cwd=home, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        stack.callback(forks.wait)
+        stack.callback(forks.stdin.close)
+        nodes = Nodes(home, pids, inside, forks)
         for name in NODES:
             stack.callback(_end_guests, nodes, name)
             assert until(
