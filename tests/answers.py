@@ -19,7 +19,7 @@ KINDS = {
     "fact": "section.facts li",
     "question": "main > p.quiet",
     "heading": "h2",
-    "remark": "section.part",
+    "remark": "section.part:has(> div.said)",
     "text": "section.part > div.prose:not(.said)",
     "table": "table caption",
     "note": "p.footnotes",
