@@ -46,6 +46,12 @@ def test_each_failure_has_one_worst_and_one_median_run(costs):
         assert gaps[worst] == gaps.max()
 
 
+def test_a_run_that_did_not_recover_is_the_worst_however_short_its_outage(costs):
+    known = costs[costs["failure"] == "cut-link"].assign(gap_s=[0.5, 2.0, 1.0], back_s=[np.nan, 5.0, 6.0])
+    marks = hci.phases(known).drop_duplicates("block").set_index("block")["place"]
+    assert marks[known["block"]].tolist() == ["worst", "median", ""]
+
+
 def test_a_run_without_an_outage_has_none_and_one_run_alone_is_drawn(costs):
     quiet = costs.head(1).assign(gap_s=np.nan, gap_from_s=np.nan)
     table = hci.phases(quiet)

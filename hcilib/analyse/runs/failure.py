@@ -430,7 +430,7 @@ def phases(costs: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame : the keys of the runs, failure, phase, from_s and to_s (seconds since the failure), duration_s, place
-    (`worst` and, of three runs and more, `median` of the runs of one failure, by outage, then by recovery). `degraded`
+    (`worst` and, of three runs and more, `median` of the runs of one failure, in the order of :func:`places`). `degraded`
     lasts from the failure to the repair, `recovering` from the repair until the level is back (to the end of a run that
     did not recover), `outage` is the longest time without a completion. Phases without a duration are left out.
     """
@@ -465,14 +465,17 @@ def phases(costs: pd.DataFrame) -> pd.DataFrame:
 def places(costs: pd.DataFrame) -> np.ndarray:
     """Return `worst`, `median` or nothing for each run among those of its failure.
 
-    The order is by the longest outage, then by the time to recover, then by the lower degraded level.
+    The order is by runs that did not recover (METHODS section 9: they are the worst case), then by the longest outage,
+    then by the time to recover, then by the lower degraded level.
     """
     keys = [name for name in ("system", "pattern", "iodepth", "failure") if name in costs]
+    back = costs["back_s"].fillna(np.inf).where(costs["heal_s"].notna(), 0.0)
     order = costs.assign(
+        never=np.isinf(back),
         still=costs["gap_s"].fillna(0),
-        back=costs["back_s"].fillna(np.inf).where(costs["heal_s"].notna(), 0.0),
+        back=back,
         row=np.arange(len(costs)),
-    ).sort_values(["still", "back", "degraded_iops"], ascending=[False, False, True], kind="stable")
+    ).sort_values(["never", "still", "back", "degraded_iops"], ascending=[False, False, False, True], kind="stable")
     place = np.full(len(costs), "", dtype=object)
     for _, runs in order.groupby(keys, sort=False, dropna=False)["row"]:
         if len(runs) >= 3:
