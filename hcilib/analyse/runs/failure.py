@@ -430,7 +430,7 @@ def phases(costs: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame : the keys of the runs, failure, phase, from_s and to_s (seconds since the failure), duration_s, place
-    (`worst` and, of three runs and more, `median` of the runs of one failure, in the order of :func:`places`). `degraded`
+    (`worst` and, of three runs and more, `median` of the runs of one failure, as ``places`` orders them). `degraded`
     lasts from the failure to the repair, `recovering` from the repair until the level is back (to the end of a run that
     did not recover), `outage` is the longest time without a completion. Phases without a duration are left out.
     """
