@@ -356,24 +356,17 @@ def _files(paths: Iterable[Path]) -> Iterator[Path]:
     """Files under the paths in a fixed order, without what Python, Jupyter and reading a run directory leave behind."""
     for path in paths:
         tree = sorted(_below(path)) if path.is_dir() else [path] * path.is_file()
-        tree = _without_unpacked(tree)
         yield from (p for p in tree if not {"__pycache__", ".ipynb_checkpoints"} & set(p.parts) and not _made(p, path))
 
 
 def _below(path: Path) -> Iterator[Path]:
-    """Yield the files below a folder, without those that another process unpacks at this moment."""
+    """Yield the files below a folder, without those that are unpacked from an archive there, now or before."""
     for folder, folders, names in os.walk(path):
-        half = tuple(f".{name.removesuffix(ARCHIVE)}." for name in names if name.endswith(ARCHIVE))
-        folders[:] = [name for name in folders if not name.startswith(half)]
-        yield from (file for name in names if (file := Path(folder, name)).is_file())
-
-
-def _without_unpacked(files: list[Path]) -> list[Path]:
-    """Return the files without those that were unpacked from an archive among them."""
-    archives = {file.with_name(file.name.removesuffix(ARCHIVE)) for file in files if file.name.endswith(ARCHIVE)}
-    if not archives:  # the parents of thousands of files are not made for nothing
-        return [file for file in files if file.suffix != ".unpacked"]
-    return [file for file in files if not archives & {*file.parents} and file.suffix != ".unpacked"]
+        packed = {name.removesuffix(ARCHIVE) for name in names if name.endswith(ARCHIVE)}
+        half = tuple(f".{name}." for name in packed)
+        folders[:] = [name for name in folders if name not in packed and not name.startswith(half)]
+        files = (Path(folder, name) for name in names if not name.endswith(".unpacked"))
+        yield from (file for file in files if file.is_file())
 
 
 def _made(file: Path, root: Path) -> bool:
