@@ -81,20 +81,26 @@ def test_without_consent_nothing_is_written(drbd, tmp_path):
         )
 
 
-def test_no_node_counts_time_by_what_turns_over(drbd):
+@pytest.fixture(scope="module")
+def fleet(drbd):
+    """Connections for all tests that only ask: an emulated node takes a second for a login."""
+    with Fleet(drbd.testbed) as fleet:
+        yield fleet
+
+
+def test_no_node_counts_time_by_what_turns_over(fleet):
     """A node that stood still for longer than the 4.7 s of such a counter would be behind, and refused."""
     source = "cat /sys/devices/system/clocksource/clocksource0/current_clocksource"
-    assert {said.strip() for said in say(drbd, source).values()} <= {"tsc", "kvm-clock"}
+    assert {said.strip() for said in need(source, fleet.run(source)).values()} <= {"tsc", "kvm-clock"}
 
 
 # The guard on real arrays
 
 
 @pytest.fixture(scope="module")
-def known(drbd):
+def known(fleet):
     """What the nodes say of their devices, asked once."""
-    with Fleet(drbd.testbed) as fleet:
-        return inventory(fleet, ["node1", "node2"])
+    return inventory(fleet, ["node1", "node2"])
 
 
 @pytest.mark.parametrize(
@@ -162,8 +168,8 @@ def test_a_resource_that_changes_hands_is_not_written_any_more(drbd):
 # Capacity and content against the truth
 
 
-def test_what_the_tools_report_is_what_the_scheme_says(drbd):
-    detail = say(drbd, "mdadm --detail /dev/md0", ["node1"])["node1"]
+def test_what_the_tools_report_is_what_the_scheme_says(drbd, fleet):
+    detail = need("mdadm", fleet.run("mdadm --detail /dev/md0", ["node1"]))["node1"]
     kib = {key: int(value) for key, value in re.findall(r"(Array Size|Used Dev Size) : (\d+)", detail)}
     assert kib["Array Size"] == hci.Raid5(5).efficiency * 5 * kib["Used Dev Size"], "exactly four of five drives"
     scheme = hci.parse_scheme(load_system(SYSTEMS / "box-drbd.yaml").scheme)
