@@ -117,17 +117,18 @@ class Keeper(contextlib.AbstractContextManager["Keeper"]):
 
     def wait_ready(self, waiting: Sequence[Waiting], patience_s: float = 15.0) -> None:
         """Until every process answers; LabError with the end of its log if one exits or does not come up in time."""
-        left, deadline = list(waiting), time.monotonic() + patience_s
+        left, began = list(waiting), time.monotonic()
         while left:
             left = [w for w in left if not w.ready()]
             exited = self._ask({"poll": True})["exited"]
             dead = [w for w in left if str(w.pid) in exited]
-            late = left if time.monotonic() > deadline else []
+            waited_s = time.monotonic() - began
+            late = left if waited_s > patience_s else []
             for w in dead or late:
                 how = f"exited with {exited[str(w.pid)]}" if dead else f"does not answer after {patience_s:.0f} s"
                 raise LabError(f"{w.what} {how}; the end of its log: {self.tail(w.name) or '(empty)'}")
-            if left:
-                time.sleep(0.01)
+            if left:  # a guest that boots for half a minute is not asked a hundred times a second
+                time.sleep(min(max(0.01, waited_s / 20), 0.2))
 
     def stop(self) -> None:
         """End every process of the lab and wait for it; also what their sessions left behind."""
