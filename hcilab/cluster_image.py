@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -248,8 +249,11 @@ def cache_folder(given: str | Path | None = None) -> Path:
     return folder.resolve()
 
 
+@cache
 def resolve() -> dict[str, str]:
     """Package -> version that apt would fetch now, the kernel's own package in place of the name that stands for it.
+
+    apt reads its lists for seconds, so a process asks once.
 
     Raises
     ------

@@ -128,6 +128,7 @@ def test_packages_that_apt_does_not_know_are_named(monkeypatch, tmp_path):
     fake.write_text("#!/bin/sh\n[ $1 = depends ] && exit 0; printf 'Package: mdadm\\nVersion: 4.2-5\\n'\n")
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    cluster_image.resolve.cache_clear()
     with pytest.raises(LabError, match=r"apt knows no package busybox-static.*linux-image-cloud-amd64.*apt-get update"):
         cluster_image.resolve()
     monkeypatch.setenv("PATH", "/nowhere")
