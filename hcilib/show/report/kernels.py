@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from jupyter_client.manager import AsyncKernelManager
+from jupyter_client.manager import AsyncKernelManager, KernelManager
 from jupyter_client.provisioning import LocalProvisioner
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ _PRELOADED = (
 )
 
 
-class ForkedKernelManager(AsyncKernelManager):
-    """Starts its kernel as a fork; papermill hands this class to nbclient as ``kernel_manager_class``."""
+class BlockingForkedKernelManager(KernelManager):
+    """Starts its kernel as a fork; nbval, which waits for each answer, uses it in ``make test``."""
 
     _folder: tempfile.TemporaryDirectory[str] | None = None
 
@@ -61,6 +61,10 @@ class ForkedKernelManager(AsyncKernelManager):
         super().cleanup_connection_file()
         if self._folder is not None:
             self._folder.cleanup()
+
+
+class ForkedKernelManager(BlockingForkedKernelManager, AsyncKernelManager):
+    """The same for papermill, which hands this class to nbclient as ``kernel_manager_class``."""
 
 
 class MeasuringKernelManager(AsyncKernelManager):
