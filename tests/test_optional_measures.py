@@ -15,6 +15,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+from seaborn.axisgrid import Grid
 
 import hcilib as hci
 
@@ -58,7 +59,9 @@ def answer(notebook: Path) -> str:
 
 @pytest.fixture(autouse=True)
 def here(monkeypatch):
+    """Draw every figure, and leave out where seaborn lays it out, twice each: nobody looks at it."""
     monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(Grid, "tight_layout", lambda grid, **_: grid)
     mpl.use("Agg")
 
 
