@@ -13,6 +13,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from hcilib.model.archives import ARCHIVE
 from hcilib.show.report.report import build
 from hcilib.show.report.scenarios import find_scenarios
 
@@ -137,11 +138,15 @@ def test_the_template_has_the_steps_of_a_first_change():
     assert [h.split("\n")[0] for h in headings[1:]] == ["## Answer", "## Your column", "## Limits"]
 
 
+def left_behind(_: str, names: list[str]) -> set[str]:
+    """Name what Python, Jupyter and unpacked archives left in a folder, for shutil.copytree to ignore."""
+    unpacked = {name.removesuffix(ARCHIVE) for name in names if name.endswith(ARCHIVE)}
+    return unpacked | {name for name in names if name.endswith((".unpacked", "__pycache__", ".ipynb_checkpoints"))}
+
+
 def copied_house(folder: Path) -> Path:
-    for name in ("hcilib", "notebooks", "params", "data/published"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints"))
-    if (ROOT / "data/samples").exists():
-        shutil.copytree(ROOT / "data/samples", folder / "data/samples")
+    for name in ("hcilib", "notebooks", "params", "data/published", "data/samples"):
+        shutil.copytree(ROOT / name, folder / name, ignore=left_behind)
     shutil.copy(ROOT / "pyproject.toml", folder)
     return folder
 

@@ -25,6 +25,7 @@ from hcilib.show.report.scenarios import find_scenarios
 from hcilib.show.report.site import write_index, write_method
 from hcilib.show.report.studies import CHAPTER
 from tests.test_edits import EDITS, RESET, WORDS, edited
+from tests.test_notebooks import left_behind
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -71,9 +72,7 @@ def desk(tmp_path_factory) -> Path:
     """A copy of the repository: JupyterLab saves what it runs, and never into the checkout."""
     copy = tmp_path_factory.mktemp("desk")
     for folder in ("hcilib", "notebooks", "params", "data/published", "data/samples"):
-        shutil.copytree(
-            ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints")
-        )
+        shutil.copytree(ROOT / folder, copy / folder, ignore=left_behind)
     book = nbformat.read(copy / "notebooks/03_sweep.ipynb", 4)
     parameters = next(c for c in book.cells if "parameters" in c.metadata.get("tags", []))
     parameters.source += "".join(f"\n{name} = {value!r}" for name, value in LIVE.items())
