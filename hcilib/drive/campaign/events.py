@@ -27,6 +27,7 @@ from hcilib.model.system import Command, Failures, System
 from hcilib.model.testbed import Testbed, Vm
 
 LOOK_S, PATIENCE_S = 0.5, 300.0
+UNDO_TRIES, UNDO_PAUSE_S = 3, 2.0
 CLOCK_MOVED_S = 0.5  # a clock that is disciplined by NTP moves less during a step
 CHECK_S, COMMAND_S = 20.0, 120.0
 
@@ -125,14 +126,19 @@ def during(step: Step, vms: Sequence[Vm], fleet: Fleet, actions: Actions, record
                 moved = _moved(before, clocks(fleet, vms)) if interrupted is None else []
             except EventError as error:
                 if interrupted is None:
-                    raise
+                    raise EventError("; ".join([*_errors(done), str(error)])) from None
                 interrupted.add_note(str(error))  # Ctrl-C ends the campaign: no next attempt because of this
             finally:
                 back.set()
                 looking.result()
                 record |= {"events": done, "states": states, "clocks": before}
-    if wrong := [f"{e['action']} at {e['planned_s']:g} s: {e['error']}" for e in done if e["error"]] + moved:
+    if wrong := [*_errors(done), *moved]:
         raise EventError("; ".join(wrong))
+
+
+def _errors(events: Sequence[Mapping]) -> list[str]:
+    """A sentence for every event that went wrong."""
+    return [f"{e['action']} at {e['planned_s']:g} s: {e['error']}" for e in events if e["error"]]
 
 
 def _moved(before: Mapping[str, tuple[float, float]], after: Mapping[str, tuple[float, float]]) -> list[str]:
@@ -181,16 +187,27 @@ def _done(action: Callable[[Fleet], object], fleet: Fleet) -> dict:
 
 
 def _take_back(fleet: Fleet, actions: Actions, events: Sequence[Mapping]) -> None:
-    """Undo what was done and not undone within the step; the last first."""
+    """Undo what was done and not undone within the step; the last first.
+
+    One that failed is tried again, as a busy host may have closed a connection. So is one that failed as an event: the
+    system stays degraded otherwise, and the campaign ends.
+    """
     standing: dict[str, str] = {}
     for event in events:
         if event["began_s"] is not None:
-            standing = {name: back for name, back in standing.items() if back != event["action"]}
+            if not event["error"]:
+                standing = {name: back for name, back in standing.items() if back != event["action"]}
             standing |= {event["action"]: actions.undo[event["action"]]} if event["action"] in actions.undo else {}
-    tried = {name: _done(actions.do[back], fleet)["error"] for name, back in reversed(standing.items())}
-    failed = {name: error for name, error in tried.items() if error}
-    if wrong := [f"{standing[name]}, which takes {name} back, failed: {error}" for name, error in failed.items()]:
-        raise EventError("; ".join(wrong))
+    failed: dict[str, str] = dict.fromkeys(reversed(standing), "")
+    for tried in range(UNDO_TRIES):
+        if tried:
+            time.sleep(UNDO_PAUSE_S)
+        errors = {name: _done(actions.do[standing[name]], fleet)["error"] for name in failed}
+        failed = {name: error for name, error in errors.items() if error}
+        if not failed:
+            return
+    wrong = [f"{standing[name]}, which takes {name} back, failed: {error}" for name, error in failed.items()]
+    raise EventError("; ".join(wrong))
 
 
 def _look(fleet: Fleet, actions: Actions, states: list[dict], begun: threading.Event, back: threading.Event) -> None:
