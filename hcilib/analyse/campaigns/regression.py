@@ -15,6 +15,7 @@ from hcilib.analyse.compare.cells import (
     describe,
     describe_along,
     group_codes,
+    groups_of,
     listed,
     moments,
     refuse_mixing,
@@ -243,8 +244,7 @@ def block_drift(
     runs = results[valid_rows(results)]
     keys = ["system", "run_id"]
     refuse_mixing(runs, [*keys, *by], runs[metric] > 0, besides=[metric])
-    groups = runs.groupby(keys, dropna=False, sort=False)
-    rows = [dict(zip(keys, key, strict=True)) | _blocks_of(part, metric, by) for key, part in groups]
+    rows = [key | _blocks_of(part, metric, by) for key, part in groups_of(runs, keys)]
     columns = ["blocks", "cells", "n", "block_cv_pct", "rest_cv_pct", "f", "p", "warnings"]
     return pd.DataFrame(rows, columns=[*keys, *columns])
 

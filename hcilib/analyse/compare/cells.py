@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import re
 import warnings
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -150,6 +150,13 @@ def group_codes(frame: pd.DataFrame, keys: Sequence[str]) -> tuple[np.ndarray, p
     code = frame.groupby(by, sort=True, observed=True, dropna=False).ngroup().to_numpy()
     first = np.unique(code, return_index=True)[1]
     return code, frame[list(keys)].iloc[first].reset_index(drop=True)
+
+
+def groups_of(table: pd.DataFrame, by: Sequence[str], sort: bool = False) -> Iterator[tuple[dict, pd.DataFrame]]:
+    """Every group's values of `by`, and its rows, in the table's order. No key is one group."""
+    groups = table.groupby(list(by), sort=sort, dropna=False, observed=True) if by else [((), table)]
+    for key, rows in groups:
+        yield dict(zip(by, key, strict=True)), rows
 
 
 def _in_order(labels: pd.Series) -> pd.Series:

@@ -295,6 +295,13 @@ def half_width_of(values: ArrayLike) -> float:
     return float(half_width(x.std(ddof=1), x.size)) if x.size > 1 else np.nan
 
 
+def mean_of(name: str, values: ArrayLike) -> dict[str, float]:
+    """Return the mean as `name`, and its t interval as `name`_lo and `name`_hi; NaN where there is none."""
+    x = np.asarray(values, float)
+    mean, half = float(x.mean()) if x.size else np.nan, half_width_of(x)
+    return {name: mean, f"{name}_lo": mean - half, f"{name}_hi": mean + half}
+
+
 def interval(log_ratio: ArrayLike, se: ArrayLike, df: ArrayLike, confidence: float) -> tuple[np.ndarray, np.ndarray]:
     """Lower and upper limit of the ratio, exp(d -+ t se)."""
     half = critical(df, confidence) * np.asarray(se)

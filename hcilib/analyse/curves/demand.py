@@ -19,7 +19,7 @@ from scipy.optimize import isotonic_regression
 
 from hcilib.analyse.compare.cells import LATENCY, SINGLE_RUN, group_codes, interval_names, refuse_mixing, valid_rows
 from hcilib.analyse.compare.compare import summarize
-from hcilib.analyse.compare.contrast import CONFIDENCE, half_width_of
+from hcilib.analyse.compare.contrast import CONFIDENCE, mean_of
 from hcilib.model.caveats import Caveats, caveats
 from hcilib.say.caveats import caveat
 
@@ -304,10 +304,7 @@ def _interval(values: ArrayLike, name: str) -> dict[str, Any]:
     is none."""
     logs = np.log(np.asarray(values, float))
     logs = logs[np.isfinite(logs)]
-    n = len(logs)
-    half = half_width_of(logs)
-    mean = logs.mean() if n else np.nan
-    return {"n": n, name: np.exp(mean), f"{name}_lo": np.exp(mean - half), f"{name}_hi": np.exp(mean + half)}
+    return {"n": len(logs)} | {name: np.exp(value) for name, value in mean_of(name, logs).items()}
 
 
 def _monotone(iops: pd.Series, latency: pd.Series, kept_up: pd.Series, weights: pd.Series) -> np.ndarray:

@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.compare.cells import numbers_of, valid_rows
+from hcilib.analyse.compare.cells import groups_of, numbers_of, valid_rows
 from hcilib.analyse.compare.compare import summarize
 
 SATURATED = 0.95
@@ -151,13 +151,13 @@ def stop_rules(
     means = np.exp(logs.groupby([*by, "vms"], dropna=False, observed=True)[["iops", "node_cpu_pct"]].mean())
     table = means.reset_index().dropna(subset=["iops"])  # as `summarize` gives them
     rows = []
-    for key, own in table.groupby(by, dropna=False, observed=True, sort=False):
+    for place, own in groups_of(table, by):
         own = own.sort_values("vms", ignore_index=True)
         for rule, at, why in _rules(own, shares, gain_pct, cpu_pct, stated_cpu or {}):
             there = own.loc[at] if at is not None else pd.Series(np.nan, ["vms", "iops", "node_cpu_pct"])
             reached = {name: there[name] for name in ("vms", "iops", "node_cpu_pct")}
             share = 100 * there["iops"] / own["iops"].max()
-            rows.append({**dict(zip(by, key, strict=True)), "rule": rule, **reached, "pct_of_peak": share, "why": why})
+            rows.append({**place, "rule": rule, **reached, "pct_of_peak": share, "why": why})
     return pd.DataFrame(rows, columns=[*by, "rule", "vms", "iops", "pct_of_peak", "node_cpu_pct", "why"])
 
 

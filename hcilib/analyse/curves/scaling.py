@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import least_squares
 from scipy.special import fdtrc
 
-from hcilib.analyse.compare.cells import refuse_mixing, require_columns, valid_rows
+from hcilib.analyse.compare.cells import groups_of, refuse_mixing, require_columns, valid_rows
 from hcilib.analyse.compare.contrast import CONFIDENCE, critical
 from hcilib.model.caveats import Caveat, Caveats
 from hcilib.model.metrics import FACTORS, MAY_BE_UNTOLD
@@ -63,13 +63,13 @@ def saturation(results: pd.DataFrame, by: Sequence[str] = ("system", "pattern"))
     by = list(by)
     table = results.assign(_usable=_usable(results, by))
     rows = []
-    for key, group in table.groupby(by, dropna=False, observed=True) if by else [((), table)]:
+    for place, group in groups_of(table, by, sort=True):
         runs = group[group["_usable"]]
         warnings = _refuse_mixing(runs, by)
         if skipped := len(group) - len(runs):
             warnings.append(caveat("invalid/vms", runs=skipped))
         row = _saturate(runs["vms"].to_numpy(float), runs["iops"].to_numpy(float), warnings)
-        rows.append(dict(zip(by, key, strict=True)) | row)
+        rows.append(place | row)
     return pd.DataFrame(rows, columns=[*by, *COLUMNS])
 
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.compare.cells import refuse_mixing, valid_rows
-from hcilib.analyse.compare.contrast import half_width_of
+from hcilib.analyse.compare.cells import groups_of, refuse_mixing, valid_rows
+from hcilib.analyse.compare.contrast import mean_of
 from hcilib.model.metrics import FACTORS, KEYS
 
 COUNT_TOLERANCE = 0.02
@@ -396,12 +396,12 @@ def latency_budget(
     [['undivided', 'not-sampled']]
     """
     groups, rows = [*by, "ddir", "part", "branch", "place", "code", "cause"], []
-    for key, its in grouped(on_one_path(latency_parts(results, layers, osds), by), groups):
+    for place, its in groups_of(on_one_path(latency_parts(results, layers, osds), by), groups):
         error = float(np.sqrt((its["error_ns"].astype(float) ** 2).sum())) / len(its)
-        means = _mean("lat_ns", its) | _mean("part_ns", its)
+        means = mean_of("lat_ns", its["lat_ns"]) | mean_of("part_ns", its["part_ns"])
         share_pct = 100 * means["part_ns"] / means["lat_ns"]
         rows.append(
-            dict(zip(groups, key, strict=True))
+            place
             | {"n": len(its), **means, "error_ns": error}
             | {"visits": float(its["visits"].astype(float).mean()), "share_pct": share_pct}
         )
@@ -410,22 +410,12 @@ def latency_budget(
     return pd.DataFrame(rows, columns=columns)
 
 
-def grouped(table: pd.DataFrame, by: Sequence[str]) -> Iterator[tuple[tuple, pd.DataFrame]]:
-    yield from table.groupby(list(by), sort=False, dropna=False, observed=True)
-
-
-def _mean(name: str, rows: pd.DataFrame) -> dict[str, float]:
-    values = rows[name].to_numpy(float)
-    mean, half = float(values.mean()), half_width_of(values)
-    return {name: mean, f"{name}_lo": mean - half, f"{name}_hi": mean + half}
-
-
 def on_one_path(parts: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """The runs of each group that have the path of most; of another run its latency alone, undivided."""
     refuse_mixing(parts, by)
     names, pieces = [name for name in _NAMES if name in parts], [parts[:0]]
-    for _, its in grouped(parts, [*by, "ddir"]):
-        runs = [run for _, run in grouped(its, names)]
+    for _, its in groups_of(parts, [*by, "ddir"]):
+        runs = [run for _, run in groups_of(its, names)]
         paths = [run[run["branch"] == "path"] for run in runs]
         ways = [tuple(zip(path["part"], path["place"], strict=True)) for path in paths]
         divided = [way for way, path in zip(ways, paths, strict=True) if path["code"].eq("").all()]

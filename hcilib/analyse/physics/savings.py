@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 from scipy.stats import ttest_ind
 
+from hcilib.analyse.compare.cells import groups_of
 from hcilib.analyse.compare.contrast import CONFIDENCE
-from hcilib.analyse.physics.budget import grouped, latency_parts, on_one_path
+from hcilib.analyse.physics.budget import latency_parts, on_one_path
 
 
 def latency_savings(budget: pd.DataFrame) -> pd.DataFrame:
@@ -41,8 +42,8 @@ def latency_savings(budget: pd.DataFrame) -> pd.DataFrame:
     divided, rows = budget[budget["part"] != "undivided"], []
     path = divided[divided["branch"] == "path"].groupby([*keys, "part"], observed=True)["part_ns"].sum().reset_index()
     case = [name for name in (*keys, "part") if name != "system"]
-    for key, its in grouped(divided, keys):
-        group, lat_ns = dict(zip(keys, key, strict=True)), its["lat_ns"].iloc[0]
+    for group, its in groups_of(divided, keys):
+        lat_ns = its["lat_ns"].iloc[0]
         legs = {branch: leg.groupby("part", sort=False)["part_ns"].sum() for branch, leg in its.groupby("branch")}
         own = []
         for part, part_ns in legs["path"].items():
@@ -101,18 +102,17 @@ def latency_waiting(
     """
     parts, rows = on_one_path(latency_parts(results, layers, osds), [*by, "iodepth"]), []
     parts["step"] = parts["part"].replace(["network", "unexplained"], "wait")  # of a leg: by which is the slower
-    for key, its in grouped(parts, [*by, "ddir"]):
+    for group, its in groups_of(parts, [*by, "ddir"]):
         ones, divided = its[its["iodepth"] == 1], its[(its["iodepth"] == 1) & (its["code"] == "")]
         for iodepth, deep in its[(its["iodepth"] > 1) & (its["branch"] == "path")].groupby("iodepth"):
             leg = _same_leg(divided, deep)
             why = "no-part-at-1" if len(leg) else next(filter(None, ones["code"]), "no-iodepth-1")
-            for (part, step, place, code, cause), runs in grouped(deep, ["part", "step", "place", "code", "cause"]):
-                one = leg[(leg["step"] == step) & (leg["place"] == place)]
+            for at, runs in groups_of(deep, ["part", "step", "place", "code", "cause"]):
+                one = leg[(leg["step"] == at["step"]) & (leg["place"] == at["place"])]
                 rows.append(
-                    dict(zip([*by, "ddir"], key, strict=True))
-                    | {"iodepth": iodepth, "part": part, "place": place, "n": len(runs), "n_one": len(one)}
+                    {**group, **at, "iodepth": iodepth, "n": len(runs), "n_one": len(one)}
                     | _waits(runs["part_ns"].to_numpy(float), one["part_ns"].to_numpy(float))
-                    | {"code": code or ("" if len(one) else why), "cause": cause}
+                    | {"code": at["code"] or ("" if len(one) else why)}
                 )
     measures = ["n", "n_one", "part_ns", "one_ns", "wait_ns", "wait_ns_lo", "wait_ns_hi", "code", "cause"]
     return pd.DataFrame(rows, columns=[*by, "iodepth", "ddir", "part", "place", *measures])

@@ -11,7 +11,7 @@ import pandas as pd
 
 from hcilib.analyse.compare.cells import SINGLE_RUN, annotate, group_codes, numbers_of, runs_that, valid_rows
 from hcilib.analyse.compare.compare import summarize
-from hcilib.analyse.compare.contrast import CONFIDENCE, half_width_of
+from hcilib.analyse.compare.contrast import CONFIDENCE, mean_of
 from hcilib.model.caveats import NONE
 from hcilib.model.metrics import FACTORS, KEYS
 from hcilib.model.schemes import ErasureCode, Product, Scheme, Tiers, Wrapped
@@ -410,7 +410,9 @@ def amplification(
         for i, group in groups.iterrows():
             own, absent = runs[(code == i) & valid & sampled], (code == i) & valid & ~sampled
             load = _load(runs[code == i])
-            table = pd.DataFrame([_seen(own[name].to_numpy(float)) for name in MEASURES])
+            # What may be 0 has no logs.
+            seen = [{"n": len(own)} | mean_of("seen", own[name].to_numpy(float)) for name in MEASURES]
+            table = pd.DataFrame(seen)
             costs = _costs(load, own_scheme, stripe)
             table = table.assign(
                 **group, measure=MEASURES, confidence=CONFIDENCE, expected=[costs[m] for m in MEASURES]
@@ -456,14 +458,6 @@ def _costs(load: _Load, scheme: Scheme, stripe_bytes: float | None) -> dict[str,
     is_one = not load.sequential and load.bs_bytes <= CHUNK_BYTES and not (is_full and w)
     told = {"reads": costs["read_bytes"], "writes": costs["write_bytes"]}
     return costs | (told if is_one else {name: 0.0 if cost == 0 else np.nan for name, cost in told.items()})
-
-
-def _seen(values: np.ndarray) -> dict[str, float]:
-    """Mean and t interval: of what may be 0, so not on logs."""
-    n = len(values)
-    mean = float(values.mean()) if n else np.nan
-    half = half_width_of(values)
-    return {"n": n, "seen": mean, "seen_lo": mean - half, "seen_hi": mean + half}
 
 
 def _judged(table: pd.DataFrame, load: _Load, scheme: Scheme) -> pd.DataFrame:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.compare.cells import SINGLE_RUN, TWO_RUNS, as_list, asked_by, group_codes, refuse_varying
+from hcilib.analyse.compare.cells import SINGLE_RUN, TWO_RUNS, as_list, asked_by, group_codes, groups_of, refuse_varying
 from hcilib.analyse.compare.contrast import CONFIDENCE, half_width_of
 from hcilib.analyse.runs.series import mean_interval, mser5, run_columns
 from hcilib.model.caveats import Caveat, Caveats, caveats
@@ -313,7 +313,7 @@ def failure_summary(costs: pd.DataFrame, by: str | Sequence[str] = BY) -> pd.Dat
     refuse_varying(costs, others, group_codes(costs, by)[0], np.ones(len(costs), bool))
     table = costs.assign(max_lat_s=costs["max_lat_ns"] / 1e9, **{name: costs[name].fillna(0) for name in GAPS})
     rows = []
-    for key, runs in table.groupby(by, dropna=False, sort=False):
+    for place, runs in groups_of(table, by):
         for column, name in QUANTITIES.items():
             if column == "gap_sum_s" and not (runs["gaps"] > 1).any():
                 continue  # it would say the same as gap_s
@@ -326,7 +326,7 @@ def failure_summary(costs: pd.DataFrame, by: str | Sequence[str] = BY) -> pd.Dat
                         found |= {"mean_lo": found["mean"], "mean_hi": found["mean"] + 2 * resolution_s}
                 if column == "whole_s":
                     found["late"] = int((runs["whole_s"] > runs["runtime_s"] - runs["heal_s"]).sum())
-                rows.append(dict(zip(by, key, strict=True)) | {"quantity": name, "column": column} | found)
+                rows.append(place | {"quantity": name, "column": column} | found)
     numbers = ["n", "seen", "median", "worst", "mean", "mean_lo", "mean_hi", "resolution_s", "late", "confidence"]
     columns = [*by, "quantity", *numbers, "warnings", "column"]
     return pd.DataFrame(rows, columns=columns).assign(by=" ".join(by))
@@ -384,9 +384,8 @@ def failure_verdicts(summary: pd.DataFrame, results: pd.DataFrame | None = None)
     0  kill-osd1     3  faster     0     0
     """
     by, rows = asked_by(summary), []
-    for key, group in summary.groupby(by, dropna=False, sort=False):
+    for place, group in groups_of(summary, by):
         found = {row["column"]: row for row in group.to_dict("records")}
-        place = dict(zip(by, key, strict=True))
         lost, kept, unchecked = _integrity_counts(results, place)
         verdict = _verdict(found["ratio"]) if "ratio" in found else "missing"
         row = {"runs": group["n"].max(), "verdict": verdict, "lost": lost, "kept": kept, "unchecked": unchecked}

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+from hcilib.analyse.compare.cells import groups_of
 from hcilib.analyse.compare.contrast import CONFIDENCE, critical, half_width_of
 from hcilib.model.caveats import Caveat, caveats
 from hcilib.model.metrics import FACTORS, KEYS
@@ -447,10 +448,8 @@ def fleet(series: pd.DataFrame, metric: str = "iops") -> Iterator[tuple[dict, pd
     be made up. NaN in a second that some writer lacks; indexed by t_s.
     """
     table = _checked(series, metric)
-    keys = run_columns(table)
-    for key, run in table.groupby(keys, dropna=False, sort=False) if keys else [((), table)]:
-        total, warnings = _summed(run, metric)
-        yield dict(zip(keys, key, strict=True)), total, warnings
+    for key, run in groups_of(table, run_columns(table)):
+        yield key, *_summed(run, metric)
 
 
 def _checked(series: pd.DataFrame, metric: str) -> pd.DataFrame:
