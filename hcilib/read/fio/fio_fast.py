@@ -109,6 +109,7 @@ class Document(msgspec.Struct, Generic[R, W], rename={"version": "fio version", 
 
 
 Options = dict[str, str]
+Busy = list[tuple[str, Direction]]
 
 
 class Entry(NamedTuple):
@@ -116,7 +117,7 @@ class Entry(NamedTuple):
 
     report: Report
     clone: int
-    directions: list[tuple[str, Direction]]
+    directions: Busy
     options: Options
 
 
@@ -184,7 +185,7 @@ def _decoder(raw: bytes, by_rw: dict[bytes, Decode], of_any: Decode) -> Decode:
     return by_rw.get(raw[start : raw.find(b'"', start)].removeprefix(b"rand"), of_any)
 
 
-def reports_of(document: Document) -> tuple[list[Report], list[int], list[list[tuple[str, Direction]]]]:
+def reports_of(document: Document) -> tuple[list[Report], list[int], list[Busy]]:
     """Every final report; of each, which clone of its key it is, and its directions with I/O.
 
     Raises
@@ -205,7 +206,7 @@ def reports_of(document: Document) -> tuple[list[Report], list[int], list[list[t
     return reports, clones_of(reports, directions), directions
 
 
-def busy(reports: list[Report]) -> list[list[tuple[str, Direction]]]:
+def busy(reports: list[Report]) -> list[Busy]:
     """The directions with I/O of each report; an idle one's text is that of a report, or of a file, before."""
     of_all = []
     for report in reports:
@@ -240,7 +241,7 @@ def key_of(report: Report) -> tuple:
     return report.hostname, report.port, report.jobname, report.groupid
 
 
-def clones_of(reports: list[Report], directions: list[list[tuple[str, Direction]]]) -> list[int]:
+def clones_of(reports: list[Report], directions: list[Busy]) -> list[int]:
     """Which of the reports of its key each one is; Unusual where they may be snapshots of each other."""
     keys = list(map(key_of, reports))
     if len(set(keys)) == len(keys):

@@ -22,7 +22,7 @@ from hcilib.model.caveats import NONE
 from hcilib.model.compressed import pieces
 from hcilib.read.fio import fio_document, fio_fast
 from hcilib.read.fio.fio_document import FioOutputError
-from hcilib.read.fio.fio_fast import SUMS, Direction, Document, Entry, FioFile, Options, Report, Unusual
+from hcilib.read.fio.fio_fast import SUMS, Busy, Document, Entry, FioFile, Options, Report, Unusual
 from hcilib.read.fio.fio_reports import (
     Bins,
     common_kind,
@@ -41,7 +41,6 @@ MOST_REPORTS = 2**19
 MOST_KEPT, MOST_BUCKETS = 2**29, 2**24
 """Bytes of memory for names and options, and buckets of all groups, of one document."""
 _NOTHING = msgspec.Raw(b"")
-Busy = list[tuple[str, Direction]]
 
 
 def read_pieces(stream: Iterator[bytes], path: str | Path, *, bins: bool = True) -> FioFile:

@@ -24,7 +24,7 @@ from hcilib.model.caveats import NONE, Caveats, caveats
 from hcilib.model.fio_buckets import BITS, BUCKETS, MIDPOINTS, buckets_of, ios_to_reach, midpoint
 from hcilib.read.fio import fio_document, fio_fast
 from hcilib.read.fio.fio_document import FioOutputError, Number
-from hcilib.read.fio.fio_fast import GROWTH, Direction, Entry, FioFile, Latency, Options, Report, Unusual
+from hcilib.read.fio.fio_fast import GROWTH, Busy, Direction, Entry, FioFile, Latency, Options, Report, Unusual
 from hcilib.say.caveats import caveat
 
 _PLANNED = {"w": "write", "t": "trim"}
@@ -125,7 +125,7 @@ def _entries(document: fio_document.Document) -> list[Entry]:
     return entries
 
 
-def report_of(report: fio_document.Report, options: Options) -> tuple[Report, list[tuple[str, Direction]]]:
+def report_of(report: fio_document.Report, options: Options) -> tuple[Report, Busy]:
     """A report of any version as one of clean output, and its directions."""
     directions = report.directions() or _planned(report, options)
     numbers: dict[str, Any] = {name: _number(getattr(report, name)) for name in ("error", "groupid", *JOB)}

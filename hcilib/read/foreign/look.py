@@ -100,6 +100,7 @@ class Run:
 
 Task = list[tuple[str, str, Place]]
 """Files that belong to one run by their paths: each with its path below the folder given, and what both say."""
+Outcome = tuple[list[File], list[Run]]
 
 
 def walked(folder: Path) -> Iterator[tuple[str, str]]:
@@ -137,7 +138,7 @@ def tasks_of(files: Sequence[tuple[str, str]], root: str, naming: Naming) -> lis
     return list(by_run.values())
 
 
-def look(task: Task) -> tuple[list[File], list[Run]]:
+def look(task: Task) -> Outcome:
     """The files of a task and the runs in them. A run of which one file cannot be read is none: its sum would be too
     low."""
     files: list[File] = []
@@ -303,9 +304,6 @@ def _is_result(path: str) -> bool:
 def _as_utf8(raw: bytes) -> bytes:
     """Windows PowerShell's ``>`` writes UTF-16."""
     return raw.decode("utf-16", "replace").encode() if raw.startswith((b"\xff\xfe", b"\xfe\xff")) else raw
-
-
-Outcome = tuple[list[File], list[Run]]
 
 
 class Cache:

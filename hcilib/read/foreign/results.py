@@ -28,6 +28,7 @@ from hcilib.read.foreign.look import (
     Cache,
     File,
     Folder,
+    Outcome,
     Run,
     Task,
     gathered,
@@ -229,7 +230,7 @@ def _read(place: Folder, run_id: str, engine: Engine, cache: str | Path | None) 
     return table
 
 
-def _looked(place: Folder, engine: Engine, cache: str | Path | None) -> tuple[list[File], list[Run]]:
+def _looked(place: Folder, engine: Engine, cache: str | Path | None) -> Outcome:
     """Every file and run, in the order of the files."""
     names = place.source.names
     tasks = tasks_of(place.files, place.root.name, naming_of(names))
@@ -258,11 +259,11 @@ def _with_bar(chunks: list[list[int]], name: str) -> Iterable[list[int]]:
 
 
 @_without_collection()
-def _look_at(tasks: list[Task]) -> list[tuple[list[File], list[Run]]]:
+def _look_at(tasks: list[Task]) -> list[Outcome]:
     return list(map(look, tasks))
 
 
-def _without_copies(outcomes: list[tuple[list[File], list[Run]]]) -> None:
+def _without_copies(outcomes: list[Outcome]) -> None:
     """A run of the very bytes of another is a copy of it and no replicate."""
     seen: dict[tuple, str] = {}
     for files, runs in outcomes:
