@@ -14,9 +14,9 @@ from hcilib.model.study import load_studies
 from hcilib.model.yaml_models import TestbedError
 from hcilib.show.report.folders import with_scenarios
 from hcilib.show.report.scenarios import find_scenarios, page_title
+from hcilib.show.report.site import topology
 from hcilib.show.report.strips import mixed, ranked, rates, strip
 from hcilib.show.report.studies import CHAPTERS, Story, evidence_map, find_studies, reading_order, stories, study_of
-from hcilib.show.report.topology import topology
 
 ROOT = Path(__file__).resolve().parents[2]
 STUDY = "short: A\ntitle: T\nunder_test: two systems\nscenarios: [04_compare.x]\n"
