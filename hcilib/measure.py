@@ -116,7 +116,8 @@ def _opened(testbed: Testbed, systems: Systems) -> Iterator[tuple[Testbed, Actio
     if not testbed.embedded:
         yield divided(testbed, under_test(systems)), None
         return
-    with bed(testbed.embedded).open(testbed, _served(systems)) as (started, actions):
+    products = dict.fromkeys(system.name for system in under_test(systems))  # two settings of one are one
+    with bed(testbed.embedded).open(testbed, list(products)) as (started, actions):
         yield _as_asked(started, testbed), actions
 
 
@@ -125,11 +126,6 @@ def _as_asked(started: Testbed, given: Testbed) -> Testbed:
     asked = {name: getattr(given.fio, name) for name in given.fio.model_fields_set}
     limits = {"most_bytes_written": given.most_bytes_written, "lease": given.lease}
     return started.model_copy(update={"fio": started.fio.model_copy(update=asked), **limits})
-
-
-def _served(systems: Systems) -> list[str]:
-    """The products that must be there; two settings of one are one."""
-    return list(dict.fromkeys(system.name for system in under_test(systems)))
 
 
 def obtain(

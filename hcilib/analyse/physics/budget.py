@@ -268,7 +268,7 @@ def latency_parts(results: pd.DataFrame, layers: pd.DataFrame, osds: pd.DataFram
     rows = []
     for n in range(len(results)):
         run = results.iloc[n]
-        place = _place(run, keys)
+        place = tuple(str(run[name]) for name in _NAMES if name in keys)
         for ddir in ("read", "write"):
             rate, lat_ns = run[f"{ddir}_iops"], run[f"{ddir}_lat_ns"]
             if not rate > 0 or pd.isna(lat_ns):
@@ -296,10 +296,6 @@ def _by_run(table: pd.DataFrame | None, keys: Sequence[str]) -> dict[tuple, pd.D
 
 
 _NAMES = ("run_id", "system", "block", "rep", "pattern", "numjobs", "iodepth", "vms")
-
-
-def _place(run: pd.Series, keys: Sequence[str]) -> tuple:
-    return tuple(str(run[name]) for name in _NAMES if name in keys)
 
 
 def _run_parts(

@@ -95,7 +95,7 @@ def history(
     if (root / PLAN).exists():
         raise RunReadError(f"{folder}: one campaign has no history. Give the folder above it, {root.parent}.")
     notes = notes_of(root / NOTES)
-    stamps = {_name(root, place): _stamp(place) for place in _places(root)}
+    stamps = {place.relative_to(root).as_posix(): _stamp(place) for place in _places(root)}
     file = Path(index) if index is not None else _index_of(root, repr((names, system)))
     known = _kept(file)
     stamped = dict(zip(known["place"], known["stamp"], strict=True))
@@ -194,10 +194,6 @@ def _ours(folder: Path) -> Iterator[Path]:
 
 def _stands_unpacked(file: Path) -> bool:
     return file.name.endswith(ARCHIVE) and file.with_name(file.name.removesuffix(ARCHIVE)).is_dir()
-
-
-def _name(root: Path, place: Path) -> str:
-    return place.relative_to(root).as_posix()
 
 
 def _stamp(place: Path) -> str:
