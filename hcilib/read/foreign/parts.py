@@ -323,7 +323,7 @@ def _asked(values: tuple[str | None, ...]) -> tuple[dict[str, Any], tuple[Caveat
         name: told[name] for name in ("rate_iops", "fsync", "fdatasync") if told.get(name, "0") not in ("0", "0,0")
     }
     if "rate_iops" in found:
-        found["offered"] = _offered(found["rate_iops"], found.get("rw", "read"), found.get("rwmixread", 100))
+        found["offered"] = _offered(found["rate_iops"], found.get("rwmixread", 100))
     said = []
     engine = told.get("ioengine", "")
     if engine in ONE_IN_FLIGHT:
@@ -335,7 +335,7 @@ def _asked(values: tuple[str | None, ...]) -> tuple[dict[str, Any], tuple[Caveat
     return found, tuple(said)
 
 
-def _offered(rates: str, rw: str, rwmixread: float) -> float:
+def _offered(rates: str, rwmixread: float) -> float:
     """IOPS of one job by fio's rate_iops, one number or one a direction; NaN where it is no demand: of a mix whose
     directions are held at other shares than its own, nobody can say how much is asked."""
     given = [float(rate) if rate.isdigit() else nan for rate in rates.split(",")]

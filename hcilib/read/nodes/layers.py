@@ -54,7 +54,7 @@ def parse_chain(parts: Mapping[str, str]) -> dict[str, Any]:
     for name, row in rows.items():
         paths = [other for other in rows if (of := _PATH.fullmatch(other)) and of[1] + of[2] == name]
         below = sorted(row["slaves"].split() or paths)
-        device: dict[str, Any] = {"kind": _kind(name, row, links.get(name, "")), "below": below}
+        device: dict[str, Any] = {"kind": _kind(name, links.get(name, "")), "below": below}
         device |= {key: row[f] for key, f in (("level", "md/level"), ("name", "dm/name")) if row[f]}
         device |= {"over": over} if (over := _over(row)) else {}
         device |= {"resource": resources[name]} if name in resources else {}
@@ -71,7 +71,7 @@ def _fields(line: str) -> dict[str, str]:
     return dict(part.split("=", 1) for part in line.split("\t") if "=" in part)
 
 
-def _kind(name: str, row: Mapping[str, str], link: str) -> str:
+def _kind(name: str, link: str) -> str:
     if _PATH.fullmatch(name):
         return "path"
     for kind in ("md", "dm", "drbd", "rbd", "nbd", "loop"):
