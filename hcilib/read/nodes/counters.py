@@ -222,17 +222,23 @@ class Blocks:
 
 
 def parse_diskstats(text: str) -> dict[str, Counts]:
-    """Device -> its counts since boot (Documentation/admin-guide/iostats.rst); a line of another form is left out."""
+    """Device -> its counts since boot."""
     counts = {}
-    for line in text.splitlines():
-        _, _, name, *numbers = [*line.split(), "", "", ""][: max(3, len(line.split()))]
-        if len(numbers) >= 11 and all(number.isdigit() for number in numbers):
-            reads, read_merged, read_sectors, _, writes, write_merged, written_sectors = map(int, numbers[:7])
-            flushes = float(numbers[15]) if len(numbers) > 15 else float("nan")
-            counts[name] = Counts(
-                reads, writes, SECTOR * read_sectors, SECTOR * written_sectors, read_merged + write_merged, flushes
-            )
+    for name, numbers in numbers_of_diskstats(text):
+        reads, read_merged, read_sectors, _, writes, write_merged, written_sectors = numbers[:7]
+        flushes = float(numbers[15]) if len(numbers) > 15 else float("nan")
+        counts[name] = Counts(
+            reads, writes, SECTOR * read_sectors, SECTOR * written_sectors, read_merged + write_merged, flushes
+        )
     return counts
+
+
+def numbers_of_diskstats(text: str) -> Iterator[tuple[str, list[int]]]:
+    """A device and its numbers (Documentation/admin-guide/iostats.rst); a line of another form is left out."""
+    for line in text.splitlines():
+        parts = line.split()
+        if len(parts) >= 14 and all(map(str.isdigit, parts[3:])):
+            yield parts[2], [int(number) for number in parts[3:]]
 
 
 def moved(

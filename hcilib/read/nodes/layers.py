@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hcilib.read.nodes.counters import read_step_csv
+from hcilib.read.nodes.counters import numbers_of_diskstats, read_step_csv
 
 LAYER_COUNTS = ("reads", "read_ms", "writes", "write_ms", "flushes", "flush_ms")
 LAYER_COLUMNS = ("node", "t_s", "device", *LAYER_COUNTS)
@@ -30,12 +30,11 @@ Counts = tuple[int, ...]
 def parse_layers(text: str) -> dict[str, Counts]:
     """Device -> `LAYER_COUNTS` since boot, as the kernel counts them modulo 2^32; before Linux 5.5, which counts no
     flushes, these are 0."""
-    counts = {}
-    for line in text.splitlines():
-        _, _, name, *numbers = [*line.split(), "", "", ""][: max(3, len(line.split()))]
-        if len(numbers) >= 11 and all(number.isdigit() for number in numbers) and not _NO_LAYER.match(name):
-            counts[name] = tuple(int(numbers[n]) if n < len(numbers) else 0 for n in _FIELDS)
-    return counts
+    return {
+        name: tuple(numbers[n] if n < len(numbers) else 0 for n in _FIELDS)
+        for name, numbers in numbers_of_diskstats(text)
+        if not _NO_LAYER.match(name)
+    }
 
 
 # What a host says of its devices, by the script of hcilib.drive.hosts.layers.
