@@ -110,6 +110,7 @@ _ROOMS = {
     "show.figures.ridges": "plot_ridges",
     "show.figures.waterfall": "plot_waterfall",
     "show.figures.times": "plot_failure plot_latency_over_time plot_plan",
+    "show.tables.columns": "words",
     "show.tables.tables": "table",
     "show.report.report": "report",
 }

@@ -14,6 +14,8 @@ Labels: TypeAlias = Mapping[str, str] | None
 """System -> its name in sentences; None for the names that results use."""
 INTERVAL = "95 % interval"
 """How an interval is called in a sentence: without its name it looks like a range over tests."""
+LONGEST = 91
+"""Letters of a page's title and its full stop, which a first sentence should not exceed."""
 TIMES = 2.0
 """A ratio from here on is written as a factor ("2.4 times"), a smaller one in percent."""
 
@@ -123,6 +125,20 @@ def interval(ratio: float, lo: float, hi: float) -> str:
     return f" ({INTERVAL} {span(lo, hi)})"
 
 
+def with_interval(said: str, reach: str, is_title: bool = True) -> list[str]:
+    """Return a sentence without its full stop with the interval behind it; of a title that this makes too long two.
+
+    Examples
+    --------
+    >>> with_interval("A is 31 % faster than B in reads", "28 to 35 %")
+    ['A is 31 % faster than B in reads (95 % interval 28 to 35 %).']
+    """
+    whole = f"{said}{f' ({INTERVAL} {reach})' * bool(reach)}."
+    if reach and is_title and len(whole) > LONGEST:
+        return [f"{said}.", f"The {INTERVAL} is {reach}."]
+    return [whole]
+
+
 # ---- names of metrics, patterns, cells, schemes and checks
 
 
@@ -177,6 +193,9 @@ STEPS = {
 
 PLACES = {"owner": "VM on the owner", "non-owner": "VM on another node", "spread": "VMs spread"}
 """How a placement is said."""
+
+CURVES = {"measured": "measured", "printed": "published total", "gains added up": "sum of published gains"}
+"""Curve over the number of VMs (``fleet_curves``) -> what its values are."""
 
 _COPIES = {"2": "two-way", "3": "three-way"}
 

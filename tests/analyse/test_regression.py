@@ -59,6 +59,7 @@ def test_one_baseline_is_judged_by_the_margin_and_says_so():
 def test_baselines_can_be_chosen():
     results = campaigns(**EARLIER, c5=90e3)
     assert regression(results, "c5", ["c1", "c2"])["k"].iloc[0] == 2
+    assert set(regression(results, "c5", ["c1", "c2"])["run_id"]) == {"c5"}
     assert regression(results, "c5", "c1")["k"].iloc[0] == 1
     assert regression(results, "c5")["k"].iloc[0] == 4
 

@@ -18,7 +18,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from hcilib.say.runs.failure import event_words
 from tests.one_number.claims import (
     Claim,
     Free,
@@ -275,10 +274,9 @@ def _failures(page: Page) -> Iterator[Claim]:
     """Return the claims about the worst run of each failure."""
     counted = Free("no table counts them")
     costs = page.table("Failure", "Block", "Outage (s)")
-    events = costs["Failure"].map(event_words)
-    worst_run = r"iodepth \d+, ([^.]+)\. Worst run \(block (\d+)\):(?:[^.]|\.\d)*"
+    worst_run = r"iodepth \d+: ([^.]+)\. Worst run \(block (\d+)\):(?:[^.]|\.\d)*"
     for said in re.finditer(worst_run, page.said):
-        runs = costs[(events == said[1]) & (costs["Block"] == said[2])]
+        runs = costs[(costs["Failure"] == said[1]) & (costs["Block"] == said[2])]
         for row in runs.to_dict("records"):
             outage = row["Outage (s)"].removeprefix("< ")
             yield Claim("outage (?:below )?# s", outage, part=said.span())

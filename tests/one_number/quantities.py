@@ -23,8 +23,7 @@ import pandas as pd
 from hcilib.model.schemes import parse_scheme
 from hcilib.say.campaigns.method import DESIGNS
 from hcilib.say.physics.audit import LAWS
-from hcilib.say.runs.failure import event_words
-from hcilib.say.words import CHECKS, pattern_words
+from hcilib.say.words import CHECKS, CURVES, pattern_words
 from tests.one_number.claims import (
     NUMBER,
     QUOTED,
@@ -288,7 +287,7 @@ def _04(page: Page) -> Iterator[Claim]:
     yield Claim("In # patterns? the first two are within # %", close[level]["Pattern"].nunique(), 2)
     yield Claim("In # patterns? the order is", close[~level]["Pattern"].nunique())
     proven = best[best["State"] == "leads"]["Pattern"].nunique()
-    yield Claim("the most IOPS in all # patterns", patterns)
+    yield Claim("the most IOPS(?:, proven)? in all # patterns", patterns)
     yield Claim("# of these leads", proven)
     led, untested = (own["Pattern"].nunique() for own in (best, best[best["State"] == "untested"]))
     yield Claim("(?:significantly ahead|Proven) in # of # patterns?", proven, led)
@@ -435,7 +434,7 @@ def _06(page: Page) -> Iterator[Claim]:
                 bound = r"the bottleneck, at (?:(?:its|their) computed limit \()?"
                 yield Claim(f"{first} {bound}# %", share, part=at.span())
     yield Claim("states its load as close to # %", QUOTED)
-    printed = knees[knees["Curve"] == "printed"]["Peak"] if "Curve" in knees else []
+    printed = knees[knees["Curve"] == CURVES["printed"]]["Peak"] if "Curve" in knees else []
     yield Claim("source itself states a total of # IOPS", [*printed])
 
 
@@ -661,7 +660,7 @@ def _13(page: Page) -> Iterator[Claim]:
     yield Claim("up to # s longer", most(known) if known else Free("no interval has it"))
     yield Claim("one value every # s", Free("the interval of the logs, by which outages are known"))
     known_head = None
-    names = {event_words(name): name for name in costs["Failure"].unique()}
+    names = {name: name for name in costs["Failure"].unique()}
     said = "|".join(map(re.escape, names))
     for words in names:  # killing node 2
         yield Claim(rf"(?i:{re.sub(NUMBER, '#', words)})", *re.findall(NUMBER, words))
@@ -676,7 +675,7 @@ def _13(page: Page) -> Iterator[Claim]:
         own = summary[(summary["Failure"] == event) & (summary["System"] == head[2])]
         runs = costs[(costs["Failure"] == event) & (costs["System"] == head[2])]
         yield from _one_failure(page, own.set_index("Quantity"), runs, part)
-        verdicts = stamped[stamped["Events"].str.startswith(f"{event}@")]["Integrity"]
+        verdicts = stamped[stamped["Events"].str.startswith(f"{event} at ")]["Integrity"]
         fine, lost = count(verdicts, "kept"), count(verdicts, "lost")
         chance = 100 * (1 - 0.05 ** (1 / fine)) if fine else 0
         bound = r"found in # runs?, so at most # % of such runs lose one"
@@ -713,6 +712,7 @@ def _one_failure(
     yield Claim("# of # runs recovered", rounds - never, rounds, part=part)
     yield Claim("# runs? did not recover", never, part=part)
     yield Claim("[Rr]ecover(?:ed|y)? to # % of normal", level, part=part)
+    yield Claim("stayed above # % of normal", level, part=part)
     late = runs[NOTES].str.contains("when fio had already ended").sum() if NOTES in runs else 0
     yield Claim("In (?:all )?#(?: of #)? runs fio had ended", late, rounds, part=part)
     unseen = count(runs["Whole (s)"], "–") if "Whole (s)" in runs else 0
@@ -720,6 +720,8 @@ def _one_failure(
     for row in own.reset_index().to_dict("records"):
         quantity, _, unit = row["Quantity"].removesuffix(")").partition(" (")
         unit = unit.partition(" ")[0]
+        if quantity == "healthy":
+            yield Claim("normal # IOPS", row["Median"], part=part)
         if quantity not in QUANTITIES:
             continue
         column, words = QUANTITIES[quantity]

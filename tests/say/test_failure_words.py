@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hcilib as hci
+from hcilib.say.runs.failure import action_words, events_words, report_words
 from tests.needs import examples
 from tests.style import faults, length, sentences
 
@@ -91,7 +92,7 @@ def test_an_answer_has_the_worst_and_the_median_of_three_quantities():
         ([20.0, np.nan, np.nan], "1 of 3 runs recovered before its end."),
         ([np.nan] * 3, "No run recovered before its end."),
         ([np.nan], "The run did not recover before its end."),
-        ([0.0] * 3, "All runs recovered at once"),
+        ([0.0] * 3, "All runs stayed "),
         ([7.0], "Recovery took 7 s."),
     ],
 )
@@ -104,10 +105,26 @@ def test_a_recovery_that_no_run_lived_to_see_is_not_called_one(back_s, words):
 @pytest.mark.parametrize(
     ("back_s", "integrity", "words"),
     [
-        ([20.0, 10.0, np.nan], None, "a test for data loss, DRBD recovered in 20 s (median), but not in 1 of 3 runs."),
-        ([np.nan] * 3, None, "In runs without a test for data loss, DRBD recovered in none of 3 runs."),
-        ([0.0] * 3, ["kept"] * 3, "In runs with a test for data loss, DRBD recovered at once, with dips."),
-        ([20.0, 10.0, 30.0], ["kept"] * 3, "with a test for data loss, DRBD recovered in 30 s at worst (median 20 s)."),
+        (
+            [20.0, 10.0, np.nan],
+            None,
+            "a test for data loss (normal 1,000 IOPS), DRBD recovered in 20 s (median), but not in 1 of 3",
+        ),
+        (
+            [np.nan] * 3,
+            None,
+            "In runs without a test for data loss (normal 1,000 IOPS), DRBD recovered in none of 3 runs.",
+        ),
+        (
+            [0.0] * 3,
+            ["kept"] * 3,
+            "In runs with a test for data loss (normal 1,000 IOPS), DRBD had normal IOPS from the repair on",
+        ),
+        (
+            [20.0, 10.0, 30.0],
+            ["kept"] * 3,
+            "with a test for data loss (normal 1,000 IOPS), DRBD recovered in 30 s at worst (median 20 s).",
+        ),
     ],
 )
 def test_a_decider_reads_the_outage_the_loss_and_the_recovery(back_s, integrity, words):
@@ -174,6 +191,35 @@ def test_runs_that_cannot_be_used_are_said_and_never_fine():
     summary = hci.failure_summary(costs(2))
     answer = hci.failure_answer(hci.failure_verdicts(summary), summary, unseen, {"box-drbd": "DRBD"})
     last = answer.splitlines()[-1]
-    assert "kill-node2@30 on DRBD" in last
+    assert "block 2 on DRBD" in last
+    assert events_words("kill-node2@30") in last
     assert "fio had ended before" in last
     assert faults(last) == []
+
+
+@pytest.mark.parametrize(("failure", "repair"), [("kill-node2", "revive-node2"), ("kill-osd1", "start-osd1")])
+def test_an_action_is_called_what_it_does_and_other_text_stays(failure, repair):
+    assert action_words(failure) != failure
+    assert action_words(failure).endswith(failure[-1])
+    assert action_words(repair) not in (repair, action_words(failure))
+    assert report_words(repair) == action_words(repair)
+    assert report_words("whole") != "whole"
+    for text in ("node1: cs:WFConnection ro:Primary/Unknown", "full", "kill", ""):
+        assert action_words(text) == report_words(text) == events_words(text) == text
+
+
+def test_a_title_has_room_for_the_longest_name_of_a_failure():
+    for system in ("box-drbd", "a mirror with a long name"):
+        summary = hci.failure_summary(costs(3, failure="kill-node2", system=system))
+        title = sentences(hci.failure_answer(hci.failure_verdicts(summary), summary))[0]
+        assert len(title.removesuffix(".")) <= 90
+        assert f"{system} for up to 1.5 s (3 runs" in title
+
+
+def test_two_sets_of_runs_of_one_failure_name_their_own_normal_level():
+    with_loss = facts(costs(3, healthy_iops=180.0, back_s=0.0), ["kept"] * 3)[1]
+    without = facts(costs(3, healthy_iops=410.0, back_s=np.nan), None)[1]
+    assert "(normal 180 IOPS)" in with_loss
+    assert "(normal 410 IOPS)" in without
+    assert "with a test" in with_loss
+    assert "without a test" in without

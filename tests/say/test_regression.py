@@ -33,6 +33,7 @@ def test_an_answer_says_no_more_than_its_rows(earlier, wander, level, metric):
     sentences = hci.regression_sentences(found)
     assert faults(text) == []
     assert [faults(sentence) for sentence in sentences] == [[]] * 3
+    assert all(sentence.startswith(("new has ", "No change was seen")) for sentence in sentences)
     changed = found["verdict"].isin(["regression", "improvement", "changed"])
     title = text.partition(". ")[0]
     assert len(title) <= 90

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import hcilib as hci
 from hcilib.analyse.curves.scaling import MEASURED
+from hcilib.say.curves.scaling import APART, TOO_LOW
 from hcilib.say.words import number
 from tests.style import faults
 
@@ -104,6 +105,16 @@ def test_a_bottleneck_is_said_as_its_row_has_it(drives, network, cpu, stated):
         assert (f"its load as {stated}" if pd.isna(share) else f"{number(share)} %") in text
     else:
         assert text.startswith("No bottleneck was found")
+
+
+@pytest.mark.parametrize(
+    ("pct", "vms", "reason"), [(99.0, 6, ""), (102.0, 6, APART), (102.0, 1, TOO_LOW), (140.0, 6, TOO_LOW)]
+)
+def test_more_than_the_limit_has_a_reason(pct, vms, reason):
+    row = {"iops": 1e4, "ceiling_iops": 1e6 / pct, "bs_bytes": 4096, "vms": vms, "node_cpu_pct": 40.0}
+    text = hci.binding_notes(hci.binding(pd.DataFrame([row]))).item()
+    assert [one for one in (APART, TOO_LOW) if one in text] == [reason] * bool(reason)
+    assert faults(text) == []
 
 
 def test_an_answer_is_about_one_curve():

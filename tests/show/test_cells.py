@@ -447,3 +447,35 @@ def test_the_report_has_the_theme_where_a_kernel_is_a_fork():
     with plt.rc_context({"legend.frameon": True}), mock.patch.object(pylabtools, "print_figure", print_figure):
         load_ipython_extension(InteractiveShell())
         assert not plt.rcParams["legend.frameon"]
+
+
+@pytest.mark.parametrize("column", ["verdict", "place", "check"])
+def test_a_value_is_named_by_its_column_and_an_analyst_s_own_value_stays(column):
+    own = ["outside", "drives", "spread", "reads"]
+    table = pd.DataFrame({column: own, "iops": [1.0, 2.0, 3.0, 4.0]})
+    ax = sns.barplot(table, x="iops", y=column, **hci.by(column, table, kind="bar"))
+    hci.finish(ax)
+    known = hci.words(column)
+    assert tick_names(ax.yaxis) == [known.get(value, value) for value in own]
+    assert ("drives" in known) == (column == "check")
+
+
+def test_parts_of_a_latency_have_their_names_in_their_own_column():
+    table = pd.DataFrame({"part": ["outside", "client"], "iops": [1.0, 2.0]})
+    ax = sns.barplot(table, x="iops", y="part", **hci.by("part", table, kind="bar"))
+    hci.finish(ax)
+    assert tick_names(ax.yaxis) == [hci.words("part")[part] for part in table["part"]]
+
+
+def test_a_reference_is_shown_and_never_called_the_best():
+    table = summary()
+    g = drawn(grid(table), table, references=["lab-single", "not-measured"])
+    best = g.figure.hci_said.splitlines()
+    assert [line for line in best if "lab-single has" in line] == []
+    assert sum("lab-mirror has" in line for line in best) == 2
+    caption = g.figure.get_supxlabel().replace("\n", " ")
+    assert best[-1] in caption
+    assert "lab-single" in best[-1]
+    assert "not-measured" not in caption
+    everything = drawn(grid(table), table)
+    assert sum("lab-single has" in line for line in everything.figure.hci_said.splitlines()) == 2

@@ -52,9 +52,10 @@ def regression(
     Returns
     -------
     DataFrame
-        the by columns, metric, ratio (new / geometric mean of the earlier ones), ratio_lo, ratio_hi, df, p, p_adjusted,
-        k, n (runs of the new campaign), value, value_baseline (centres), verdict (``regression``, ``improvement``,
-        ``changed`` where no way is better, ``no change seen``, ``missing``), confidence, warnings
+        the by columns, metric, run_id (the new campaign), ratio (new / geometric mean of the earlier ones), ratio_lo,
+        ratio_hi, df, p, p_adjusted, k, n (runs of the new campaign), value, value_baseline (centres), verdict
+        (``regression``, ``improvement``, ``changed`` where no way is better, ``no change seen``, ``missing``),
+        confidence, warnings
 
     Raises
     ------
@@ -70,7 +71,7 @@ def regression(
     predicted = _prediction(cells, code, (cells["run_id"] == new).to_numpy(), len(places))
     judged = judge(predicted, margin=margin, adjust=adjust).rename(columns={"n_baseline": "k"})
     out = pd.concat([places, judged, predicted[["value", "value_baseline", "floored"]]], axis=1)
-    out["metric"] = metric
+    out["metric"], out["run_id"] = metric, new
     out["verdict"] = _verdict(out, metric, margin, 1 - CONFIDENCE)
     joined = [NONE] * len(out)
     for i, name, notes in zip(code, cells["run_id"], cells["notes"], strict=True):
@@ -82,8 +83,8 @@ def regression(
         (out["n"] == 0, caveat("no-run/new", campaign=new)),
         (out["k"] == 0, caveat("no-run/earlier")),
     )
-    first = ["metric", "ratio", "ratio_lo", "ratio_hi", "df", "p", "p_adjusted", "k", "n", "value", "value_baseline"]
-    return out[[*by, *first, "verdict", "confidence", "warnings"]]
+    tested = ["ratio", "ratio_lo", "ratio_hi", "df", "p", "p_adjusted", "k", "n", "value", "value_baseline"]
+    return out[[*by, "metric", "run_id", *tested, "verdict", "confidence", "warnings"]]
 
 
 def _require_campaigns(results: pd.DataFrame, asked: Sequence[str]) -> None:

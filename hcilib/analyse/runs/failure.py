@@ -89,7 +89,7 @@ def failures(
         if key in ios:
             row["max_lat_ns"] = float(ios[key]["lat_ns_max"].max())
         if row["whole_s"] > row["runtime_s"] - row["heal_s"]:
-            late = caveat("not-whole", seconds=row["whole_s"], heal=row["heal"])
+            late = caveat("not-whole", seconds=row["whole_s"])
             row["warnings"] = Caveats([*caveats(row["warnings"]), late])
         rows.append(dict(zip(keys, key, strict=True)) | row | {"confidence": CONFIDENCE})
     return pd.DataFrame(rows, columns=[*keys, *COLUMNS])
@@ -258,7 +258,7 @@ def _complaints(row: dict, before: pd.Series, plateau: pd.Series, tolerance: flo
         said.append(caveat("no-level/degraded", seconds=window_s))
     if row["heal"] and row["back_s"] != row["back_s"]:
         left = row["runtime_s"] - row["heal_s"]
-        said.append(caveat("not-back", level_pct=100 * (1 - tolerance), seconds=left, heal=row["heal"]))
+        said.append(caveat("not-back", level_pct=100 * (1 - tolerance), seconds=left))
     return said
 
 

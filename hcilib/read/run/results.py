@@ -53,6 +53,8 @@ _ASKED = ("events", "demand", "rate_iops", "random_distribution")
 IN_FLIGHT = 0.1
 """I/Os of a job in flight on average, which is the share of its arrivals that fio holds back, from which that is
 said."""
+JOBS_OF_A_VM = 64
+"""Most fio jobs that one VM is advised to run: they are processes that share its processors."""
 CAP_REACHED = 0.95
 """Share of a cap below which it was missed: fio holds a job to its cap within a few percent."""
 BUSY_PCT = 90.0
@@ -220,7 +222,7 @@ def _table(steps: list[_Record], table: pa.Table, plan: dict) -> pd.DataFrame:
         map(_warned, runs, kept_up),
         _from_one_start(runs, factors, plan),
         _missed_caps(own, factors),
-        held_back(own["iops"], own["lat_ns"], vms, numjobs, offered),
+        held_back(own["iops"], own["lat_ns"], vms, numjobs, offered, kept_up),
         map(thin_tail, own["ios"]),
         _of_engine(cpu_pct, factors["sync"], plan),
     )
@@ -343,15 +345,29 @@ def _warned(step: _Record, kept_up: bool | None) -> list[Caveat]:
 
 
 def held_back(
-    iops: np.ndarray, lat_ns: np.ndarray, vms: np.ndarray, numjobs: np.ndarray, offered: np.ndarray
+    iops: np.ndarray,
+    lat_ns: np.ndarray,
+    vms: np.ndarray,
+    numjobs: np.ndarray,
+    offered: np.ndarray,
+    kept_up: np.ndarray,
 ) -> list[Caveats]:
     """What a run at a demand says whose jobs nearly always had I/Os in flight: before fio sleeps until the next
-    arrival it waits for those, and what was due meanwhile is issued late and charged from then (METHODS section 6)."""
+    arrival it waits for those, and what was due meanwhile is issued late and charged from then (METHODS section 6).
+
+    More jobs help only storage that keeps up. Beyond `JOBS_OF_A_VM` the advice is more VMs; a deeper queue is none,
+    as fio waits for all that is in flight.
+    """
     said = [NONE] * len(offered)
     in_flight = iops * lat_ns / 1e9 / (vms * numjobs)
-    for n in np.flatnonzero(~np.isnan(offered) & (in_flight > IN_FLIGHT)):
+    too_few = ~np.isnan(offered) & (in_flight > IN_FLIGHT) & (kept_up != False)  # noqa: E712 (None: not known)
+    for n in np.flatnonzero(too_few):
         needed = int(np.ceil(numjobs[n] * in_flight[n] / IN_FLIGHT))
-        said[n] += [caveat("held-back", numjobs=needed)]
+        if needed <= JOBS_OF_A_VM:
+            said[n] += [caveat("held-back/jobs", numjobs=needed)]
+        else:
+            fleet, several = int(np.ceil(vms[n] * needed / JOBS_OF_A_VM)), "s" * int(vms[n] != 1)
+            said[n] += [caveat("held-back/vms", vms=f"{vms[n]:g} VM{several}", fleet=fleet, numjobs=JOBS_OF_A_VM)]
     return said
 
 

@@ -58,13 +58,13 @@ def regression_headline(found: pd.DataFrame, noise: pd.DataFrame, new: str, marg
 
 
 def regression_sentences(found: pd.DataFrame) -> list[str]:
-    """Return a sentence for each row of `regression`: system and load, change, interval.
+    """Return a sentence for each row of `regression`: the new campaign, its change, system and load, interval.
 
     Examples
     --------
     >>> results = hci.read_results([f"data/samples/lab-single{end}" for end in ("", "-2", "-3")])
     >>> hci.regression_sentences(hci.regression(results, "lab-single-3"))[1]
-    'The new campaign has 12.1 % fewer IOPS than 2 earlier campaigns on lab-single in 4k random read at iodepth 8 (95 % interval 11.8 to 12.4 %).'
+    'lab-single-3 has 12.1 % fewer IOPS than 2 earlier campaigns on lab-single in 4k random read at iodepth 8 (95 % interval 11.8 to 12.4 %).'
     """  # noqa: E501
     by = list(found.columns[: found.columns.get_loc("metric")])
     return [_cell(row, by) for row in found.to_dict("records")]
@@ -112,10 +112,10 @@ def _cell(row: Mapping[str, Any], by: list[str]) -> str:
     what, place = noun(metric_of(row["metric"])), where({name: row[name] for name in by})
     earlier, ratio, lo, hi = counted(row["k"], "earlier campaign"), row["ratio"], row["ratio_lo"], row["ratio_hi"]
     if row["verdict"] == "missing":
-        return f"The new or every earlier campaign has no valid run {place}."
+        return f"{row['run_id']} or every earlier campaign has no valid run {place}."
     sizes = sorted(100 * abs(end - 1) for end in (lo, hi))
     size = f"{number(100 * abs(ratio - 1), *sizes)} % {_side(what, ratio > 1)} {what}"
-    change = f"The new campaign has {size} than {earlier} {place}"
+    change = f"{row['run_id']} has {size} than {earlier} {place}"
     if row["k"] == 1:
         return f"{change}. With only one earlier campaign there is no interval."
     if lo <= 1 <= hi:

@@ -18,7 +18,7 @@ from hcilib.model.caveats import warnings_of
 from hcilib.model.metrics import SETTINGS, metric_of
 from hcilib.say.caveats import FACTOR_WORDS
 from hcilib.say.compare.comparisons import end, much
-from hcilib.say.compare.leaders import LONGEST, winners_facts
+from hcilib.say.compare.leaders import winners_facts
 from hcilib.say.words import (
     INTERVAL,
     Labels,
@@ -31,6 +31,7 @@ from hcilib.say.words import (
     share,
     size,
     span,
+    with_interval,
 )
 
 Truth: TypeAlias = Mapping[str, float] | pd.DataFrame
@@ -229,10 +230,7 @@ def _decided(rows: pd.DataFrame, system: str, base: str) -> Iterator[str]:
             place = part.subject if part.total == 1 else f"{share(len(own), part.total, 'test')} of {part.subject}"
         amount, interval = _amount(own, pool=alone)
         finding = f"{_finding(own, system, base, amount)} in {place}"
-        whole = f"{finding}{f' ({INTERVAL} {interval})' * bool(interval)}."
-        if interval and len(whole) > LONGEST:
-            whole = f"{finding}. The {INTERVAL} is {interval}."
-        yield whole
+        yield from with_interval(finding, interval)
         if alone:
             del parts[verdict]
     for own_parts in parts.values():

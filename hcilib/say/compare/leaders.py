@@ -13,6 +13,7 @@ from hcilib.model.caveats import warnings_of
 from hcilib.model.metrics import better_sign, metric, metric_of, pattern_order
 from hcilib.say.compare.comparisons import much
 from hcilib.say.words import (
+    LONGEST,
     Labels,
     counted,
     listed,
@@ -27,8 +28,6 @@ from hcilib.say.words import (
     where,
 )
 
-LONGEST = 91
-"""Letters of a page's title and its full stop, which a first sentence should not exceed."""
 CLOSE = 1.02
 """Single runs whose ratio is within this factor have no first: repeats often differ by as much."""
 SURE = {"shown": "significant", "untested": "single runs"}
@@ -40,6 +39,8 @@ MOST = 4
 
 def first_places(winners: pd.DataFrame, does: str, do: str, labels: Labels = None) -> str:
     """Return who is first in how many patterns and how sure that is, empty where no system has a value.
+
+    Patterns whose order is open have no first and are counted apart, so the sentence says what its number counts.
 
     Parameters
     ----------
@@ -61,16 +62,15 @@ def first_places(winners: pd.DataFrame, does: str, do: str, labels: Labels = Non
     proven = int(best["state"].eq("leads").sum())
     untested = bool(best["state"].eq("untested").all())
     doubt = " (single runs, so untested)" if untested else "" if proven else " (not significant)"
-    head = f"{listed(first)} {verb} in {share(counts.iloc[0], winners['pattern'].nunique(), 'pattern')}{each}"
+    sure = ", proven" if proven == len(best) else ""
+    head = f"{listed(first)} {verb}{sure} in {share(counts.iloc[0], winners['pattern'].nunique(), 'pattern')}{each}"
     found = [f"{', '.join([head, *others])}{doubt}."]
     if len(found[0]) > LONGEST:
         found = [f"{head}{doubt}."]
         if others:
             found.append(f"{', '.join(others)}.".replace(" in ", " is first in ", 1))
-    if proven and not untested:
-        every = "All of these leads are" if proven > 1 else "This lead is"
-        part = f"{proven} of these leads {'are' if proven > 1 else 'is'}"
-        found.append(f"{every if proven == len(best) else part} significant.")
+    if proven and not sure:
+        found.append(f"{proven} of these leads {'are' if proven > 1 else 'is'} significant.")
     return " ".join([*found, *_close(close)] if len(clear) else found)
 
 

@@ -8,9 +8,7 @@ from collections.abc import Iterator, Mapping
 import pandas as pd
 
 from hcilib.model.metrics import metric_of, pattern_order
-from hcilib.say.compare.leaders import LONGEST
 from hcilib.say.words import (
-    INTERVAL,
     cap_words,
     interval,
     is_factor,
@@ -20,6 +18,7 @@ from hcilib.say.words import (
     sentence,
     size,
     span,
+    with_interval,
 )
 
 
@@ -73,9 +72,7 @@ def _lines(rows: pd.DataFrame, owner: str, is_title: bool) -> Iterator[str]:
         for (one, many, reach), names in effects.items():
             verb = many if len(names) > 1 or names == ["IOPS"] else one
             said = f"{running}{verb.format(whose.format(listed(names)))}"
-            whole = f"{said}{f' ({INTERVAL} {reach})' * bool(reach)}."
-            apart = [f"{said}.", f"the {INTERVAL} is {reach}."]
-            sentences += map(sentence, apart if is_title and reach and len(whole) > LONGEST else [whole])
+            sentences += with_interval(sentence(said).removesuffix("."), reach, is_title)
             running, whose, is_title = "", "its {}", False
         yield " ".join(sentences)
 

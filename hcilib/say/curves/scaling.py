@@ -6,15 +6,17 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from hcilib.analyse.curves.scaling import ADDED_UP, MEASURED, PRINTED
+from hcilib.analyse.curves.scaling import MEASURED, PRINTED
 from hcilib.analyse.physics.traffic import RESOURCES
-from hcilib.say.words import INTERVAL, listed, number, pattern_words, sentence
+from hcilib.say.words import CURVES, INTERVAL, listed, number, pattern_words, sentence
 
-CURVES = {ADDED_UP: "sum of printed gains", PRINTED: "printed total"}
-"""Curve of an article -> what its values are."""
 ARTICLES = {"drives": "the drives", "network": "the network", "node CPU": "node CPU"}
 FULL_PCT = 97.0
 """Per cent of its computed limit from which on a resource is at it."""
+ABOVE_PCT, FAR_ABOVE_PCT = 100.5, 110.0
+"""Per cent of the drives' limit that need a reason, and up to which rates that are added up give one."""
+APART = "VMs start slightly apart and each is measured from its own start, so their sum can exceed the limit."
+TOO_LOW = "A share this high means that the drives are faster than the speed given for them, or that a cache answered."
 
 
 def saturation_sentences(saturated: pd.DataFrame, labels: Mapping[str, str] | None = None) -> pd.Series:
@@ -129,10 +131,13 @@ def _bottleneck(row: Mapping) -> str:
     verbs = [f" {_are(name)}" if place == 0 else "" for place, name in enumerate(free)]
     loads = [f"{ARTICLES[name]}{verb} at {number(used[name])} %" for name, verb in zip(free, verbs, strict=True)]
     rest = [sentence(listed(loads))] if loads else []
+    drives = used.get("drives", 0.0)
+    near = drives <= FAR_ABOVE_PCT and row.get("vms", 1) > 1
+    above = [APART if near else TOO_LOW] if drives > ABOVE_PCT else []
     unknown = [ARTICLES[n] for n, limit in limits.items() if pd.isna(limit) and not (n == "node CPU" and stated)]
     low = [f"The source states a node CPU of {stated}."] if stated and not in_words else []
     last = [f"The load on {listed(unknown)} was not reported."] if 0 < len(unknown) < len(limits) else []
-    return " ".join([first, *full, *rest, *low, *last])
+    return " ".join([first, *above, *full, *rest, *low, *last])
 
 
 def _are(name: str) -> str:

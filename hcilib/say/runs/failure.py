@@ -12,14 +12,26 @@ from hcilib.analyse.compare.cells import asked_by
 from hcilib.analyse.runs.failure import BY, TOLERANCE
 from hcilib.model.schemes import parse_scheme
 from hcilib.say.runs.integrity import loss_words
-from hcilib.say.words import INTERVAL, Labels, counted, number, pattern_words, sentence, size, span, where
+from hcilib.say.words import INTERVAL, LONGEST, Labels, counted, number, pattern_words, sentence, size, span, where
 
 Quantities = Mapping[str, Mapping]
 """Column of ``failures`` -> its row of ``failure_summary``, of one failure."""
-ACTIONS = {"kill": "killing", "cut": "cutting", "fail": "failing", "stop": "stopping", "pull": "pulling"}
-"""First word of an action's name -> its verb in a sentence."""
-THINGS = {"drive": "a drive"}
-"""The rest of an action's name, where it has no number and is one of several."""
+ACTIONS = {
+    "kill": "killing {}",
+    "cut": "cutting {}",
+    "fail": "failing {}",
+    "stop": "stopping {}",
+    "pull": "pulling {}",
+    "heal": "restoring {}",
+    "revive": "starting {} again",
+    "start": "starting {} again",
+    "replace": "replacing {}",
+}
+"""First word of an action's name -> what it does, with a place for the thing."""
+SPECIAL = {"kill node": "cutting the power of {}", "fail drive": "failing a drive"}
+"""Action and kind of thing whose words are others: a killed node loses its power, and one of several drives fails."""
+WHOLE = {"whole": "all copies complete"}
+"""Report of a system on its copies, where it is one word -> what it means."""
 
 
 def failure_answer(
@@ -56,22 +68,23 @@ def failure_answer(
     lines = []
     for row, found in _failures(verdicts, summary):
         after = [_lowest(found), _recovery(found), _copies(found)]
-        text = [_outage(row, found, pattern_words(row["pattern"]), labels), *after]
+        text = [_outage(row, found, pattern_words(row["pattern"]), labels, is_title=not lines), *after]
         lines.append(_with_loss(text, row, labels))
     if lines and len(outages := _rows(summary, "gap_s").query("worst > 0")):
         every_s = outages["resolution_s"].max()
         reason = f"because the logs have one value every {every_s:g} s"
         lines.append(f"Each outage may have lasted up to {2 * every_s:g} s longer, {reason}.")
     for run in [] if unseen is None else unseen.to_dict("records"):
-        place = f"{run['events']} on {_name(run, labels)}"
-        lines.append(f"The run in block {run['block']} of {place} cannot be used: {' '.join(run['why'].split())}.")
+        place = f"{_name(run, labels)} ({events_words(run['events'])})"
+        lines.append(f"The run in block {run['block']} on {place} cannot be used: {' '.join(run['why'].split())}.")
     return "\n".join(lines)
 
 
 def failure_facts(verdicts: pd.DataFrame, summary: pd.DataFrame, labels: Labels = None) -> list[str]:
     """Return what clients saw of the worst failure, and when their IOPS recovered, as a decider asks.
 
-    The second line names the runs, because a study may hold several sets of runs of one failure.
+    The second line names the runs and their normal IOPS, because a study may hold several sets of runs of one
+    failure. Writes that test for data loss take IOPS, so recovered is another level with them.
 
     Parameters
     ----------
@@ -88,16 +101,14 @@ def failure_facts(verdicts: pd.DataFrame, summary: pd.DataFrame, labels: Labels 
     >>> folder = hci.ROOT / "data/samples/box/failure-ceph"
     >>> summary = hci.failure_summary(hci.failures(hci.read_series(folder), hci.read_events(folder)))
     >>> print(hci.failure_facts(hci.failure_verdicts(summary), summary)[1])
-    In runs without a test for data loss, box-ceph recovered in 1 of 3 runs.
+    In runs without a test for data loss (normal 1,997 IOPS), box-ceph recovered in 1 of 3 runs.
     """
     for row, found in _failures(verdicts.head(1), summary):
         name, stamped = _name(row, labels), row["lost"] or row["kept"] or row["unchecked"]
         outage = sentence(f"{event_words(row['failure'])} stopped {name} for {_duration(found['gap_s'])}")
-        with_or_not = "with" if stamped else "without"
-        return [
-            _with_loss([outage], row, labels),
-            f"In runs {with_or_not} a test for data loss, {name} {_recovered(found)}.",
-        ]
+        runs = f"In runs {'with' if stamped else 'without'} a test for data loss"
+        normal = f" (normal {found['healthy_iops']['median']:,.0f} IOPS)" if "healthy_iops" in found else ""
+        return [_with_loss([outage], row, labels), f"{runs}{normal}, {name} {_recovered(found)}."]
     return []
 
 
@@ -166,7 +177,7 @@ def failure_sentences(
             _each(found, "max_lat_s", "The longest I/O took {}."),
             DEGRADED[row["verdict"]](found.get("ratio", {})),
             _lowest(found),
-            _recovery(found, f" to {100 * (1 - tolerance):g} % of normal IOPS"),
+            _recovery(found, f"{100 * (1 - tolerance):g} %"),
             _copies(found),
         ]
         texts.append(_with_loss(text, row, labels, bound=True))
@@ -202,32 +213,63 @@ def event_words(action: str) -> str:
 
     Examples
     --------
-    >>> event_words("kill-osd1"), event_words("cut-link"), event_words("full")
-    ('killing OSD 1', 'cutting the link', 'event “full”')
+    >>> event_words("kill-osd1"), event_words("kill-node2"), event_words("full")
+    ('killing OSD 1', 'cutting the power of node 2', 'event “full”')
     """
-    verb, _, rest = action.partition("-")
-    if verb not in ACTIONS or not rest:
-        return f"event “{action}”"
-    numbered = re.fullmatch(r"([a-z]+)-?(\d+)", rest)
-    if numbered:
-        kind, number = numbered.groups()
-        return f"{ACTIONS[verb]} {kind.upper() if kind == 'osd' else kind} {number}"
-    return f"{ACTIONS[verb]} {THINGS.get(rest, f'the {rest}'.replace('-', ' '))}"
+    return _action(action) or f"event “{action}”"
+
+
+def events_words(events: str) -> str:
+    """Return every event of a run with its second; other text stays as it is.
+
+    Examples
+    --------
+    >>> events_words("cut-link@12 heal-link@24")
+    'cutting the link at 12 s, restoring the link at 24 s'
+    """
+    done = re.findall(r"(\S+)@([\d.]+)(?:\s|$)", events)
+    return ", ".join(f"{event_words(action)} at {second} s" for action, second in done) or events
+
+
+def action_words(action: str) -> str:
+    """Return what an action does; other text stays as it is."""
+    return _action(action) or action
+
+
+def report_words(report: str) -> str:
+    """Return an action, or a system's report on its copies, in words; other text stays as it is."""
+    return WHOLE.get(report) or action_words(report)
+
+
+def _action(action: str) -> str:
+    """Return what an action does; empty where its name has another form."""
+    named = re.fullmatch(r"([a-z]+)-([a-z-]+?)-?(\d*)", action)
+    if not named or named[1] not in ACTIONS:
+        return ""
+    verb, kind, place = named.groups()
+    thing = f"{kind.upper() if kind == 'osd' else kind} {place}" if place else f"the {kind}"
+    return SPECIAL.get(f"{verb} {kind}", ACTIONS[verb]).format(thing.replace("-", " "))
 
 
 def _name(row: Mapping, labels: Labels) -> str:
     return (labels or {}).get(row["system"], row["system"])
 
 
-def _outage(row: Mapping, found: Quantities, pattern: str, labels: Labels) -> str:
-    """Return the sentence about the longest outage, of the worst and of the median run."""
+def _outage(row: Mapping, found: Quantities, pattern: str, labels: Labels, is_title: bool = False) -> str:
+    """Return the sentence about the longest outage, of the worst and of the median run.
+
+    A title that is too long has no median run, then no pattern.
+    """
     gap = found["gap_s"]
     middle = f"{_seconds(gap, 'median')} s" if gap["median"] > 0 else f"< {2 * gap['resolution_s']:g} s"
     several = gap["n"] > 1 and gap["worst"] > 0
     duration = _duration(gap, f", median {middle}" if several else "")
     if row["lost"]:
         return sentence(f"{pattern} stopped for {duration}")
-    return sentence(f"{event_words(row['failure'])} stopped {pattern} on {_name(row, labels)} for {duration}")
+    name, stopped = _name(row, labels), f"{event_words(row['failure'])} stopped"
+    forms = ((f"{pattern} on {name}", duration), (f"{pattern} on {name}", _duration(gap)), (name, _duration(gap)))
+    said = [sentence(f"{stopped} {what} for {lasted}") for what, lasted in forms]
+    return next((text for text in said if len(text) <= LONGEST), said[-1]) if is_title else said[0]
 
 
 def _duration(gap: Mapping, median: str = "") -> str:
@@ -255,19 +297,24 @@ def _lowest(found: Quantities) -> str:
 
 
 def _recovery(found: Quantities, level: str = "") -> str:
-    """Return the sentence about the time to recovery, or in how many runs it was unfinished."""
+    """Return the sentence about the time to recovery, or in how many runs it was unfinished.
+
+    `level` is the share of normal IOPS from which on a run counts as recovered. IOPS that are there from the repair on
+    are not called recovered: a system may be that fast without its copy, and fall when that comes back.
+    """
     if "back_s" not in found:
         return "There was no repair."
     back, missing = found["back_s"], found["back_s"]["n"] - found["back_s"]["seen"]
+    to = f" to {level} of normal IOPS" * bool(level)
     if np.isinf(back["median"]):
         runs = f"{back['seen']} of {back['n']} runs recovered" if back["seen"] else "No run recovered"
-        return f"{'The run did not recover' if back['n'] == 1 else runs}{level} before its end."
+        return f"{'The run did not recover' if back['n'] == 1 else runs}{to} before its end."
     if missing:
-        return f"Recovery{level} took {number(back['median'])} s (median). {counted(missing, 'run')} did not recover."
+        return f"Recovery{to} took {number(back['median'])} s (median). {counted(missing, 'run')} did not recover."
     if not back["worst"]:
-        but = ", except for single seconds" * _has_dips(found)
-        return f"{'All runs' if back['n'] > 1 else 'The run'} recovered{level} at once{but}."
-    return _each(found, "back_s", f"Recovery{level} took {{}}.")
+        stayed = f"stayed {f'above {level} of' if level else 'at'} normal IOPS{', with short dips' * _has_dips(found)}"
+        return f"{'All runs' if back['n'] > 1 else 'The run'} {stayed}."
+    return _each(found, "back_s", f"Recovery{to} took {{}}.")
 
 
 def _recovered(found: Quantities) -> str:
@@ -280,7 +327,7 @@ def _recovered(found: Quantities) -> str:
     if missing:
         return f"recovered in {number(back['median'])} s (median), but not in {missing} of {back['n']} runs"
     if not back["worst"]:
-        return f"recovered at once{', with dips' * _has_dips(found)}"
+        return f"had normal IOPS from the repair on{', with dips' * _has_dips(found)}"
     median = f" at worst (median {number(back['median'])} s)" if back["n"] > 1 else ""
     return f"recovered in {number(back['worst'])} s{median}"
 

@@ -92,7 +92,7 @@ def _panel(ax: Axes, runs: list[pd.DataFrame]) -> str:
             ax.barh(row, outage.duration_s, HEIGHT, outage.from_s, color=COLOURS["outage"], gid="outage")
         _outage(ax, row, run)
     where = f", {style.pattern_label(first['pattern'])}" if "pattern" in first else ""
-    ax.set_title(f"{style.system_label(first['system'])}{where}: {first['failure']}", loc="left")
+    ax.set_title(f"{style.system_label(first['system'])}{where}: {event_words(first['failure'])}", loc="left")
     ax.grid(False, axis="y")
     worst = runs[marks.index("worst")] if "worst" in marks else runs[0]
     named = f"{style.system_label(first['system'])}{where}, {event_words(first['failure'])}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -20,19 +20,15 @@ from seaborn import FacetGrid
 
 from hcilib.model.metrics import FACTORS, KEYS, METRICS, Metric, metric_of
 from hcilib.model.system import known_labels
-from hcilib.say.words import CHECKS, PLACES, counted, noun, sentence, share
+from hcilib.say.words import counted, listed, noun, sentence, share
 from hcilib.say.words import value as value_of
 from hcilib.show.figures import style
 from hcilib.show.figures.style import QUIET, looks, pattern_label, tip
-from hcilib.show.tables.columns import KNOWN, NAMED, NAMES, number, printed_as
+from hcilib.show.tables.columns import KNOWN, number, printed_as, word_of
 
 Grid: TypeAlias = FacetGrid | Axes
 ROOM = 1.2
 """So many doublings of a load, or steps, are free on each side of a single one."""
-
-
-WORDS = NAMES | CHECKS | PLACES | NAMED["part"]
-"""How metrics, checks, placements and parts of a latency are called."""
 
 
 @dataclass(frozen=True)
@@ -133,14 +129,14 @@ def names_of(legend: list[Entry]) -> list[str]:
 
 
 def word(column: str, value: Any) -> str:
-    """A value of a column as a figure names it; of several that an analyst joined by commas each."""
+    """A value of a column as a figure names it; of systems and patterns that an analyst joined by commas each."""
     text = f"{value:g}" if isinstance(value, float) else str(value)
-    if text in WORDS:
-        return WORDS[text]
+    if (known := word_of(column, text)) is not None:
+        return known
     if column in FACTORS and text.replace(".", "", 1).isdigit():
         return f"{text} VM{'s' * (text != '1')}" if column == "vms" else f"{column} {text}"
     parts = text.split(", ") if column not in ("system", "pattern") else [text]
-    return ", ".join(WORDS.get(part) or known_labels().get(part, pattern_label(part)) for part in parts)
+    return ", ".join(known_labels().get(part, pattern_label(part)) for part in parts)
 
 
 def called(entry: Entry) -> str:
@@ -160,7 +156,14 @@ DIFFERS = ("higher", "lower", "regression", "improvement", "changed")
 """Verdicts of a difference that a test showed."""
 
 
-def intervals(g: Grid, table: pd.DataFrame, value: str, dodge: float = 0.0, values: bool = False) -> None:
+def intervals(
+    g: Grid,
+    table: pd.DataFrame,
+    value: str,
+    dodge: float = 0.0,
+    values: bool = False,
+    references: Sequence[str] = (),
+) -> None:
     """Draw the 95 % interval of every mark, and single runs as open marks.
 
     Call it after the scales are set and before ``finish``. It also writes the tooltips, the number of
@@ -176,6 +179,8 @@ def intervals(g: Grid, table: pd.DataFrame, value: str, dodge: float = 0.0, valu
     dodge : how far neighbours are moved apart where intervals would cover each other, in doublings of
         the load, or in its steps on a linear axis
     values : whether each value is written at the right edge of its row, or beside its mark
+    references : systems that are shown for scale and not ranked: the caption names them, and the
+        alternative text calls none of them best
 
     Raises
     ------
@@ -231,7 +236,9 @@ def intervals(g: Grid, table: pd.DataFrame, value: str, dodge: float = 0.0, valu
     points, what = pd.concat(drawn, ignore_index=True) if drawn else pd.DataFrame(), measure(value, table)
     if len(points) and not what.better and "metric" in table and table["metric"].nunique() > 1:
         points["name"] = points["panel"] + " " + points["name"]  # one range would mix units
-    fig.__dict__["hci_said"] = _finding(what, points) if drawn else ""
+    points, aside = _ranked(what, points, [word("system", name) for name in references])
+    fig.__dict__["hci_notes"].append(aside)
+    fig.__dict__["hci_said"] = "\n".join(filter(None, [_finding(what, points), aside])) if drawn else ""
 
 
 def measure(value: str, rows: pd.DataFrame) -> Metric:
@@ -482,6 +489,17 @@ def _make_room(panel: Panel) -> None:
         log = panel.axis.get_scale() == "log"
         ends = (loads[0] / 2**ROOM, loads[0] * 2**ROOM) if log else (loads[0] - ROOM, loads[0] + ROOM)
         ax.set(**{f"{'x' if panel.along == 'y' else 'y'}lim": ends})
+
+
+def _ranked(what: Metric, drawn: pd.DataFrame, references: list[str]) -> tuple[pd.DataFrame, str]:
+    """Return the marks of which one may be called the best, and which names are none of them."""
+    aside = [name for name in references if len(drawn) and drawn["name"].eq(name).any()]
+    if not aside:
+        return drawn, ""
+    others = drawn[~drawn["name"].isin(aside)]
+    are = "is" if len(aside) == 1 else "are"
+    said = f"{listed(aside)} {are} shown for scale and not ranked."
+    return others if what.better and len(others) else drawn, said
 
 
 def _finding(what: Metric, drawn: pd.DataFrame) -> str:

@@ -127,9 +127,7 @@ def plot_failure(
     findings = []
     for n, (ax, (_, runs)) in enumerate(zip(panels, groups, strict=True)):
         worst = _panel(style.dress(ax), _of(series, runs), runs)
-        failure = str(runs["failure"].iloc[0])
-        where = ax.get_title(loc="left").removesuffix(f": {failure}")
-        findings.append(f"{where}, {event_words(failure)}. {worst[:1].upper()}{worst[1:]}.")
+        findings.append(f"{ax.get_title(loc='left')}. {worst[:1].upper()}{worst[1:]}.")
         if strips:
             _strip(style.dress(grid[2 * n + 1, 0]), _of(whole, runs), ax)
     grid[-1, 0].set_xlabel("Seconds since the failure")
@@ -207,7 +205,7 @@ def _panel(ax: Axes, series: pd.DataFrame, runs: pd.DataFrame) -> str:
     heal = float((runs["heal_s"] - runs["fail_s"]).mean())
     _mark(ax, 0.0, first["failure"])
     if heal == heal:
-        _mark(ax, heal, first["heal"])
+        _mark(ax, heal, first["heal"], line=1)
     _bar(ax, start, 0.0, runs["healthy_iops"].mean(), "healthy")
     _bar(ax, float((runs["degraded_from_s"] - runs["fail_s"]).mean()), heal if heal == heal else end,
          runs["degraded_iops"].mean(), "degraded")  # fmt: skip
@@ -223,7 +221,7 @@ def _panel(ax: Axes, series: pd.DataFrame, runs: pd.DataFrame) -> str:
         )
         share.set_ylabel("% of healthy")
     where = f", {style.pattern_label(first['pattern'])} at iodepth {first['iodepth']}" if "pattern" in runs else ""
-    ax.set_title(f"{style.system_label(system)}{where}: {first['failure']}", loc="left", pad=20)
+    ax.set_title(f"{style.system_label(system)}{where}: {event_words(first['failure'])}", loc="left", pad=20)
     return text
 
 
@@ -247,10 +245,13 @@ def _returns(ax: Axes, runs: pd.DataFrame, end: float) -> None:
         ax.axvspan(healed, until, color=RETURN, alpha=0.24 / len(runs), linewidth=0, gid=what)
 
 
-def _mark(ax: Axes, at_s: float, what: str) -> None:
+def _mark(ax: Axes, at_s: float, what: str, line: int = 0) -> None:
+    """Draw an event; a repair is named a line lower, as it may follow before the name of the failure ends."""
     ax.axvline(at_s, color=INK, linewidth=1.2, gid="event")
-    ax.annotate(what, (at_s, 0.985), (4, 0), xycoords=ax.get_xaxis_transform(), textcoords="offset points", va="top",
-                fontsize=9, color=INK)  # fmt: skip
+    ax.annotate(
+        event_words(what), (at_s, 0.985), (4, -12 * line), xycoords=ax.get_xaxis_transform(),
+        textcoords="offset points", va="top", fontsize=9, color=INK,
+    )  # fmt: skip
 
 
 def _bar(ax: Axes, start: float, end: float, level: float, name: str) -> None:
@@ -366,7 +367,7 @@ def _columns(ax: Axes, run: pd.DataFrame, cost: pd.Series | None, most: float) -
         return f"{name}, {load}: {slowest}"
     _mark(ax, 0.0, cost["failure"])
     if cost["heal_s"] == cost["heal_s"]:
-        _mark(ax, cost["heal_s"] - cost["fail_s"], cost["heal"])
+        _mark(ax, cost["heal_s"] - cost["fail_s"], cost["heal"], line=1)
     which = f", block {cost['block']:g}" if "block" in cost else ""
-    ax.set_title(f"{name}, {load}: {cost['failure']} (worst run{which})", loc="left")
+    ax.set_title(f"{name}, {load}: {event_words(cost['failure'])} (worst run{which})", loc="left")
     return f"{name}, {event_words(cost['failure'])}: {slowest}"

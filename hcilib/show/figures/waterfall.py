@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from hcilib.model.metrics import metric
-from hcilib.say.curves.scaling import CURVES
-from hcilib.say.words import STEPS
+from hcilib.say.curves.scaling import APART
+from hcilib.say.words import CURVES, STEPS
 from hcilib.show.figures import style
 from hcilib.show.figures.style import INK, QUIET, drawn
 
@@ -54,6 +54,7 @@ def plot_waterfall(steps: pd.DataFrame) -> np.ndarray:
         axes[-1],
         "Amber: IOPS lost at that step. “Software and load” is the loss that drives and network do not explain.",
         "“Network” has a loss only if its links were measured.",
+        f"Plus: more than the drives' limit. {APART}" if (steps["lost_iops"] < 0).any() else None,
     )
     return axes
 

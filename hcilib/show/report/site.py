@@ -29,7 +29,7 @@ def write_index(results: Sequence[Result], out: Path, revision: str, root: Path 
     for story in told:
         story.strip = strip_of(story, out, systems)
         story.unfailed = _unfailed(story, out, systems)
-        _write_study(story, out, revision, systems)
+        _write_study(story, out, revision, systems, several=len(told) > 1)
     _write_map(told, out)
     _write_figures(told, out, revision)
     inks = dark_inks(" ".join(_inks(story) for story in told))
@@ -65,7 +65,7 @@ def _inks(story: Story) -> str:
     return " ".join(f"var(--i{system['colour']}," for system in systems)
 
 
-def _write_study(story: Story, out: Path, revision: str, known: Mapping[str, System]) -> None:
+def _write_study(story: Story, out: Path, revision: str, known: Mapping[str, System], several: bool) -> None:
     chapters = [
         {
             "question": question,
@@ -78,6 +78,7 @@ def _write_study(story: Story, out: Path, revision: str, known: Mapping[str, Sys
     systems = [name for page in story.pages for name in page.get("systems", [])]
     systems += [system["name"] for system in story.strip["systems"]] if story.strip else []
     content: dict[str, Any] = {"story": story, "chapters": chapters, "topology": topology(systems, known), "mix": MIX}
+    content["several"] = several
     _write(out, story.path, "study", **content, revision=revision, inks=inks)
 
 

@@ -38,7 +38,7 @@ MEASURED = {
 """State of the first of a mix that was measured -> how sure its order is."""
 AT_ANOTHER = "Measured. The order was tested at the best load only."
 CALCULATED = "Calculated from measured shares of reads, not tested."
-SAME = "One queue depth was measured, so light and heavy are the same."
+SAME = "The lowest measured queue depth is also the best one, so light and heavy are the same."
 DEFAULT: dict[str, Any] = {"reads": 70, "size": "4k", "load": "heavy"}
 """The mix of I/O that a strip shows until the reader chooses another."""
 

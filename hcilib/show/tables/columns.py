@@ -6,7 +6,7 @@ What a metric is called stands in hcilib.model.metrics.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import floor, isfinite, log10
 
 import numpy as np
@@ -15,7 +15,8 @@ import pandas as pd
 from hcilib.model.metrics import FACTORS, METRICS, SHARES, Metric, read_metrics, steady, time_unit
 from hcilib.model.system import known_labels
 from hcilib.say.curves.neighbours import limit_words
-from hcilib.say.words import CHECK_UNITS, CHECKS, PARTS, PLACES, STEPS
+from hcilib.say.runs.failure import action_words, events_words, report_words
+from hcilib.say.words import CHECK_UNITS, CHECKS, CURVES, PARTS, PLACES, STEPS
 
 DIGITS = 3
 """Significant digits at least: with three, one step of the last digit is at most 1 % of the number."""
@@ -143,13 +144,17 @@ NAMES = {name: metric.label for name, metric in METRICS.items()} | {
     "reads": "reads", "writes": "writes", "read_bytes": "bytes read", "write_bytes": "bytes written",
 }  # fmt: skip
 NAMED = {"metric": NAMES, "measure": NAMES, "latency": NAMES, "check": CHECKS, "placement": PLACES, "step": STEPS,
-         "part": {part: words[0] for part, words in PARTS.items()}}  # fmt: skip
-"""Columns whose cells are names: of metrics, of what drives count, of laws, of where a VM runs; and what those are
-called."""
-
-
-LIMITS = ("limit", "came")
-"""Columns of rates of a VM, in a pattern's form: ``64m``, ``500iops``."""
+         "curve": CURVES, "part": {part: words[0] for part, words in PARTS.items()}}  # fmt: skip
+"""Column -> its values -> what tables and figures call them. Another column's equal values stay as they are."""
+FORMED: dict[str, Callable[[str], str]] = {
+    "limit": limit_words,
+    "came": limit_words,
+    "failure": action_words,
+    "heal": action_words,
+    "events": events_words,
+    "event": report_words,
+}
+"""Column whose values have a form, such as ``64m`` and ``cut-link@12`` -> how one is called."""
 VALUES = ("value", "value_baseline", "alone")
 """Columns whose metric the column ``metric`` names."""
 
@@ -196,8 +201,8 @@ def _given(values: pd.Series, column: str, metric: str | None) -> list[str]:
     if pd.api.types.is_bool_dtype(values):
         return ["yes" if v else "no" for v in values.fillna(False)]
     if not pd.api.types.is_numeric_dtype(values):
-        if column in LIMITS:
-            return [limit_words(str(v)) for v in values]
+        if column in FORMED:
+            return [FORMED[column](str(v)) for v in values]
         return [_words(v, NAMED.get(column, known_labels())) for v in values]
     if pd.api.types.is_integer_dtype(values) and column not in KNOWN and printed_as(column, metric).scale == 1:
         return ["" if pd.isna(v) else f"{v:,}" for v in values]  # a count has no decimals
@@ -209,6 +214,30 @@ def _given(values: pd.Series, column: str, metric: str | None) -> list[str]:
     if column in OF_ROUNDED:  # of two rounded numbers: more digits than these say nothing
         return [number(float(f"{v / how.scale:.4g}"), how.format) for v in given]
     return [number(v / how.scale, how.format, digits(column)) for v in given]
+
+
+def word_of(column: str, text: str) -> str | None:
+    """Return what a value of a column is called in tables and figures; None where it has no other name."""
+    return FORMED[column](text) if column in FORMED else NAMED.get(column, {}).get(text)
+
+
+def words(column: str) -> dict[str, str]:
+    """Return what the values of a column are called, for names that you join yourself.
+
+    Parameters
+    ----------
+    column : ``check``, ``placement``, ``part``, ``curve``, ``step`` or ``metric``
+
+    Returns
+    -------
+    dict : value -> its name; empty for a column whose values have no other names
+
+    Examples
+    --------
+    >>> hci.words("placement")["owner"]
+    'VM on the owner'
+    """
+    return dict(NAMED.get(column, {}))
 
 
 def in_fit_unit(values: pd.Series) -> pd.Series:
