@@ -13,6 +13,7 @@ import hcilib as hci
 from hcilib.analyse.compare.compare import compare, summarize
 from hcilib.analyse.runs.failure import COLUMNS, aligned, failure_summary, failure_verdicts, failures
 from hcilib.model.caveats import caveats
+from hcilib.say.runs.failure import event_words
 
 HEALTHY, DEGRADED, DIP = 1000.0, 4400.0, 400.0
 FAIL_S, GAP_S, HEAL_S, RESYNC_S, END_S = 30, 3, 70, 15, 130
@@ -401,9 +402,9 @@ def test_sentence_answer_figure_and_table_of_a_page_have_one_outage(name):
     verdicts = failure_verdicts(summary)
     answer = dict(zip(verdicts["failure"], hci.failure_answer(verdicts, summary).splitlines(), strict=False))
     sentences = dict(zip(verdicts["failure"], hci.failure_sentences(verdicts, summary, 0.2), strict=True))
-    shown = hci.table(costs).cells
+    shown, names = hci.table(costs).cells, {event_words(name): name for name in costs["failure"]}
     for ax in hci.plot_failure(aligned(series_, costs), costs):
-        failure = ax.get_title(loc="left").rpartition(": ")[2]
+        failure = names[ax.get_title(loc="left").rpartition(": ")[2]]
         [drawn] = (t.get_text() for t in ax.texts if t.get_gid() == "worst")
         own = costs[costs["failure"] == failure]
         if own["gap_s"].isna().all():

@@ -453,7 +453,7 @@ def test_the_report_has_the_theme_where_a_kernel_is_a_fork():
 def test_a_value_is_named_by_its_column_and_an_analyst_s_own_value_stays(column):
     own = ["outside", "drives", "spread", "reads"]
     table = pd.DataFrame({column: own, "iops": [1.0, 2.0, 3.0, 4.0]})
-    ax = sns.barplot(table, x="iops", y=column, **hci.by(column, table, kind="bar"))
+    ax = sns.barplot(table, x="iops", y=column, **hci.by(column, table, style=False))
     hci.finish(ax)
     known = hci.words(column)
     assert tick_names(ax.yaxis) == [known.get(value, value) for value in own]
@@ -462,7 +462,7 @@ def test_a_value_is_named_by_its_column_and_an_analyst_s_own_value_stays(column)
 
 def test_parts_of_a_latency_have_their_names_in_their_own_column():
     table = pd.DataFrame({"part": ["outside", "client"], "iops": [1.0, 2.0]})
-    ax = sns.barplot(table, x="iops", y="part", **hci.by("part", table, kind="bar"))
+    ax = sns.barplot(table, x="iops", y="part", **hci.by("part", table, style=False))
     hci.finish(ax)
     assert tick_names(ax.yaxis) == [hci.words("part")[part] for part in table["part"]]
 

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from hcilib.say.runs.failure import event_words
 from hcilib.show.figures.times import plot_failure
 from tests.style import faults
 
@@ -99,7 +100,7 @@ def test_events_gap_return_and_levels_stand_where_the_table_says():
         assert (y0, y1) == (level, level)
         assert (x0, x1) == pytest.approx(ends)
     assert "degraded 4k" in texts(ax)
-    assert "heal-link" in texts(ax)
+    assert event_words("heal-link") in texts(ax)
 
 
 def test_what_did_not_happen_is_not_drawn():
@@ -119,8 +120,8 @@ def test_each_failure_has_its_panel_with_its_own_runs():
     axes = plot_failure(laid(costs), costs)
     assert [len(gid(ax, "run")) for ax in axes] == [2, 1]
     assert [ax.get_title(loc="left") for ax in axes] == [
-        "box DRBD, 4k random write at iodepth 8: cut-link",
-        "box DRBD, 4k random write at iodepth 8: kill-node2",
+        "box DRBD, 4k random write at iodepth 8: cutting the link",
+        "box DRBD, 4k random write at iodepth 8: cutting the power of node 2",
     ]
 
 
