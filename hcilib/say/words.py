@@ -194,7 +194,7 @@ STEPS = {
 PLACES = {"owner": "VM on the owner", "non-owner": "VM on another node", "spread": "VMs spread"}
 """How a placement is said."""
 
-CURVES = {"measured": "measured", "printed": "published total", "gains added up": "sum of published gains"}
+CURVES = {"measured": "measured", "printed": "stated total", "gains added up": "sum of stated gains"}
 """Curve over the number of VMs (``fleet_curves``) -> what its values are."""
 
 _COPIES = {"2": "two-way", "3": "three-way"}

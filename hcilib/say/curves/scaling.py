@@ -15,7 +15,7 @@ FULL_PCT = 97.0
 """Per cent of its computed limit from which on a resource is at it."""
 ABOVE_PCT, FAR_ABOVE_PCT = 100.5, 110.0
 """Per cent of the drives' limit that need a reason, and up to which rates that are added up give one."""
-APART = "VMs start slightly apart and each is measured from its own start, so their sum can exceed the limit."
+APART = "VMs start slightly apart, so the sum of their IOPS can exceed the limit."
 TOO_LOW = "A share this high means that the drives are faster than the speed given for them, or that a cache answered."
 
 
