@@ -668,7 +668,7 @@ def _13(page: Page) -> Iterator[Claim]:
         head = re.match(
             rf"(?:After )?((?i:{said})) (?:stopped (?:.+ on )?|on )(.+?)(?: for |, )", line
         )
-        if not head and " a test for data loss, " not in line:  # these go on about it
+        if not head and " a test for data loss (" not in line:  # these go on about it
             continue
         known_head = head = head or known_head
         event = names[f"{head[1][:1].lower()}{head[1][1:]}"]
