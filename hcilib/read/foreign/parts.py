@@ -225,8 +225,8 @@ def _at_demand(row: Mapping[str, Any], offered: float, full_pct: float) -> tuple
     """Columns and caveats of a run whose jobs were to do so many I/Os a second."""
     delivered = 100 * row["iops"] / offered
     [kept_up] = open_loop(*map(np.atleast_1d, (delivered, full_pct, row["iops"] * row["runtime_s"])))
-    load = (*(row[name] for name in ("iops", "lat_ns", "vms", "numjobs")), offered)
-    [held] = held_back(*(np.array([value], dtype=float) for value in load), np.array([kept_up], dtype=object))
+    iops, lat_ns, vms, numjobs = (np.array([row[name]], dtype=float) for name in ("iops", "lat_ns", "vms", "numjobs"))
+    [held] = held_back(iops, lat_ns, vms, numjobs, np.array([offered]), np.array([kept_up], dtype=object))
     told = {"demand": f"{offered:.0f}iops", "offered_iops": offered, "delivered_pct": delivered}
     told |= {"full_depth_pct": full_pct, "open_loop": kept_up}
     said = [] if kept_up else [TOO_FEW if kept_up is None else SATURATED]

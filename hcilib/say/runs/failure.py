@@ -65,7 +65,7 @@ def failure_answer(
     >>> print(hci.failure_answer(hci.failure_verdicts(summary), summary).split(". ")[0])
     Killing OSD 1 stopped 4k random write on box-ceph for up to 0.5 s (3 runs, median 0.5 s)
     """
-    lines = []
+    lines: list[str] = []
     for row, found in _failures(verdicts, summary):
         after = [_lowest(found), _recovery(found), _copies(found)]
         text = [_outage(row, found, pattern_words(row["pattern"]), labels, is_title=not lines), *after]
