@@ -171,6 +171,7 @@ def ask(health: Health, record: dict) -> None:
     ("command", "why"),
     [
         (r"printf '\033[31mHEALTH_ERR\033[0m\n'; head -c 200000 /dev/zero | tr '\0' x", "HEALTH_ERR"),
+        (r"head -c 200000 /dev/zero | tr '\0' x; echo '[5/4] [_UUUU]'", "[5/4] [_UUUU]"),
         ("echo HEALTH_OK; echo no such pool >&2; exit 3", "exited with 3: no such pool"),
         ("true", "says ''"),
     ],
@@ -182,7 +183,7 @@ def test_an_answer_is_bounded_printable_and_counts_only_where_the_command_succee
     assert why in str(caught.value)
     assert str(caught.value).startswith("controller: lab-mirror was degraded before this run")
     [answer] = record["health"]["before"]
-    assert len(answer["said"]) <= SHOWN + 3
+    assert len(answer["said"]) <= SHOWN + 5
     assert answer["said"].isprintable()
 
 

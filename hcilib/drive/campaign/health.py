@@ -120,6 +120,8 @@ class States:
 
 
 def _shown(text: str) -> str:
-    """What a host said, on one line, without what cannot be seen, its end left out where it is long."""
+    """What a host said, on one line, without what cannot be seen, its middle left out where it is long: arrays come
+    after the replication, and their last lines say what is missing."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return line if len(line) <= SHOWN else f"{line[:SHOWN]}..."
+    half = SHOWN // 2
+    return line if len(line) <= SHOWN else f"{line[:half]} ... {line[-half:]}"
