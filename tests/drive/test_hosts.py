@@ -127,6 +127,26 @@ def test_a_host_that_takes_the_connection_and_says_nothing(bed, monkeypatch):
     assert outcomes["mute"].error
 
 
+def test_a_host_too_slow_to_exchange_keys_is_said_to_be_slow(bed, monkeypatch):
+    monkeypatch.setattr(hosts, "CONNECT_S", 0.5)
+
+    def greet(listener: socket.socket) -> None:
+        near, _ = listener.accept()
+        with near:
+            near.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+            while near.recv(65536):
+                pass
+
+    with (
+        socket.create_server((f"{base_of(bed)}.223", 2222)) as listener,
+        Fleet(with_vm(bed, "slow", f"{base_of(bed)}.223")) as fleet,
+    ):
+        threading.Thread(target=greet, args=(listener,), daemon=True).start()
+        outcomes = fleet.run("true", ["slow"])
+    assert not outcomes["slow"].ok
+    assert "0.5 s" in outcomes["slow"].error
+
+
 def test_a_command_is_ended_on_the_far_side_too(fleet, tmp_path):
     mark = str(tmp_path)
     outcome = fleet.run({"vm1": f"cd {mark} && sleep 900 & cd {mark} && sleep 901", "vm2": "echo quick"}, limit_s=5)
@@ -398,8 +418,3 @@ def test_what_nobody_waits_for_any_more_is_not_done(fleet):
 )
 def test_what_passes_with_an_outage_and_what_does_not(error, turned_away):
     assert refuses(error) is turned_away
-
-
-def test_what_paramiko_calls_no_existing_session_is_said_in_words():
-    said = explain(paramiko.SSHException("No existing session"))
-    assert said.startswith("the connection ended before the login")

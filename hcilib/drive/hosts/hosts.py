@@ -488,8 +488,8 @@ def explain(error: BaseException) -> str:
         return "the connection was lost while we logged in"
     if isinstance(error, paramiko.AuthenticationException) or _KEY_OF_ANOTHER_KIND.search(text):
         return "authentication failed: check the user and the key in the agent or ~/.ssh/config"
-    if text == "No existing session":
-        return "the connection ended before the login: its sshd closed it. Look at its log, and at MaxStartups there"
+    if text == "No existing session":  # paramiko goes on to the login when the time for the exchange of keys is over
+        return f"no login within {CONNECT_S:g} s: the host answers, but has not exchanged keys by then. Is it busy?"
     return text or type(error).__name__
 
 
