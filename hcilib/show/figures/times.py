@@ -174,12 +174,13 @@ def _refuse_unlike(costs: pd.DataFrame, keys: list[str]) -> None:
 
 
 def _worst(runs: pd.DataFrame) -> int:
-    """Return the place of the run with the longest outage, then the latest recovery, then the lowest level."""
+    """Return the place of the run that ``phases`` calls the worst."""
+    back = runs["back_s"].fillna(np.inf).where(runs["heal_s"].notna(), 0.0).to_numpy()
     order = runs.reset_index(drop=True).assign(
-        still=runs["gap_s"].fillna(0).to_numpy(),
-        back=runs["back_s"].fillna(np.inf).where(runs["heal_s"].notna(), 0.0).to_numpy(),
+        never=np.isinf(back), still=runs["gap_s"].fillna(0).to_numpy(), back=back
     )
-    return int(order.sort_values(["still", "back", "degraded_iops"], ascending=[False, False, True]).index[0])
+    by = ["never", "still", "back", "degraded_iops"]
+    return int(order.sort_values(by, ascending=[False, False, False, True], kind="stable").index[0])
 
 
 def _panel(ax: Axes, series: pd.DataFrame, runs: pd.DataFrame) -> str:
