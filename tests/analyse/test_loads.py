@@ -64,7 +64,7 @@ def test_a_latency_bound_moves_the_choice_and_both_hold():
 def test_no_load_within_the_latency_is_said_and_the_search_ends():
     found = search(within_ns=1e6)
     assert not found["chosen"].any()
-    assert set(found["why"]) == {"no load was measured with a latency up to 1 ms"}
+    assert set(found["why"]) == {"no load was measured within the latency limit of 1 ms"}
     assert (1, 1) in set(zip(found["numjobs"], found["iodepth"], strict=True))
 
 

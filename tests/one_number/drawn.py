@@ -347,7 +347,7 @@ def _steps(page: Page) -> Iterator[Claim]:
 def _within(page: Page) -> Iterator[Claim]:
     """Return the claim about the limit of a search."""
     yield Claim(
-        "a latency up to # ms. [^#]* less than # %",
+        "the latency limit of # ms. [^#]* less than # %",
         page.params["within_ms"] or 0,
         100 * page.params["saturated"],
     )

@@ -720,8 +720,6 @@ def _one_failure(
     for row in own.reset_index().to_dict("records"):
         quantity, _, unit = row["Quantity"].removesuffix(")").partition(" (")
         unit = unit.partition(" ")[0]
-        if quantity == "healthy":
-            yield Claim("normal # IOPS", row["Median"], part=part)
         if quantity not in QUANTITIES:
             continue
         column, words = QUANTITIES[quantity]

@@ -201,6 +201,17 @@ def test_a_study_reads_in_the_order_of_its_file_within_a_chapter():
     assert chapters == sorted(chapters, key=list(CHAPTERS).index)
 
 
+def test_of_two_sets_of_runs_a_study_gives_the_recovery_that_is_the_worst():
+    names = [name for name in find_studies(ROOT)["box"].scenarios if name.startswith("13_")]
+    results = [{"name": n, "study": "box", "said": {"failure": [f"{n} stopped.", f"{n} back."]}} for n in names]
+    (story,) = stories(results, ROOT)
+    first = story.pages[0]["name"]
+    for worst in names:
+        story.unrecovered = {worst: 2}
+        [said] = [text for question, text in story.answers if "dies" in question]
+        assert said == f"{first} stopped. {worst} back."
+
+
 @pytest.mark.parametrize(
     ("answer", "title"),
     [

@@ -51,7 +51,7 @@ def loads(
     >>> results = hci.published().query("system == 'drbd-tcp-pve' and pattern == '4k-randread' and vms > 1")
     >>> found = hci.loads(results, within_ns=2e6)
     >>> print(found.loc[found["chosen"], "why"].item().replace(". ", ".\\n"))
-    numjobs 3 at iodepth 8 gives 97 % of the highest IOPS with a latency up to 2 ms.
+    numjobs 3 at iodepth 8 gives 97 % of the highest IOPS within the latency limit of 2 ms.
     Smaller loads give less than 95 % of them
     """
     if not 0 < saturated <= 1:
@@ -71,7 +71,7 @@ def loads(
     enough = table[table["within"] & (table["pct_of_best"] >= 100 * saturated - 1e-9)]
     first = enough.sort_values(["outstanding", "iops"], ascending=[True, False]).drop_duplicates(by)
     table["chosen"] = table.index.isin(first.index)
-    bound = "" if within_ns is None else f" with a latency up to {within_ns / 1e6:g} ms"
+    bound = "" if within_ns is None else f" within the latency limit of {within_ns / 1e6:g} ms"
     table["why"], least = "", f"{100 * saturated:g} %"
     table.loc[table["pct_of_best"].isna(), "why"] = f"no load was measured{bound}"
     for row in table[table["chosen"]].itertuples():

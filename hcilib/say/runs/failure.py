@@ -83,8 +83,8 @@ def failure_answer(
 def failure_facts(verdicts: pd.DataFrame, summary: pd.DataFrame, labels: Labels = None) -> list[str]:
     """Return what clients saw of the worst failure, and when their IOPS recovered, as a decider asks.
 
-    The second line names the runs and their normal IOPS, because a study may hold several sets of runs of one
-    failure. Writes that test for data loss take IOPS, so recovered is another level with them.
+    The second line names the runs, because a study may hold several sets of runs of one failure. Writes that test for
+    data loss take IOPS, so recovered is another level with them.
 
     Parameters
     ----------
@@ -101,14 +101,13 @@ def failure_facts(verdicts: pd.DataFrame, summary: pd.DataFrame, labels: Labels 
     >>> folder = hci.ROOT / "data/samples/box/failure-ceph"
     >>> summary = hci.failure_summary(hci.failures(hci.read_series(folder), hci.read_events(folder)))
     >>> print(hci.failure_facts(hci.failure_verdicts(summary), summary)[1])
-    In runs without a test for data loss (normal 1,997 IOPS), box-ceph recovered in 1 of 3 runs.
+    In runs without a test for data loss, box-ceph recovered in 1 of 3 runs.
     """
     for row, found in _failures(verdicts.head(1), summary):
         name, stamped = _name(row, labels), row["lost"] or row["kept"] or row["unchecked"]
         outage = sentence(f"{event_words(row['failure'])} stopped {name} for {_duration(found['gap_s'])}")
         runs = f"In runs {'with' if stamped else 'without'} a test for data loss"
-        normal = f" (normal {found['healthy_iops']['median']:,.0f} IOPS)" if "healthy_iops" in found else ""
-        return [_with_loss([outage], row, labels), f"{runs}{normal}, {name} {_recovered(found)}."]
+        return [_with_loss([outage], row, labels), f"{runs}, {name} {_recovered(found)}."]
     return []
 
 

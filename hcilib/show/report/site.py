@@ -28,7 +28,9 @@ def write_index(results: Sequence[Result], out: Path, revision: str, root: Path 
     told, systems = stories(results, root), known_systems()
     for story in told:
         story.strip = strip_of(story, out, systems)
-        story.unfailed = _unfailed(story, out, systems)
+        costs = _costs(story, out)
+        story.unfailed = _unfailed(story, costs, systems)
+        story.unrecovered = {name: sum(map(_is_unrecovered, rows)) for name, rows in costs.items()}
         _write_study(story, out, revision, systems, several=len(told) > 1)
     _write_map(told, out)
     _write_figures(told, out, revision)
@@ -46,13 +48,22 @@ def strip_of(story: Story, out: Path, known: Mapping[str, System]) -> dict[str, 
     return strip(winners, curves, layouts(known))
 
 
-def _unfailed(story: Story, out: Path, known: Mapping[str, System]) -> str:
+def _costs(story: Story, out: Path) -> dict[str, list[dict[str, str]]]:
+    """Return the disturbed runs of each page of failures, as ``failures`` gives them."""
+    pages = [page["name"] for page in story.pages if "costs.csv" in page.get("files", [])]
+    return {name: _download(out / name / "costs.csv") for name in pages}
+
+
+def _is_unrecovered(row: Mapping[str, str]) -> bool:
+    return row["failure"].startswith("kill") and bool(row["heal_s"]) and not row["back_s"]
+
+
+def _unfailed(story: Story, costs: Mapping[str, list[dict[str, str]]], known: Mapping[str, System]) -> str:
     """Return how the first systems of a study take a failure that was not measured of them."""
-    costs = [row for page in story.pages if "costs.csv" in page.get("files", [])
-             for row in _download(out / page["name"] / "costs.csv")]  # fmt: skip
     first = story.strip["first"] if story.strip else []
     schemes = {name: known[name].scheme if name in known else None for name in first}
-    return without_failure(schemes, list(dict.fromkeys(row["system"] for row in costs)), known_labels())
+    failed = dict.fromkeys(row["system"] for rows in costs.values() for row in rows)
+    return without_failure(schemes, list(failed), known_labels())
 
 
 def _download(file: Path) -> list[dict[str, str]]:

@@ -62,6 +62,8 @@ class Story:
     strip: dict[str, Any] | None = None
     unfailed: str = ""
     """How the first take a failure that was measured of others (hcilib.say.runs.failure.without_failure)."""
+    unrecovered: Mapping[str, int] = field(default_factory=dict)
+    """Page of failures -> in how many runs the IOPS did not recover after a node was back."""
     figures: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -133,8 +135,12 @@ class Story:
                     lines = [page["finding"], *lines]
                 if key not in said:
                     said[key] += lines
-                elif key == "failure":  # of another set of runs: how it recovered, the line that names the set
-                    said[key] += lines[1:2]
+        if (
+            "failure" in said
+        ):  # of several sets of runs of one failure: the recovery that is the worst, which names its set
+            pages = [page for page in self.pages if "failure" in page.get("said", {})]
+            worst = max(pages, key=lambda page: self.unrecovered.get(page["name"], 0))
+            said["failure"] = [*said["failure"][:1], *worst["said"]["failure"][1:]]
         said["proof"] += self.contradictions
         said["failure"] = [*filter(None, [self.unfailed]), *(said["failure"] or [ABSENT["failure"]])]
         return [(question, " ".join(said[key]) or ABSENT[key]) for key, question in QUESTIONS.items()]
