@@ -145,7 +145,8 @@ def test_an_action_a_heal_or_a_clock_that_went_wrong_leaves_nothing_to_count(
     unseen = hci.read_unseen(tmp_path / "run")
     assert re.search(why, unseen["why"].item(), re.DOTALL)
     [line] = hci.failure_answer(pd.DataFrame(), pd.DataFrame(), unseen).splitlines()
-    assert f"{event}@1 on lab-mirror" in line
+    assert event in line
+    assert "lab-mirror" in line
 
 
 def test_an_action_nobody_knows_is_refused_before_any_host(bed, mirror_system, frozen, disturbed, tmp_path):

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
+from hcilib.say.runs.failure import event_words
 
 STAMPED = "data/samples/box/stamped-drbd"
 
@@ -54,10 +55,11 @@ def test_the_worst_run_of_each_failure_is_shown_from_the_failure_on(histograms, 
     axes = hci.plot_latency_over_time(table, costs)
     panels = hci.plot_failure(hci.aligned(hci.read_series(STAMPED), costs), costs)
     said = [next(t.get_text() for t in ax.texts if t.get_gid() == "worst") for ax in panels]
+    names = {event_words(name): name for name in costs["failure"]}
     for ax, worst in zip(axes, said, strict=True):
         block = worst.split("(block ")[1][0]
         assert ax.get_title(loc="left").endswith(f"(worst run, block {block})")
-        failure = ax.get_title(loc="left").split(": ")[1].split(" ")[0]
+        failure = names[ax.get_title(loc="left").split(": ")[1].rpartition(" (")[0]]
         own = table[table["events"].str.startswith(failure) & (table["block"] == int(block))]
         assert cells(ax).sum() == own["count"].sum()
         assert next(line.get_xdata()[0] for line in ax.lines if line.get_gid() == "event") == 0
