@@ -105,7 +105,7 @@ TEXTS = {
     "saturated/run": "the storage did not keep up with the request rate, so the latency is a lower bound",
     "too-few/run": "too few I/Os to show whether it kept up with the request rate (90,000 are needed)",
     "held-back/jobs": "too few fio jobs for this request rate: some I/Os started late, and latencies exclude that delay| (with numjobs {numjobs}, hardly any would start late)",
-    "held-back/vms": "the request rate is too high for {vms} at this latency: some I/Os started late, and latencies exclude that delay| (to avoid it, spread the rate over {fleet} VMs with numjobs {numjobs} each)",
+    "held-back/vms": "the request rate is too high for {vms} at this latency: some I/Os started late, and latencies exclude that delay| ({fleet} VMs with numjobs {numjobs} each would avoid it)",
     # ---- read/run
     "no-lease": "hosts were not leased (lease: none), so another campaign may have run there too",
     "cap-missed": "the rate limit was not reached, as the storage delivered only {delivered:,.4g} of {limit:,.4g} {unit}",

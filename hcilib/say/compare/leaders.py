@@ -211,7 +211,6 @@ def _others(leads: Sequence[pd.DataFrame], metric: str, gap: str) -> str:
     parts: list[str] = []
     for rows in leads:
         has, patterns = ("", "") if parts else (" has", " pattern" if len(rows) == 1 else " patterns")
-        patterns = " other" + patterns
         sure = "" if rows["gap"].iloc[0] == gap else f" ({SURE[rows['gap'].iloc[0]]})"
         more = _ahead(rows["second_ratio"], metric)
         parts.append(f"{rows['first'].iloc[0]}{has} {more} in {len(rows)}{patterns}{sure}")
