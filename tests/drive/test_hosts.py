@@ -19,13 +19,13 @@ from hcilib.drive.hosts import hosts
 from hcilib.drive.hosts.hosts import (
     Fleet,
     FleetError,
-    HostKeyError,
     Outcome,
     SshConfigError,
     explain,
     need,
     refuses,
 )
+from hcilib.drive.hosts.known_hosts import HostKeyError
 from hcilib.model.testbed import Disk, Vm
 from tests.needs import need as need_of_machine
 

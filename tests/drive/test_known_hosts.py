@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from paramiko.hostkeys import HostKeys
 
-from hcilib.drive.hosts.hosts import Fleet, KnownHosts
+from hcilib.drive.hosts.hosts import Fleet
+from hcilib.drive.hosts.known_hosts import KnownHosts
 
 pytestmark = pytest.mark.lab
 
