@@ -5,9 +5,11 @@ import os
 import random
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -180,6 +182,22 @@ def test_who_looks_is_no_writer_unless_he_stays(blank):
         assert f"{number} " not in writers()
     with probing(device, 60):
         assert f"\n{number} wipefs (process " in f"\n{writers()}"
+
+
+def test_a_process_that_ends_before_its_name_is_read_is_no_writer(blank, tmp_path):
+    """Its descriptor is listed, and it ends before the shell can read its name."""
+    _, device, _ = blank
+    number = f"{os.major(os.stat(device).st_rdev):x}:{os.minor(os.stat(device).st_rdev):x}"
+    with open(device, "r+b") as held:
+        writer = subprocess.Popen(["sleep", "60"], stdin=held)
+    threading.Thread(target=writer.wait).start()  # who is not waited for keeps its name
+    ends = f"kill -9 {writer.pid} && while [ -e /proc/{writer.pid}/comm ]; do sleep 0.01; done"
+    (tmp_path / "ls").write_text(f'#!/bin/sh\n{shutil.which("ls")} "$@"\ncase $2 in */{writer.pid}/*) {ends};; esac\n')
+    (tmp_path / "ls").chmod(0o755)
+    env = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    found = subprocess.run(["sh", "-c", OPEN_TO_WRITE], env=env, capture_output=True, text=True)
+    assert writer.wait(10) == -signal.SIGKILL
+    assert f"{number} " not in found.stdout
 
 
 def test_one_medium_on_two_vms_is_refused_on_both(media, hosts):

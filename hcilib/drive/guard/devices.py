@@ -24,18 +24,19 @@ MOUNTS = r"""cat /proc/self/mountinfo /proc/1/mountinfo $(stat -L -c '%i %n' /pr
 # whether it was opened to write.
 # wipefs opens so too, even to look, and losetup to find a free device: a look like ours, by another host of this kernel
 # or another campaign, is over in a moment, and the next one is another process. So only one of them that every look
-# finds is told.
+# finds is told. A process that ended before its name was read writes no more, but its child may: the next look sees it.
 OPEN_TO_WRITE = r"""was=
 for look in 1 2 3 4 5; do
   open=$(find -L /proc/[0-9]*/fd -maxdepth 1 -type b -exec stat -L -c '%t:%T %n' {} + 2>/dev/null |
     while read -r n f; do case $(ls -l "$f" 2>/dev/null) in l?w*) ;; *) continue;; esac
-      p=${f%/fd/*}; c=; read -r c 2>/dev/null <"$p/comm"; echo "$n $c (process ${p#/proc/})"; done)
-  looks=$(printf '%s' "$open" | grep -E ' (wipefs|losetup) \(process ')
+      p=${f%/fd/*}; c=; { read -r c <"$p/comm"; } 2>/dev/null && c="$c (process ${p#/proc/})"
+      echo "$n ${c:-a process that ended}"; done)
+  looks=$(printf '%s' "$open" | grep -E ' (wipefs|losetup) \(process | a process that ended$')
   [ $look = 1 ] || looks=$(printf '%s' "$looks" | grep -Fx "$was")
   was=$looks; [ "$was" ] || break
   sleep 0.1
 done
-open=$(printf '%s' "$open" | grep -Ev ' (wipefs|losetup) \(process '; printf '%s' "$was")
+open=$(printf '%s' "$open" | grep -Ev ' (wipefs|losetup) \(process | a process that ended$'; printf '%s' "$was")
 printf '%s' "${open:+$open
 }" """
 # Devices built on devices that have an identity of their own (md arrays, DRBD), and those that are handed to other
