@@ -146,8 +146,10 @@ def group_codes(frame: pd.DataFrame, keys: Sequence[str]) -> tuple[np.ndarray, p
     """
     if not keys:
         return np.zeros(len(frame), dtype=np.intp), pd.DataFrame(index=range(min(len(frame), 1)))
-    by = [_in_order(frame[key]) for key in keys]
-    code = frame.groupby(by, sort=True, observed=True, dropna=False).ngroup().to_numpy()
+    code = np.zeros(len(frame), dtype=np.intp)
+    for key in keys:
+        level, levels = _levels(frame[key])
+        code = np.unique(code * levels + level, return_inverse=True)[1]
     first = np.unique(code, return_index=True)[1]
     return code, frame[list(keys)].iloc[first].reset_index(drop=True)
 
@@ -159,13 +161,18 @@ def groups_of(table: pd.DataFrame, by: Sequence[str], sort: bool = False) -> Ite
         yield dict(zip(by, key, strict=True)), rows
 
 
-def _in_order(labels: pd.Series) -> pd.Series:
-    # Names that are no text, or that already have an order of their own, keep it: as categories they would turn to NaN.
-    if pd.api.types.infer_dtype(labels, skipna=True) != "string":
-        return labels
-    named = labels.dropna().unique()
-    ordered = pattern_order(named) if labels.name == "pattern" else sorted(named, key=natural)
-    return labels.astype(pd.CategoricalDtype(ordered, ordered=True))
+def _levels(labels: pd.Series) -> tuple[np.ndarray, int]:
+    """The place of every label among the sorted ones, a missing one behind all others, and how many places there
+    are."""
+    # Names that are no text, or that already have an order of their own, keep it.
+    text = pd.api.types.infer_dtype(labels, skipna=True) == "string"
+    level, values = pd.factorize(labels, sort=not text)
+    if text:
+        names = list(values)
+        ordered = pattern_order(names) if labels.name == "pattern" else sorted(names, key=natural)
+        place = {name: i for i, name in enumerate(ordered)}
+        level = np.array([*(place[name] for name in names), -1], dtype=np.intp)[level]
+    return np.where(level < 0, len(values), level), len(values) + 1
 
 
 Condition = tuple[ArrayLike, Caveat | Caveats | Callable[[int], Caveat | Caveats]]
