@@ -42,7 +42,7 @@ def pytest_collection_finish():
 
 # No example is timed: a busy machine is no defect. A folder of a test's own may hold the files of all its examples.
 untimed = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-settings.register_profile("repeatable", untimed, derandomize=True, max_examples=25)
+settings.register_profile("repeatable", untimed, derandomize=True, max_examples=15)
 settings.register_profile("deep", untimed, max_examples=100)
 settings.load_profile("repeatable")
 

@@ -1,6 +1,7 @@
 """What a failure costs: every number from a series whose truth is known, and what may not change it."""
 
 import re
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -260,13 +261,19 @@ def test_the_outage_is_the_longest_of_the_run_and_the_sum_of_all_stands_beside_i
     assert shuffled.iloc[0]["gap_from_s"] == 71.0
 
 
+@cache
+def in_the_box(*names: str) -> tuple[pd.DataFrame, ...]:
+    """Return series, events, hosts and silences of committed campaigns, read once."""
+    folders = [hci.ROOT / "data/samples/box" / name for name in names]
+    return tuple(read(folders) for read in (hci.read_series, hci.read_events, hci.read_hosts, hci.read_silences))
+
+
 def test_an_outage_that_was_not_seen_is_never_zero():
-    folder = [hci.ROOT / "data/samples/box/failure-drbd"]
-    series_, events = hci.read_series(folder), hci.read_events(folder)
+    series_, events, _, silences = in_the_box("failure-drbd")
     seconds = failures(series_, events)
     assert not (seconds["gap_s"] == 0).any()
     assert (seconds["resolution_s"] == 1).all()
-    fine = failures(series_, events, silences=hci.read_silences(folder))
+    fine = failures(series_, events, silences=silences)
     assert not (fine[["gap_s", "gap_sum_s", "heal_gap_s"]] == 0).any(axis=None)
     assert (fine["gap_s"].isna() == (fine["failure"] == "fail-drive")).all()
     assert list(hci.table(fine).cells["Outage (s)"][fine["failure"] == "fail-drive"]) == ["< 1"] * 3
@@ -365,10 +372,8 @@ def test_the_worst_failure_comes_first():
 
 def test_the_known_outages_of_the_box_are_seen():
     """Its 500 ms logs hold a second or more without an I/O in every cut link and killed node."""
-    folders = [hci.ROOT / "data/samples/box" / name for name in ("failure-drbd", "failure-ceph")]
-    costs = hci.failures(
-        hci.read_series(folders), hci.read_events(folders), hci.read_hosts(folders), silences=hci.read_silences(folders)
-    )
+    *tables, silences = in_the_box("failure-drbd", "failure-ceph")
+    costs = hci.failures(*tables, silences=silences)
     known = costs[costs["failure"].isin(["cut-link", "kill-node2"])]
     assert len(known) == 6
     assert (known["gap_s"] >= 1.0).all()
@@ -394,10 +399,8 @@ OTHERS = [pytest.param(name, marks=pytest.mark.deep) for name in ("failure-ceph"
 
 @pytest.mark.parametrize("name", ["failure-drbd", "stamped-ceph", *OTHERS])
 def test_sentence_answer_figure_and_table_of_a_page_have_one_outage(name):
-    folder = [hci.ROOT / "data/samples/box" / name]
-    hosts, silences = hci.read_hosts(folder), hci.read_silences(folder)
-    series_ = hci.read_series(folder)
-    costs = failures(series_, hci.read_events(folder), hosts, 0.2, silences=silences)
+    series_, events, hosts, silences = in_the_box(name)
+    costs = failures(series_, events, hosts, 0.2, silences=silences)
     summary = failure_summary(costs)
     verdicts = failure_verdicts(summary)
     answer = dict(zip(verdicts["failure"], hci.failure_answer(verdicts, summary).splitlines(), strict=False))

@@ -68,7 +68,7 @@ def test_a_drop_that_runs_show_is_told_in_the_numbers_of_the_table():
 def test_the_test_is_that_of_the_ties():
     """Over many curves: a point below the best before it, which is the best of all, is told just if it is not tied."""
     rng, told = np.random.default_rng(4), []
-    for _ in range(60):
+    for _ in range(20):
         levels = [1000, 900, 700, 800]
         curve = measured([list(level * np.exp(rng.normal(0, 0.12, 3))) for level in levels])
         best, cells = peak(curve).iloc[0], summarize(curve, "iops").set_index("iodepth")["iops"]

@@ -209,8 +209,19 @@ def test_a_step_that_grew_is_named_and_the_others_are_read(tmp_path):
     assert found == [others, others]
 
 
-@pytest.mark.parametrize("keep", [0.0, 0.3, 0.99])
-@pytest.mark.parametrize("table", ["steps", "hosts", "bins"])
+@pytest.mark.parametrize(
+    ("table", "keep"),
+    [
+        ("steps", 0.0),
+        ("hosts", 0.3),
+        ("bins", 0.99),
+        *(
+            pytest.param(table, keep, marks=pytest.mark.deep)
+            for table, keeps in {"steps": (0.3, 0.99), "hosts": (0.0, 0.99), "bins": (0.0, 0.3)}.items()
+            for keep in keeps
+        ),
+    ],
+)
 def test_a_cache_half_written_is_read_again_from_the_raw_files(table, keep, tmp_path):
     run_dir = shutil.copytree(SAMPLE, tmp_path / "run", ignore=shutil.ignore_patterns("tables"))
     wanted = read_results(run_dir), read_bins(run_dir)
@@ -336,8 +347,14 @@ OF_A_RUN = (
 )
 
 
-@pytest.mark.parametrize("kind", ["a pipe", "a character device"])
-@pytest.mark.parametrize("file", OF_A_RUN)
+@pytest.mark.parametrize(
+    ("file", "kind"),
+    [
+        *((file, "a pipe") for file in OF_A_RUN),
+        (OF_A_RUN[4], "a character device"),
+        *(pytest.param(f, "a character device", marks=pytest.mark.deep) for f in OF_A_RUN if f != OF_A_RUN[4]),
+    ],
+)
 def test_what_stands_in_a_run_directory_and_is_no_file_hangs_nobody(file, kind, tmp_path):
     run_dir = tmp_path / "run"
     shutil.copytree(SAMPLE, run_dir, ignore=shutil.ignore_patterns("tables"))

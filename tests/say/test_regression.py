@@ -21,7 +21,10 @@ def campaigns(new: dict[int, float], earlier: int, wander: float) -> pd.DataFram
     )
 
 
-CASES = list(itertools.product([1, 2, 5], [0.004, 0.2], [0.5, 0.9, 1.0, 1.1, 3.0], ["iops", "lat_ns", "runtime_s"]))
+CASES = [
+    pytest.param(*case, marks=[pytest.mark.deep] * (case[3] != "iops" and case[:2] != (2, 0.004)))
+    for case in itertools.product([1, 2, 5], [0.004, 0.2], [0.5, 0.9, 1.0, 1.1, 3.0], ["iops", "lat_ns", "runtime_s"])
+]
 
 
 @pytest.mark.parametrize(("earlier", "wander", "level", "metric"), CASES)
