@@ -58,7 +58,9 @@ def test_a_setting_that_differs_between_systems_is_named_first_or_keeps_their_te
     assert word in first or word.replace(" ", "=") in first or "no test in common" in first
 
 
-@pytest.mark.parametrize("option", CHANGES)
+@pytest.mark.parametrize(
+    "option", [pytest.param(name, marks=[pytest.mark.deep] * (i % 4 > 0)) for i, name in enumerate(CHANGES)]
+)
 def test_a_setting_that_differs_within_a_system_makes_tests_of_their_own(tmp_path, option):
     _, sizes = answered(six_runs(tmp_path, {option: CHANGES[option]}, lambda _, rep: rep == 1))
     assert sizes == {1, 2}
