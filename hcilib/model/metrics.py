@@ -118,8 +118,8 @@ p9999_ns          | p99.99 latency                  | ms    | lower  | 1e+06   |
 max_lat_ns        | Max lat                         | ms    | lower  | 1e+06   | .3f
 sync_lat_ns       | Mean latency of a flush         | ms    | lower  | 1e+06   | .3f
 sync_p99_ns       | p99 latency of a flush          | ms    | lower  | 1e+06   | .3f
-offered_iops      | Demand                          | IOPS  |        | 1       | .0f
-delivered_pct     | Delivered of the demand         | %     | higher | 1       | .1f
+offered_iops      | Request rate                    | IOPS  |        | 1       | .0f
+delivered_pct     | Delivered of the request rate   | %     | higher | 1       | .1f
 full_depth_pct    | I/Os that found the queue full  | %     | lower  | 1       | .2f
 node_cpu_pct      | Node CPU                        | %     | lower  | 1       | .1f
 iops_per_cpu_pct  | IOPS per 1 % of a node's CPU    |       | higher | 1       | .0f

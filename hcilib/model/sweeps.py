@@ -220,7 +220,7 @@ def _adaptive(policy: str, order: str, repeats: int, ramp_s: float, given: dict)
     most_runs = count("most_runs", given.pop("most_runs", Adaptive.most_runs))
     numbers = {name: _number(name, value, 1e-6 if name == "target" else MIN_RUNTIME_S) for name, value in given.items()}
     rule = Adaptive(**numbers, least_runs=repeats, most_runs=most_runs)
-    always = "it measures in blocks and from a run's first second; leave it out"
+    always = "it measures in rounds (order: blocks) and from a run's first second; leave it out"
     for refused, said in (
         (order != "blocks", f"order {order!r}: {always}"),
         (ramp_s, f"ramp_s {ramp_s:g}: {always}"),

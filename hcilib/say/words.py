@@ -197,6 +197,15 @@ PLACES = {"owner": "VM on the owner", "non-owner": "VM on another node", "spread
 CURVES = {"measured": "measured", "printed": "stated total", "gains added up": "sum of stated gains"}
 """Curve over the number of VMs (``fleet_curves``) -> what its values are."""
 
+ORDERS = {"blocks": "in rounds", "back-to-back": "back to back"}
+"""Order of a plan's runs -> how it is called. "Block" would be read as a block of data (docs/WORDS.md)."""
+
+SITUATIONS = {
+    "drift, one after the other in blocks": "drift, in rounds",
+    "drift, side by side in pairs": "drift, in pairs",
+}
+"""Situation of `simulate_coverage` -> how it is called."""
+
 _COPIES = {"2": "two-way", "3": "three-way"}
 
 

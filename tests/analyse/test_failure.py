@@ -421,7 +421,7 @@ def test_sentence_answer_figure_and_table_of_a_page_have_one_outage(name):
         never = own[own["back_s"].isna() & own["heal_s"].notna()]  # METHODS section 9: the worst case
         marked = never.loc[never["gap_s"].idxmax()] if len(never) else worst
         assert places[failure] == marked["block"]
-        begin = rf"worst run \(block {marked['block']}\): (?:longest )?outage"
+        begin = rf"worst run \(round {marked['block']}\): (?:longest )?outage"
         assert re.search(rf"{begin} {marked['gap_s']:.3g} s", drawn)
         for text in (answer[failure], sentences[failure]):
             seconds = re.search(r"for up to ([\d.]+) s \(3 runs, median ([\d.]+) s", text)

@@ -82,7 +82,7 @@ def test_the_table_shows_the_limit_and_what_came():
     lost = hci.neighbours(hci.read_results(hci.ROOT / "data/samples/lab-neighbours"), ["iops"])
     shown = hci.table(lost).cells.query("Beside.str.contains('rate')")
     assert set(shown["Limit"]) == {"1 MiB/s per VM"}
-    assert set(shown["Came"]) == {"0.572 MiB/s per VM"}
+    assert set(shown["Rate under the limit"]) == {"0.572 MiB/s per VM"}
 
 
 @pytest.mark.parametrize("name", ["lab-neighbours", "box/neighbours-drbd", "box/neighbours-ceph"])

@@ -83,7 +83,7 @@ def test_runtimes_are_the_policys_unless_given(given, runtimes):
         ({"policy": "adaptive", "target": 0}, "target is 0"),
         ({"policy": "adaptive", "repeats": 1}, "one run of a cell has no interval"),
         ({"policy": "adaptive", "most_runs": 4}, "most_runs 4: expected at least repeats, 5"),
-        ({"policy": "adaptive", "order": "back-to-back"}, "it measures in blocks"),
+        ({"policy": "adaptive", "order": "back-to-back"}, "order 'back-to-back'"),
         ({"policy": "adaptive", "ramp_s": 1}, "from a run's first second"),
         ({"warmup": "bytes"}, "warmup 'bytes'"),
         ({"warmup": "volume", "warmup_s": 9}, "warmup_s is given"),

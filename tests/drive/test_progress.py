@@ -24,8 +24,8 @@ def test_the_bars_name_campaign_block_and_step(short, capsys):
     shown = capsys.readouterr().err
     for part in (
         "lab-mirror: ",
-        "block 1 of 2",
-        "block 2 of 2",
+        "round 1 of 2",
+        "round 2 of 2",
         "measure 4k-randread-nj1-qd4-vm2",
         "4/4 s",
         "left",
@@ -106,7 +106,7 @@ def test_the_last_result_is_held_against_the_same_cell_of_the_block_before(tmp_p
         ("canary", "a", 2, 0, 1),
         ("measure", "a", 2, 2, 24253),
     ]
-    assert journal(tmp_path, *runs) == "a 24,253 IOPS, -3.1 % against block 1"
+    assert journal(tmp_path, *runs) == "a 24,253 IOPS, -3.1 % against round 1"
     assert journal(tmp_path, *runs[:2]) == "b 7 IOPS"
     assert (
         journal(tmp_path, ("measure", "a", 1, 1, 100), ("measure", "a", 1, 2, 101))
@@ -139,4 +139,4 @@ def test_a_campaign_is_watched_from_another_process_while_it_runs(bed, short, mi
     assert "1/2" in err, "it was followed while it ran"
     rate = results.sort_values("rep")["iops"].iloc[1]
     assert f"4k-randread-nj1-qd4-vm2 {rate:,.0f} IOPS" in err
-    assert "% against block 1" in err
+    assert "% against round 1" in err

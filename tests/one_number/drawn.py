@@ -37,7 +37,7 @@ from tests.one_number.claims import (
     whole,
 )
 from tests.one_number.pages import NOTES, Page
-from tests.one_number.quantities import SECONDS
+from tests.one_number.quantities import ASSURED, BACK, SECONDS
 
 
 class Drawing(NamedTuple):
@@ -249,8 +249,8 @@ DRAWN: dict[str, list[Drawing]] = {
         Drawing("IOPS", marks("x"), usable_tib),
     ],
     "11_method": [
-        Drawing("Hours of running both systems", dots(0), column("Hours", "Assured (%)")),
-        Drawing("Hours of running both systems", dots(1), column("Half width (%)", "Assured (%)")),
+        Drawing("Hours of running both systems", dots(0), column("Hours", ASSURED)),
+        Drawing("Hours of running both systems", dots(1), column("Half width (%)", ASSURED)),
     ],
     "12_regression": [
         Drawing("IOPS relative to the earlier .*", marks("x"), column("Ratio", "k")),
@@ -258,13 +258,13 @@ DRAWN: dict[str, list[Drawing]] = {
     ],
     "13_failure": [
         Drawing("IOPS", widths("silence"), above_zero(column("Outage (s)", "Failure"))),
-        Drawing("IOPS", widths("return"), above_zero(column("Recovered after (s)", "Failure"))),
+        Drawing("IOPS", widths("return"), above_zero(column(BACK, "Failure"))),
         Drawing("IOPS", levels("healthy"), per_failure("Healthy (IOPS)")),
         Drawing("IOPS", levels("degraded"), per_failure("Degraded (IOPS)")),
     ],
     "14_demand": [
-        Drawing(r"Latency \(ms\)", marks("x"), column("IOPS", "Demand (IOPS)")),
-        Drawing(r"Latency \(ms\)", marks("y", MS), column("Latency (ms)", "Demand (IOPS)")),
+        Drawing(r"Latency \(ms\)", marks("x"), column("IOPS", "Request rate (IOPS)")),
+        Drawing(r"Latency \(ms\)", marks("y", MS), column("Latency (ms)", "Request rate (IOPS)")),
     ],
     "15_neighbours": [Drawing("IOPS relative to alone", marks("x"), column("Ratio", "Tenant"))],
 }
@@ -273,10 +273,10 @@ DRAWN: dict[str, list[Drawing]] = {
 def _failures(page: Page) -> Iterator[Claim]:
     """Return the claims about the worst run of each failure."""
     counted = Free("no table counts them")
-    costs = page.table("Failure", "Block", "Outage (s)")
-    worst_run = r"iodepth \d+: ([^.]+)\. Worst run \(block (\d+)\):(?:[^.]|\.\d)*"
+    costs = page.table("Failure", "Round", "Outage (s)")
+    worst_run = r"iodepth \d+: ([^.]+)\. Worst run \(round (\d+)\):(?:[^.]|\.\d)*"
     for said in re.finditer(worst_run, page.said):
-        runs = costs[(costs["Failure"] == said[1]) & (costs["Block"] == said[2])]
+        runs = costs[(costs["Failure"] == said[1]) & (costs["Round"] == said[2])]
         for row in runs.to_dict("records"):
             outage = row["Outage (s)"].removeprefix("< ")
             yield Claim("outage (?:below )?# s", outage, part=said.span())
@@ -286,7 +286,7 @@ def _failures(page: Page) -> Iterator[Claim]:
                 row["All outages (s)"],
                 part=said.span(),
             )
-            yield Claim("recovered # s after", row["Recovered after (s)"], part=said.span())
+            yield Claim("recovered # s after", row[BACK], part=said.span())
     drawn = Free("the figure alone has the latency of each second")
     yield Claim("median latency is # ms in the slowest second and # ms in", drawn, drawn)
 

@@ -584,18 +584,21 @@ def _10(page: Page) -> Iterator[Claim]:
     yield from _loads(page)
 
 
+ASSURED = "Half width in 9 of 10 campaigns (%)"
+
+
 def _11(page: Page) -> Iterator[Claim]:
-    planned = page.table("Protocol", "Cells", "Half width (%)", "Assured (%)")
+    planned = page.table("Plan", "Cells", "Half width (%)", ASSURED)
     noise = planned["CV (%)"].iloc[0]
     yield Claim(
-        "Assumed are # tests? and a standard deviation between runs of # %",
+        "This assumes # tests? and a standard deviation between runs of # %",
         planned["Cells"].iloc[0],
         noise,
     )
     for row in planned.to_dict("records"):
         listed = (row["Hours"], row["Half width (%)"])
         does = r"(?:compares two systems in|takes) # h, with (?:an interval of )?±# %"
-        yield Claim(rf"The {row['Protocol']} protocol {does}", *listed)
+        yield Claim(rf"The {row['Plan']} plan {does}", *listed)
     coverage = page.table("Situation", "Runs", "Method", "Coverage")
     pairs = coverage["Situation"].str.contains("pairs")
     own = pairs.map({True: "paired t on logs", False: "Welch t on logs"})
@@ -617,7 +620,7 @@ def _11(page: Page) -> Iterator[Claim]:
     yield Claim("# verdicts? w", wrong)
 
 
-ORDERS = {"back-to-back": "back to back", "apart": "blocks", "pairs": "pairs"}
+ORDERS = {"back-to-back": "back to back", "apart": "rounds", "pairs": "pairs"}
 """Orders of runs, and a word of their situation."""
 
 
@@ -652,7 +655,7 @@ def _12(page: Page) -> Iterator[Claim]:
 
 def _13(page: Page) -> Iterator[Claim]:
     summary = page.table("System", "Failure", "Quantity", "Median", "Worst")
-    costs = page.table("System", "Failure", "Block", "Outage (s)", "Recovered after (s)")
+    costs = page.table("System", "Failure", "Round", "Outage (s)", BACK)
     stamped = page.table("Events", "Integrity")
     by_failure = summary.groupby(["System", "Failure"], sort=False)
     doubts = [_longer(rows.set_index("Quantity")) for _, rows in by_failure]
@@ -685,16 +688,19 @@ def _13(page: Page) -> Iterator[Claim]:
         yield Claim("could not be checked in # (?:more|runs?)", unchecked, part=part)
 
 
+LOWEST = "Lowest second after the repair (% below healthy)"
+BACK, COPIES = "IOPS recovered after the repair (s)", "Copies complete after the repair (s)"
+"""Columns of the runs of a failure."""
 QUANTITIES = {
     "outage": ("Outage (s)", "for"),
     "all outages of a run": ("All outages (s)", "add up to"),
     "longest I/O": ("", "longest I/O took"),
-    "lowest second after the repair": ("Dip (%)", "IOPS (?:fell to|were at least)"),
+    "lowest second after the repair": (LOWEST, "IOPS (?:dipped to|were at least)"),
     "IOPS recovered after the repair": (
-        "Recovered after (s)",
+        BACK,
         "(?:Recovery(?: to # % of normal IOPS)? took|recovered in)",
     ),
-    "copies complete after the repair": ("Whole (s)", "copies were complete"),
+    "copies complete after the repair": (COPIES, "copies were complete"),
 }
 """Quantity as the summary calls it -> column of the runs, words before the number in a sentence."""
 
@@ -705,7 +711,7 @@ def _one_failure(
     """Return the claims about one failure, from the summary and from its runs."""
     rounds, level = len(runs), 100 * (1 - page.params["tolerance"])
     yield Claim(r"\(# runs?[,)]", rounds, part=part)
-    never = count(runs["Recovered after (s)"], "not recovered")
+    never = count(runs[BACK], "not recovered")
     yield Claim("recovered in # of # runs?", rounds - never, rounds, part=part)
     yield Claim("recovered in none of # runs?", rounds, part=part)
     yield Claim("but not in # of # runs?", never, rounds, part=part)
@@ -715,7 +721,7 @@ def _one_failure(
     yield Claim("stayed above # % of normal", level, part=part)
     late = runs[NOTES].str.contains("when fio had already ended").sum() if NOTES in runs else 0
     yield Claim("In (?:all )?#(?: of #)? runs fio had ended", late, rounds, part=part)
-    unseen = count(runs["Whole (s)"], "–") if "Whole (s)" in runs else 0
+    unseen = count(runs[COPIES], "–") if COPIES in runs else 0
     yield Claim("In # runs? the system did not report", unseen, part=part)
     for row in own.reset_index().to_dict("records"):
         quantity, _, unit = row["Quantity"].removesuffix(")").partition(" (")
@@ -846,9 +852,12 @@ def _lost(row: dict, part: tuple[int, int], margin: float) -> Iterator[Claim]:
     yield Claim(open_, lo or "", hi or "", part=part)
 
 
+VISIBLE = "Smallest provable loss (%)"
+
+
 def _16(page: Page) -> Iterator[Claim]:
     changed = page.table("Campaign", "First", "Last", "Ratio")
-    tests = page.table("Campaigns", "Visible (%)", "Verdict")
+    tests = page.table("Campaigns", VISIBLE, "Verdict")
     cell = ["System", "Pattern", "iodepth"]
     same = tests[~tests[cell].agg(" ".join, axis=1).isin(changed[cell].agg(" ".join, axis=1))]
     sizes = changed["Ratio"].map(off_pct)
@@ -856,7 +865,7 @@ def _16(page: Page) -> Iterator[Claim]:
     yield Claim(r"since campaigns? \S+ in # of #", len(changed), len(tests))
     yield Claim("No change was found in the other #", len(same))
     yield Claim("noisiest of these # tests", len(same))
-    yield Claim("a loss of # %", most(same["Visible (%)"] if len(same) else tests["Visible (%)"]))
+    yield Claim("a loss of # %", most(same[VISIBLE] if len(same) else tests[VISIBLE]))
     yield Claim(r"\(# % probability\)", 100 * page.params["chance"])
     for line, part in lines(page):
         for row in changed.to_dict("records"):
@@ -869,14 +878,16 @@ def _16(page: Page) -> Iterator[Claim]:
                 )
                 yield Claim(r"# % fewer IOPS on", off_pct(row["Ratio"]), part=part)
         yield Claim(
-            "Changed there as well: [^.]*?from #", Free("a fact, and no measured number"), part=part
+            "Also changed at that time: [^.]*?from #",
+            Free("a fact, and no measured number"),
+            part=part,
         )
 
 
 def _17(page: Page) -> Iterator[Claim]:
     parts, lat = page.table("Branch", "Part (ms)"), "Mean latency (ms)"
     path = parts[parts["Branch"] == "path"]
-    savings = page.table("Without (ms)", "Less, at most (%)")
+    savings = page.table("Without the part (ms)", "Largest saving (%)")
     for (system, pattern), its in savings.groupby(["System", "Pattern"]):
         words, whole_ms = (
             f"{re.escape(pattern_words(pattern))} on {re.escape(system)}",
@@ -886,7 +897,7 @@ def _17(page: Page) -> Iterator[Claim]:
         yield Claim(f"Of # ms for a {words}, [^#]*? takes # ms", whole_ms, most(here["Part (ms)"]))
         first = its.iloc[0]
         gone = f"took no time, a {words} would take at most # % less: # instead of # ms"
-        yield Claim(gone, first["Less, at most (%)"], first["Without (ms)"], first[lat])
+        yield Claim(gone, first["Largest saving (%)"], first["Without the part (ms)"], first[lat])
     undivided = page.tables[-1] if "Reason" in page.tables[-1] else parts[:0]
     for system, its in undivided.groupby("System"):
         divided = path[

@@ -77,7 +77,7 @@ def test_an_answer_has_the_worst_and_the_median_of_three_quantities():
     line, longer = answer.splitlines()
     for each in (line, text):
         assert numbers(r"for up to (\S+) s \((\d) runs, median (\S+) s\)", each) == [6, 3, 2]
-        assert numbers(r"IOPS fell to (\S+) % of normal \(median run (\S+) %\)", each) == [10, 40]
+        assert numbers(r"IOPS dipped to (\S+) % of normal \(median run (\S+) %\)", each) == [10, 40]
         assert numbers(r"took (\S+) s at worst \(median (\S+) s\)", each) == [30, 20]
     assert numbers(r"up to (\S+) s longer", longer) == [0.2]
     assert length(line) <= 45
@@ -191,7 +191,7 @@ def test_runs_that_cannot_be_used_are_said_and_never_fine():
     summary = hci.failure_summary(costs(2))
     answer = hci.failure_answer(hci.failure_verdicts(summary), summary, unseen, {"box-drbd": "DRBD"})
     last = answer.splitlines()[-1]
-    assert "block 2 on DRBD" in last
+    assert "round 2 on DRBD" in last
     assert events_words("kill-node2@30") in last
     assert "fio had ended before" in last
     assert faults(last) == []

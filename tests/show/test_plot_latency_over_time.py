@@ -57,8 +57,8 @@ def test_the_worst_run_of_each_failure_is_shown_from_the_failure_on(histograms, 
     said = [next(t.get_text() for t in ax.texts if t.get_gid() == "worst") for ax in panels]
     names = {event_words(name): name for name in costs["failure"]}
     for ax, worst in zip(axes, said, strict=True):
-        block = worst.split("(block ")[1][0]
-        assert ax.get_title(loc="left").endswith(f"(worst run, block {block})")
+        block = worst.split("(round ")[1][0]
+        assert ax.get_title(loc="left").endswith(f"(worst run, round {block})")
         failure = names[ax.get_title(loc="left").split(": ")[1].rpartition(" (")[0]]
         own = table[table["events"].str.startswith(failure) & (table["block"] == int(block))]
         assert cells(ax).sum() == own["count"].sum()

@@ -405,7 +405,8 @@ def test_each_check_has_its_unit():
 def test_a_system_that_did_not_come_back_has_no_missing_time():
     costs = pd.DataFrame({"healthy_iops": [9.0, 9.0], "degraded_iops": 5.0, "gap_s": 0.0, "back_s": NAN,
                           "heal_s": [20.0, NAN], "system": "a", "failure": "kill", "block": [1, 2]})  # fmt: skip
-    assert table(costs, "failure block back_s").cells["Recovered after (s)"].tolist() == ["not recovered", "–"]
+    cells = table(costs, "failure block back_s").cells
+    assert cells["IOPS recovered after the repair (s)"].tolist() == ["not recovered", "–"]
 
 
 def test_ceilings_that_nobody_knows_are_a_sentence():

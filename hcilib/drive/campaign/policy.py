@@ -278,7 +278,7 @@ def needed(plan: Plan, block: int, results: pd.DataFrame, rules: Rules) -> dict[
 def further_block(plan: Plan, block: int, due: Mapping[Cell, str]) -> list[tuple[Step, str]]:
     """The steps of a further block, each with its reason: as the plan's own blocks, of the cells that are due."""
     canaries = [step for step in plan.steps if step.kind == "canary" and step.block == 1] if due else []
-    steps = [(replace(step, block=block), "the canary of a further block") for step in canaries]
+    steps = [(replace(step, block=block), "the canary of a further round") for step in canaries]
     for position, cell in enumerate(shuffled(plan.cells, plan.seed, block), 1):
         if cell in due:
             run = Step("measure", cell, block, block, _asked(plan.adaptive).most_s)

@@ -71,7 +71,7 @@ class Bars(contextlib.AbstractContextManager["Bars"]):
             return
         self._block = step.block
         self._of_block.reset(total=round(max(self._left.get(step.block, 0.0), self._seconds(step)), 1))
-        name = f"block {step.block} of {max(self._blocks, step.block)}" if step.block else "preparation"
+        name = f"round {step.block} of {max(self._blocks, step.block)}" if step.block else "preparation"
         self._of_block.set_description_str(name)
 
     def _bar(self, name: str, seconds: float, position: int, leave: bool = True) -> tqdm:

@@ -412,8 +412,8 @@ def last_result(run_dir: str | Path) -> str:
     if not before or not before[-1]["iops"]:
         return said
     change = 100 * (last["iops"] / before[-1]["iops"] - 1)
-    where = "block" if before[-1]["block"] != last["block"] else "rep"
-    return f"{said}, {change:+.1f} % against {where} {before[-1][where]}"
+    key, word = ("block", "round") if before[-1]["block"] != last["block"] else ("rep", "rep")
+    return f"{said}, {change:+.1f} % against {word} {before[-1][key]}"
 
 
 def progress(run_dir: str | Path) -> dict:

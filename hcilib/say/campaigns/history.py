@@ -51,7 +51,7 @@ def history_answer(changes: pd.DataFrame, found: pd.DataFrame, chance: float) ->
 
 
 def change_sentences(changes: pd.DataFrame) -> list[str]:
-    """Return a sentence or two for each row of `hcilib.changes`: size, cell, place, and what else changed there.
+    """Return a sentence or two for each row of `hcilib.changes`: size, cell, place, and what else changed then.
 
     Examples
     --------
@@ -64,7 +64,7 @@ def change_sentences(changes: pd.DataFrame) -> list[str]:
 
 
 def candidate_notes(changes: pd.DataFrame) -> list[str]:
-    """Return a sentence for each campaign at which a level begins: what else changed there, for a figure's caption.
+    """Return a sentence for each campaign at which a level begins: what else changed then, for a figure's caption.
 
     Examples
     --------
@@ -176,7 +176,7 @@ def _change(row: Mapping[str, Any], keys: list[str]) -> str:
 
 
 def _candidates(text: str) -> str:
-    return f" Changed there as well: {text.replace('; ', ', ')}." if text else ""
+    return f" Also changed at that time: {text.replace('; ', ', ')}." if text else ""
 
 
 def _checked(row: Mapping[str, Any], keys: list[str], declared: float, chance: float) -> str:

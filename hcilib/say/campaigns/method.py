@@ -7,9 +7,9 @@ import pandas as pd
 from hcilib.say.words import counted, listed, number
 
 DESIGNS = {
-    "back-to-back": "that measure one system after the other",
-    "apart": "in blocks",
-    "pairs": "in pairs of runs",
+    "back-to-back": "with runs back to back",
+    "apart": "in rounds",
+    "pairs": "in pairs",
 }
 """Orders of `simulate_coverage` as a sentence names them."""
 TESTS = {"pairs": "paired t on logs"}
@@ -17,7 +17,7 @@ TESTS = {"pairs": "paired t on logs"}
 
 
 def method_answer(planned: pd.DataFrame, calibration: pd.DataFrame | None = None) -> str:
-    """Return the hours and the half-width of the cheapest and the dearest protocol, and how real intervals did.
+    """Return the hours and the half-width of the cheapest and the dearest plan, and how real intervals did.
 
     Parameters
     ----------
@@ -30,16 +30,16 @@ def method_answer(planned: pd.DataFrame, calibration: pd.DataFrame | None = None
     >>> planned = pd.DataFrame({"protocol": ["fixed", "adaptive"], "cells": 9, "hours": [19.0, 7.5],
     ...                         "cv_pct": 9.3, "half_width_pct": [25.7, 9.0]})
     >>> print(hci.method_answer(planned))
-    The adaptive protocol compares two systems in 7.5 h, with an interval of ±9 %. The fixed protocol takes 19 h, with ±26 %. Assumed are 9 tests and a standard deviation between runs of 9.3 %.
+    The adaptive plan compares two systems in 7.5 h, with an interval of ±9 %. The fixed plan takes 19 h, with ±26 %. This assumes 9 tests and a standard deviation between runs of 9.3 %.
     """  # noqa: E501
     protocols = planned.sort_values(["hours", "half_width_pct"], kind="stable").iloc[[0, -1]].drop_duplicates()
     cheapest, *dearest = protocols.itertuples()
     hours, width = number(cheapest.hours), number(cheapest.half_width_pct)
-    text = f"The {cheapest.protocol} protocol compares two systems in {hours} h, with an interval of ±{width} %. "
+    text = f"The {cheapest.protocol} plan compares two systems in {hours} h, with an interval of ±{width} %. "
     for p in dearest:
-        text += f"The {p.protocol} protocol takes {number(p.hours)} h, with ±{number(p.half_width_pct)} %. "
+        text += f"The {p.protocol} plan takes {number(p.hours)} h, with ±{number(p.half_width_pct)} %. "
     tests, noise_pct = counted(planned["cells"].iloc[0], "test"), number(planned["cv_pct"].iloc[0])
-    text += f"Assumed are {tests} and a standard deviation between runs of {noise_pct} %."
+    text += f"This assumes {tests} and a standard deviation between runs of {noise_pct} %."
     if calibration is None or calibration.empty:
         return text
     held, wrong = (calibration["held_pct"] / 100 * calibration["n"]).sum(), calibration["wrong"].sum()
@@ -62,7 +62,7 @@ def method_facts(coverage: pd.DataFrame) -> list[str]:
     Examples
     --------
     >>> hci.method_facts(hci.simulate_coverage(draws=100, resamples=10))
-    ['In the simulation, the standard deviation between runs is 1 % while the system drifts by 2 %. With 5 runs, 95 % intervals contain the true value in 49 % of campaigns that measure one system after the other, 79 % in blocks and 96 % in pairs of runs.']
+    ['In the simulation, the standard deviation between runs is 1 % while the system drifts by 2 %. With 5 runs, 95 % intervals contain the true value in 49 % of campaigns with runs back to back, 79 % in rounds and 96 % in pairs.']
     """  # noqa: E501
     method = coverage["order"].map(TESTS).fillna("Welch t on logs")
     under_drift = coverage[(coverage["method"] == method) & (coverage["drift_cv_pct"] > 0)]

@@ -76,7 +76,7 @@ def failure_answer(
         lines.append(f"Each outage may have lasted up to {2 * every_s:g} s longer, {reason}.")
     for run in [] if unseen is None else unseen.to_dict("records"):
         place = f"{_name(run, labels)} ({events_words(run['events'])})"
-        lines.append(f"The run in block {run['block']} on {place} cannot be used: {' '.join(run['why'].split())}.")
+        lines.append(f"The run in round {run['block']} on {place} cannot be used: {' '.join(run['why'].split())}.")
     return "\n".join(lines)
 
 
@@ -291,7 +291,7 @@ def _lowest(found: Quantities) -> str:
     dip = found["dip_pct"]
     worst, median = (f"{number(100 - dip[side])} %" for side in ("worst", "median"))
     middle = f" (median run {median})" if dip["n"] > 1 else ""
-    did = "fell to" if dip["worst"] > 0 else "were at least"
+    did = "dipped to" if dip["worst"] > 0 else "were at least"
     return f"After repair, IOPS {did} {worst} of normal{middle}."
 
 
@@ -311,8 +311,9 @@ def _recovery(found: Quantities, level: str = "") -> str:
     if missing:
         return f"Recovery{to} took {number(back['median'])} s (median). {counted(missing, 'run')} did not recover."
     if not back["worst"]:
-        stayed = f"stayed {f'above {level} of' if level else 'at'} normal IOPS{', with short dips' * _has_dips(found)}"
-        return f"{'All runs' if back['n'] > 1 else 'The run'} {stayed}."
+        stayed = f"stayed {f'above {level} of' if level else 'at'} normal IOPS"
+        dips = " apart from short dips" * _has_dips(found)
+        return f"{'All runs' if back['n'] > 1 else 'The run'} {stayed}{dips}."
     return _each(found, "back_s", f"Recovery{to} took {{}}.")
 
 
@@ -326,7 +327,7 @@ def _recovered(found: Quantities) -> str:
     if missing:
         return f"recovered in {number(back['median'])} s (median), but not in {missing} of {back['n']} runs"
     if not back["worst"]:
-        return f"had normal IOPS from the repair on{', with dips' * _has_dips(found)}"
+        return f"had normal IOPS from the repair on{', apart from short dips' * _has_dips(found)}"
     median = f" at worst (median {number(back['median'])} s)" if back["n"] > 1 else ""
     return f"recovered in {number(back['worst'])} s{median}"
 

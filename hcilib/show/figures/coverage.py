@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
-from hcilib.say.words import counted
+from hcilib.say.words import SITUATIONS, counted
 from hcilib.show.figures import style
 from hcilib.show.figures.style import INK, drawn, looks
 
@@ -36,14 +36,15 @@ def plot_coverage(coverage: pd.DataFrame) -> Axes:
         y = y + 0.5 * ((lane + 0.5) / len(systems) - 0.5)
         ax.errorbar(part["coverage"], y, xerr=error, fmt=marker, color=colour,
                     elinewidth=1.5, label=name, zorder=3)  # fmt: skip
-    style.row_axis(ax, [f"{situation}, {n} runs" for situation, n in rows])
+    style.row_axis(ax, [f"{SITUATIONS.get(name, name)}, {n} runs" for name, n in rows])
     ax.set_xlim(min(0.3, coverage["coverage_lo"].min()), 1.01)
     ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{100 * x:.0f} %"))
     ax.set_xlabel("Intervals that contain the true value")
     style.legend(ax, [style.mark(*look, name) for name, look in systems.items()])
     worst = coverage.loc[coverage["coverage"].idxmin()]
     share = f"{100 * worst['nominal']:g} % intervals contain the true value in only {100 * worst['coverage']:.0f} %"
-    case = f"“{worst['situation']}” with {counted(worst['runs'], 'run')} and the method “{worst['method']}”"
+    situation = SITUATIONS.get(worst["situation"], worst["situation"])
+    case = f"“{situation}” with {counted(worst['runs'], 'run')} and the method “{worst['method']}”"
     style.say(ax, f"The worst case is {case}. There, {share} of the simulated campaigns.")
     rows_note = f"{coverage['n'].iloc[0]} simulated campaigns per row."
     style.caption(ax, rows_note, "Dashed: the nominal share, which intervals should reach.")

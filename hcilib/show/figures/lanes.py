@@ -81,7 +81,7 @@ def _runs(rows: pd.DataFrame) -> list[pd.DataFrame]:
 def _panel(ax: Axes, runs: list[pd.DataFrame]) -> str:
     """Draw one failure; return its worst run in words."""
     first = runs[0].iloc[0]
-    names = [f"block {run['block'].iloc[0]:g}" if "block" in run else f"run {n + 1}" for n, run in enumerate(runs)]
+    names = [f"round {run['block'].iloc[0]:g}" if "block" in run else f"run {n + 1}" for n, run in enumerate(runs)]
     marks = [run["place"].iloc[0] if len(runs) > 1 else "" for run in runs]
     style.row_axis(ax, [", ".join(filter(None, parts)) for parts in zip(names, marks, strict=True)])
     for row, run in enumerate(runs):

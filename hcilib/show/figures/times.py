@@ -227,7 +227,7 @@ def _panel(ax: Axes, series: pd.DataFrame, runs: pd.DataFrame) -> str:
 
 
 def _worst_words(worst: pd.Series, runs: int) -> str:
-    which = f" (block {worst['block']:g})" if "block" in worst and runs > 1 else ""
+    which = f" (round {worst['block']:g})" if "block" in worst and runs > 1 else ""
     gap_s, unseen_s = worst["gap_s"], 2 * worst.get("resolution_s", np.nan)
     outage = f"outage {gap_s:.3g} s" if gap_s > 0 else f"outage below {unseen_s:g} s" if unseen_s > 0 else "no outage"
     several = worst.get("gaps", 0) > 1
@@ -369,6 +369,6 @@ def _columns(ax: Axes, run: pd.DataFrame, cost: pd.Series | None, most: float) -
     _mark(ax, 0.0, cost["failure"])
     if cost["heal_s"] == cost["heal_s"]:
         _mark(ax, cost["heal_s"] - cost["fail_s"], cost["heal"], line=1)
-    which = f", block {cost['block']:g}" if "block" in cost else ""
+    which = f", round {cost['block']:g}" if "block" in cost else ""
     ax.set_title(f"{name}, {load}: {event_words(cost['failure'])} (worst run{which})", loc="left")
     return f"{name}, {event_words(cost['failure'])}: {slowest}"

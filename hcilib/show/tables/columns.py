@@ -16,7 +16,7 @@ from hcilib.model.metrics import FACTORS, METRICS, SHARES, Metric, read_metrics,
 from hcilib.model.system import known_labels
 from hcilib.say.curves.neighbours import limit_words
 from hcilib.say.runs.failure import action_words, events_words, report_words
-from hcilib.say.words import CHECK_UNITS, CHECKS, CURVES, PARTS, PLACES, STEPS
+from hcilib.say.words import CHECK_UNITS, CHECKS, CURVES, ORDERS, PARTS, PLACES, SITUATIONS, STEPS
 
 DIGITS = 3
 """Significant digits at least: with three, one step of the last digit is at most 1 % of the number."""
@@ -31,7 +31,7 @@ PLAIN = (
 AS_GIVEN = ("bs_bytes", "price", "years", "rack_units", "watts", "fill_pct")
 """What somebody set or declared: with the digits that it was given."""
 
-LOWER = ("iodepth", "numjobs", "rw", "rwmixread", "n", "n_baseline", "k", "p", "f", "df", "p_adjusted")
+LOWER = ("iodepth", "numjobs", "rw", "rwmixread", "n", "n_baseline", "n_one", "k", "p", "f", "df", "p_adjusted")
 """fio's words and the letters of statistics keep their small initial."""
 
 WORDS = {
@@ -50,7 +50,8 @@ WORDS = {
     "cpu_iops": "CPU (IOPS)",
     "pct_of_best": "Share of the best (%)",
     "pct_of_peak": "Share of the peak (%)",
-    "pct_of_binding": "Used of what binds (%)",
+    "binds": "Bottleneck",
+    "pct_of_binding": "Use of the bottleneck (%)",
     "pct_of_datasheet": "Share of the datasheet (%)",
     "rwmixread": "rwmixread (%)",
     "off_pct": "Off by (%)",
@@ -60,19 +61,33 @@ WORDS = {
     "pct_of_ceiling": "Share of the ceiling (%)",
     "leave_one_out": "Leave-one-out",
     "pct_of_arithmetic": "Share of the arithmetic ceiling (%)",
-    "given_back_pct": "Given back by the limit (%)",
+    "came": "Rate under the limit",
+    "given_back_pct": "Loss given back by the limit (%)",
     "jain": "Jain's index",
     "gap_s": "Outage (s)",
     "gaps": "Outages",
     "gap_sum_s": "All outages (s)",
     "heal_gap_s": "Outage after the repair (s)",
-    "back_s": "Recovered after (s)",
+    "dip_pct": "Lowest second after the repair (% below healthy)",
+    "back_s": "IOPS recovered after the repair (s)",
+    "whole_s": "Copies complete after the repair (s)",
+    "took_s": "Duration (s)",
     "within_cv_pct": "CV within runs (%)",
     "between_cv_pct": "CV between runs (%)",
     "second_cv_pct": "CV of one second (%)",
-    "block_cv_pct": "CV of blocks (%)",
+    "block": "Round",
+    "blocks": "Rounds",
+    "block_cv_pct": "CV between rounds (%)",
     "rest_cv_pct": "CV of the rest (%)",
     "rmse_pct": "RMS error (%)",
+    "protocol": "Plan",
+    "assured_pct": "Half width in 9 of 10 campaigns (%)",
+    "runs_basis": "Spread of runs",
+    "seconds_basis": "Spread of seconds",
+    "asked": "Measured by",
+    "visible_pct": "Smallest provable loss (%)",
+    "needed": "Campaigns needed",
+    "demand": "Request rate, as set",
     "per_vm": "Per VM (IOPS)",
     "due_p999_ns": "Expected p99.9 (ms)",
     "ios": "I/Os",
@@ -80,8 +95,11 @@ WORDS = {
     "owner": "VM on the owner",
     "non_owner": "VM on another node",
     "id": "ID",
-    "less_pct": "Less, at most (%)",
-    "with_other_ns": "With the other's time (ms)",
+    "without_ns": "Without the part (ms)",
+    "less_pct": "Largest saving (%)",
+    "other": "Fastest other system",
+    "with_other_ns": "With that system's time (ms)",
+    "visits": "Visits per I/O",
     "one_ns": "At iodepth 1 (ms)",
     "n_one": "n at iodepth 1",
 }
@@ -144,7 +162,8 @@ NAMES = {name: metric.label for name, metric in METRICS.items()} | {
     "reads": "reads", "writes": "writes", "read_bytes": "bytes read", "write_bytes": "bytes written",
 }  # fmt: skip
 NAMED = {"metric": NAMES, "measure": NAMES, "latency": NAMES, "check": CHECKS, "placement": PLACES, "step": STEPS,
-         "curve": CURVES, "part": {part: words[0] for part, words in PARTS.items()}}  # fmt: skip
+         "curve": CURVES, "order": ORDERS, "situation": SITUATIONS,
+         "part": {part: words[0] for part, words in PARTS.items()}}  # fmt: skip
 """Column -> its values -> what tables and figures call them. Another column's equal values stay as they are."""
 FORMED: dict[str, Callable[[str], str]] = {
     "limit": limit_words,
@@ -226,7 +245,7 @@ def words(column: str) -> dict[str, str]:
 
     Parameters
     ----------
-    column : ``check``, ``placement``, ``part``, ``curve``, ``step`` or ``metric``
+    column : ``check``, ``placement``, ``part``, ``curve``, ``order``, ``situation``, ``step`` or ``metric``
 
     Returns
     -------
