@@ -71,6 +71,7 @@ WORDS = {
     "dip_pct": "Lowest second after the repair (% below healthy)",
     "back_s": "IOPS recovered after the repair (s)",
     "whole_s": "Copies complete after the repair (s)",
+    "t_s": "Time (s)",
     "took_s": "Duration (s)",
     "within_cv_pct": "CV within runs (%)",
     "between_cv_pct": "CV between runs (%)",
