@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from probes import assert_gone
+from probes import assert_gone, processes
 
 import hcilib as hci
 from hcilab.ceph import PACKAGES, ceph, config_of
@@ -95,3 +95,11 @@ def settled(monitor: Monitor) -> dict[str, dict]:
 def read_pools(monitor: Monitor) -> dict[str, dict]:
     stats = {pool["name"]: pool["stats"] for pool in monitor.ask("df", detail="detail")["pools"]}
     return {name: {key: s[key] for key in ("stored", "bytes_used", "objects")} for name, s in stats.items()}
+
+
+def assert_ended(ceph_cluster: Cluster | None, tmp_path_factory) -> None:
+    """By now each cluster has ended, and its end was looked at. For the last test of a worker that uses one: it would
+    idle until the session ends, at three percent of a processor."""
+    assert ceph_cluster is None
+    left = processes(str(tmp_path_factory.getbasetemp() / "ceph")).values()
+    assert not [command for command in left if "ceph-" in command]

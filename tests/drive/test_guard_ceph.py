@@ -9,8 +9,7 @@ import os
 from pathlib import Path
 
 import pytest
-from ceph_beds import NONE, on
-from probes import processes
+from ceph_beds import NONE, assert_ended, on
 
 import hcilib as hci
 from hcilab.ceph import config_of
@@ -152,7 +151,4 @@ def test_a_refusal_comes_before_any_host_is_touched(copy, tmp_path):
 
 @on(NONE)
 def test_nothing_is_left_of_any_of_them(ceph_cluster, tmp_path_factory):
-    """The last to use a cluster: by now each has ended, and its end was looked at (tests/drive/ceph_beds.py)."""
-    assert ceph_cluster is None
-    left = processes(str(tmp_path_factory.getbasetemp() / "ceph")).values()
-    assert not [command for command in left if "ceph-" in command]
+    assert_ended(ceph_cluster, tmp_path_factory)

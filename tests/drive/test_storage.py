@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
-from ceph_beds import on
+from ceph_beds import NONE, assert_ended, on
 
 import hcilib as hci
 from hcilib.drive.campaign.subjects import percentages
@@ -292,3 +292,9 @@ def test_systems_are_named_with_their_serials_and_one_that_no_node_tells_of_has_
     [(path, (_, text))] = _systems(tmp_path, "alone", [], {}, {}, {}).items()
     assert path.name == "alone-system.yaml"
     assert "# scheme: Mirror(2)" in text
+
+
+@pytest.mark.box
+@on(NONE)
+def test_nothing_is_left_of_the_cluster(ceph_cluster, tmp_path_factory):
+    assert_ended(ceph_cluster, tmp_path_factory)
