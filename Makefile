@@ -60,7 +60,7 @@ cluster: setup
 quick:
 	@$(PY) .ci/quick $(or $(BASE),HEAD)
 
-LINT := $(BIN)ruff check . && $(BIN)ruff format --check . && $(BIN)mypy
+LINT := $(BIN)ruff check . && $(BIN)ruff format --check .
 # Four files at once, on two cores too: what reaches hosts waits a third of its time, and one worker has those that look
 # at a clock, one at a time (tests/conftest.py).
 # Tests are compiled once, beside mypy, and not by each worker. Their errors are shown by the run itself.
@@ -68,8 +68,10 @@ LINT := $(BIN)ruff check . && $(BIN)ruff format --check . && $(BIN)mypy
 # Their kernels compute while tests wait for hosts.
 test: setup
 	@./setup.sh test
-	@$(PY) -m pytest --collect-only >/dev/null 2>&1 & $(LINT); code=$$?; wait; exit $$code
-	@$(PY) -m pytest --nbval --nbval-current-env -n 4 --dist loadfile --no-loadscope-reorder tests notebooks
+	@$(LINT)
+	@$(BIN)mypy & types=$$!; $(PY) -m pytest --collect-only >/dev/null 2>&1; \
+	  $(PY) -m pytest --nbval --nbval-current-env -n 4 --dist loadfile --no-loadscope-reorder tests notebooks; \
+	  code=$$?; wait $$types && exit $$code
 
 # The marked tests one after another, as most look at a clock; then other examples of what is drawn.
 deep: setup
@@ -112,7 +114,7 @@ snapshot: setup
 	@$(PY) -m tests.snapshot save $(SNAPSHOT) --tree $(TREE)
 
 lint: setup
-	@$(LINT)
+	@$(LINT) && $(BIN)mypy
 
 bounds: setup
 	@.ci/bounds
