@@ -57,7 +57,7 @@ def run(
     Parameters
     ----------
     systems : the system that the testbed serves, or several that coexist on it, each on disks of its own. Of several
-        every block visits each cell once per system, next to each other, in an order drawn anew for each visit: what
+        every round visits each cell once per system, next to each other, in an order drawn anew for each visit: what
         drifts is then shared, and ``pair`` says which runs share it (METHODS section 7). A testbed offers several
         systems by its disks: either each disk's field ``system`` names whose it is (as the lab does), or each system's
         file has a field ``disks``, patterns of the serials that are its own

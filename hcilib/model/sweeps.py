@@ -59,12 +59,12 @@ def sweep(
     readonly: bool = False,
     **words: float | None,
 ) -> Plan:
-    """A sweep over patterns, iodepths and VM counts, repeated in blocks spread over time.
+    """A sweep over patterns, iodepths and VM counts, repeated in rounds spread over time.
 
     Parameters
     ----------
     patterns : names, or a mapping of name to ``{"iodepth": [...], "numjobs": n}`` where a pattern has its own load
-    order : ``blocks`` (each block visits every cell once in seeded random order, canary first; METHODS section 1) or
+    order : ``blocks`` (each round visits every cell once in seeded random order, canary first; METHODS section 1) or
         ``back-to-back`` (the articles': all repeats of a cell in a row)
     policy : how long a run lasts. ``fixed``: ``read_runtime_s`` (600) or ``write_runtime_s`` (1800); ``short``: the same,
         300 unless given; ``adaptive``: until its mean is known well enough, then more runs of each cell until its
@@ -75,7 +75,7 @@ def sweep(
         as the articles did: one pattern warms up every writing pattern of its block size, and is left out where the
         sweep has none
     placement : ``owner`` and ``non-owner`` measure every cell with its VMs on the node that owns their data and on
-        another, checked before each run (hcilib.model.system.Placement); within a block the cells of one placement stay
+        another, checked before each run (hcilib.model.system.Placement); within a round the cells of one placement stay
         together
     events : what is done to the system while a cell is measured, second -> action, e.g.
         ``{10: "cut-link", 25: "heal-link"}``; one mapping for each way to measure every cell, ``{}`` undisturbed
@@ -83,14 +83,14 @@ def sweep(
     integrity : bytes (``"1 MiB"``) of stamped blocks that are written beside fio in every run to which something is
         done, behind the part of each disk that fio uses, and read back when the system is whole again: was an
         acknowledged write lost? Needs a python3 on the VMs
-    offered : demands at which every load is measured besides, each right after its closed-loop cells in the same block
+    offered : demands at which every load is measured besides, each right after its closed-loop cells in the same round
         and in random order: shares of their maximum (``0.5``) or the fleet's I/Os a second (``"2000iops"``); then
         latencies are those of an open loop (METHODS section 6). Each job may queue ``offered_iodepth``;
         ``offered_process`` is fio's rate_process, ``poisson`` or ``linear``
     tenants : instead of patterns, groups of VMs that each do something of their own: name -> a profile (``oltp``,
         ``vdi``, ``backup``: hcilib.model.workload.PROFILES) or a mapping of `profile` or `patterns`, `vms` (how many, or their
         names), `iodepth`, `numjobs`, `offered` (``"500iops"``), `limit` (``"64m"`` or ``"500iops"`` a VM). Each
-        block visits each tenant alone, all together, and together with the limits where any has one
+        round visits each tenant alone, all together, and together with the limits where any has one
     network_s : how long each link between two nodes is measured, before storage is (hcilib.drive.hosts.network); 0: not
         at all
     refill : fill the disks anew before each run, as the four-node article did; what a warm-up prepared would be gone

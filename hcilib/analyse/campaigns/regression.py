@@ -229,14 +229,14 @@ def block_drift(
     metric: str = "iops",
     by: str | Sequence[str] = ("pattern", "iodepth"),
 ) -> pd.DataFrame:
-    """Did the whole testbed move from block to block: the blocks' effect on all cells against what is left.
+    """Did the whole testbed move from round to round: the rounds' effect on all cells against what is left.
 
-    Two-way analysis of variance on logs, cells by blocks, one run each; cells that lack a block are left out.
+    Two-way analysis of variance on logs, cells by rounds, one run each; cells that lack a round are left out.
 
     Returns
     -------
-    system, run_id, blocks, cells, n, block_cv_pct (spread of the blocks' common level; 0 where it is no
-    larger than chance makes it), rest_cv_pct (of a run beyond cell and block), f, p, warnings. NaN under 2 blocks or 2
+    system, run_id, blocks (rounds), cells, n, block_cv_pct (spread of the rounds' common level; 0 where it is no
+    larger than chance makes it), rest_cv_pct (of a run beyond cell and round), f, p, warnings. NaN under 2 rounds or 2
     cells.
 
     Raises ValueError for runs of one cell that vary in a factor not in `by`.

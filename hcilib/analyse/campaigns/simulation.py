@@ -46,7 +46,7 @@ def simulate_coverage(
     Returns
     -------
     DataFrame
-        situation (its label), order (``blocks``, ``back-to-back``, ``apart``: one system after the other in blocks,
+        situation (its label), order (``blocks``, ``back-to-back``, ``apart``: one system after the other in rounds,
         ``pairs``: side by side), drift_cv_pct, runs, method, n (campaigns), coverage, coverage_lo, coverage_hi (95 %,
         over campaigns), half_width_pct (median), nominal, confidence, run_cv_pct
     """

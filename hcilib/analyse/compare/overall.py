@@ -16,7 +16,7 @@ from hcilib.say.caveats import caveat
 def geometric_mean(comparison: pd.DataFrame, by: str | Sequence[str] = ("system",)) -> pd.DataFrame:
     """Geometric mean of a comparison's ratios, every cell with the same weight, its per-pattern means beside it.
 
-    The interval is over blocks: whatever shifted a block shifted all of its cells, so the runs of a block are taken
+    The interval is over rounds: whatever shifted a round shifted all of its cells, so the runs of a round are taken
     together before anything is said of their spread (METHODS section 7). It speaks of these cells only, and is NaN as
     soon as one cell is a single run. Cells without a ratio are left out and counted.
 

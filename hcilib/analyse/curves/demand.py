@@ -113,7 +113,7 @@ def latency_over_iops(results: pd.DataFrame) -> pd.DataFrame:
 
 
 def load_within(results: pd.DataFrame, by: Sequence[str] = BY, **limits: float | Sequence[float]) -> pd.DataFrame:
-    """The most IOPS that a latency limit allows, with an interval over blocks.
+    """The most IOPS that a latency limit allows, with an interval over rounds.
 
     Parameters
     ----------
@@ -123,12 +123,12 @@ def load_within(results: pd.DataFrame, by: Sequence[str] = BY, **limits: float |
     -------
     `by`, metric, limit_ns, n (blocks), iops (geometric mean), iops_lo, iops_hi, bound, confidence,
     warnings. No end of a larger limit is below that of a smaller one, and without `at least` none is above
-    the closed-loop maximum. `bound` is ``at least`` where in any block the limit was not reached while the storage
-    kept up (iops_hi is inf, iops is iops_lo), ``below`` where in any block even the least demand
-    exceeded it (iops_lo is 0, iops is iops_hi), else empty; `warnings` has the count. Where blocks
+    the closed-loop maximum. `bound` is ``at least`` where in any round the limit was not reached while the storage
+    kept up (iops_hi is inf, iops is iops_lo), ``below`` where in any round even the least demand
+    exceeded it (iops_lo is 0, iops is iops_hi), else empty; `warnings` has the count. Where rounds
     disagree about that, iops is NaN and the row says so.
 
-    Source: METHODS section 6. The crossing of each block's curve with the limit, log-linear between
+    Source: METHODS section 6. The crossing of each round's curve with the limit, log-linear between
     levels. iops_lo is of the least that a convex curve through the levels allows, less what short
     runs hide, and iops_hi of the most.
 
@@ -164,9 +164,9 @@ def _rising(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
 
 
 def load_within_runs(results: pd.DataFrame, by: Sequence[str] = BY, **limit: float) -> pd.DataFrame:
-    """What `load_within` averages, one row a block: a results table of its own, for ``compare(..., metric="iops")``.
+    """What `load_within` averages, one row a round: a results table of its own, for ``compare(..., metric="iops")``.
 
-    Columns: `by`, source, run_id, block, pair (where the results have them), iops, bound, valid. A block whose crossing
+    Columns: `by`, source, run_id, block, pair (where the results have them), iops, bound, valid. A round whose crossing
     lies beyond what was measured is not valid: its iops is a bound, and a ratio of bounds says nothing.
 
     Examples
@@ -191,12 +191,12 @@ def latency_at(
     metric: str = "p99_ns",
     by: Sequence[str] = BY,
 ) -> pd.DataFrame:
-    """The latency at a demand, with an interval over blocks, or a refusal to extrapolate.
+    """The latency at a demand, with an interval over rounds, or a refusal to extrapolate.
 
     Returns
     -------
-    `by`, iops (asked for), metric, n (blocks whose levels enclose it), latency_ns, latency_ns_lo,
-    latency_ns_hi, confidence, warnings; latency_ns is NaN where no block measured both below and
+    `by`, iops (asked for), metric, n (rounds whose levels enclose it), latency_ns, latency_ns_lo,
+    latency_ns_hi, confidence, warnings; latency_ns is NaN where no round measured both below and
     above it while the storage kept up, and the row says what was measured.
 
     Source: METHODS section 6. latency_ns is log-linear between levels; latency_ns_lo is of the

@@ -1,4 +1,4 @@
-"""What does a neighbour cost? Each tenant beside the others, against itself alone in the same block (METHODS section
+"""What does a neighbour cost? Each tenant beside the others, against itself alone in the same round (METHODS section
 6)."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def neighbours(
     metrics: Sequence[str] = ("iops", "p99_ns"),
     margin: float = 0.05,
 ) -> pd.DataFrame:
-    """Each tenant beside the others, as a ratio to itself alone, block by block.
+    """Each tenant beside the others, as a ratio to itself alone, round by round.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def neighbours(
     -------
     system, tenant, pattern, beside (who else was at work; ``backup-rate64m`` is a neighbour with a limit), limit
     and came (one for each limit in `beside`, in its form: what it lets through a VM, ``64m`` or ``500iops``, and what
-    came, geometric mean over blocks), metric, n (blocks), alone, value (geometric means), ratio (beside / alone),
+    came, geometric mean over rounds), metric, n (rounds), alone, value (geometric means), ratio (beside / alone),
     ratio_lo, ratio_hi, p_adjusted, verdict, equivalent, given_back_pct (of what the unlimited neighbour took; NaN
     without a limit, or where it is not shown to take any), confidence, margin, method, warnings. A limited tenant's own
     rows are left out: it gets what it is let.
@@ -164,9 +164,9 @@ def fairness(results: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     system, together (the tenants), tenants (how many), n (blocks), jain (mean over blocks), jain_lo, jain_hi
-    (t over blocks, inside [1/k, 1]), confidence, warnings
+    (t over rounds, inside [1/k, 1]), confidence, warnings
 
-    Source: Jain, Chiu and Hawe 1984, of the shares iops beside / iops alone of the same block.
+    Source: Jain, Chiu and Hawe 1984, of the shares iops beside / iops alone of the same round.
 
     Examples
     --------
