@@ -172,9 +172,13 @@ def test_a_scheduler_that_is_gone_leaves_no_half_cache(run_dir, monkeypatch):
     pd.testing.assert_frame_equal(read_results(run_dir), read_results(no_cache(run_dir)), check_exact=True)
 
 
+MEMORY, FILE = "memory://lab/run", "file://{here}/run"
+URLS = [*((read, MEMORY) for read in READERS), (read_results, FILE),
+        *(pytest.param(read, FILE, marks=pytest.mark.deep) for read in READERS[1:])]  # fmt: skip
+
+
 @pytest.mark.needs("import upath")
-@pytest.mark.parametrize("url", ["memory://lab/run", "file://{here}/run"])
-@pytest.mark.parametrize("read", READERS)
+@pytest.mark.parametrize(("read", "url"), URLS)
 def test_object_storage_gives_the_same_tables(read, url, run_dir, tmp_path):
     place = url.format(here=tmp_path)
     if place.startswith("memory:"):

@@ -56,10 +56,12 @@ def mutants(page: Page) -> Iterator[Page]:
         yield replace(page, said=page.said[:last] + raised + page.said[last + 1 :])
 
 
-def test_a_number_that_is_one_digit_off_is_found(committed):
+@pytest.mark.parametrize("every", [2, pytest.param(1, marks=pytest.mark.deep)])
+def test_a_number_that_is_one_digit_off_is_found(committed, every):
     """At least 95 % of them: a table with fewer digits than the sentence leaves some open."""
-    found = [bool(disagreements(mutant)) for page in committed.values() for mutant in mutants(page)]
-    assert len(found) > 150
+    changed = [mutant for page in committed.values() for mutant in mutants(page)][::every]
+    found = [bool(disagreements(mutant)) for mutant in changed]
+    assert len(found) > 150 / every
     assert sum(found) / len(found) >= 0.95
 
 

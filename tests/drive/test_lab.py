@@ -414,13 +414,13 @@ def place_python(home: Path) -> tuple[Path, Path]:
     import site
 
     base, packages = Path(sys.base_prefix), Path(site.getsitepackages()[0])
-    unneeded = shutil.ignore_patterns("site-packages", "test", "idlelib", "__pycache__", "share", "*.a")
+    unneeded = shutil.ignore_patterns("site-packages", "test", "idlelib", "share", "*.a")
     for part in ("bin", "lib"):
         shutil.copytree(base / part, home / "python" / part, copy_function=link_or_copy, ignore=unneeded, symlinks=True)
-    large = shutil.ignore_patterns("__pycache__", "jupyterlab", "playwright", "debugpy", "hypothesis")
+    large = shutil.ignore_patterns("jupyterlab", "playwright", "debugpy", "hypothesis")
 
     def ignore(folder, names):
-        return large(folder, names) if Path(folder) == packages else {"__pycache__", "tests"}.intersection(names)
+        return large(folder, names) if Path(folder) == packages else {"tests"}.intersection(names)
 
     shutil.copytree(packages, home / "packages", copy_function=link_or_copy, ignore=ignore, symlinks=True)
     return home / "python" / "bin" / Path(os.path.realpath(sys.executable)).name, home / "packages"
@@ -443,8 +443,7 @@ def test_an_ordinary_user_runs_the_lab_and_a_campaign(programs, ordinary_user):
     user, home = ordinary_user
     home.chmod(0o755)
     for package in ("hcilib", "hcilab"):
-        kept = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(REPOSITORY / package, home / "repository" / package, ignore=kept)
+        shutil.copytree(REPOSITORY / package, home / "repository" / package)
     shutil.copy(REPOSITORY / "pyproject.toml", home / "repository")
     interpreter, packages = place_python(home)
     subprocess.run(["chown", "-R", f"{user}:", home / "repository"], check=True)

@@ -65,10 +65,8 @@ def lost(run_dir: Path) -> list[str]:
     return [json.loads(f.read_text())["problems"][0] for f in sorted(run_dir.glob("failed/*/step.json"))]
 
 
-# A way that CI has room for; the others are the same campaign.
-@pytest.mark.parametrize(
-    "mechanism", [pytest.param(m, marks=[pytest.mark.deep] * (m in ("link", "node"))) for m in CUTS]
-)
+# A way that CI has room for; the others are the same campaign, and sshd alone is away in the tests below too.
+@pytest.mark.parametrize("mechanism", [pytest.param(m, marks=[pytest.mark.deep] * (m != "vm")) for m in CUTS])
 def test_an_outage_costs_at_most_the_attempt_it_hit(victim, short, mirror_system, tmp_path, hasty, mechanism):
     run_dir, plan = tmp_path / "run", short(repeats=2, read_runtime_s=2)
     with CUTS[mechanism](victim) as cut:

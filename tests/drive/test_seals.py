@@ -215,15 +215,22 @@ def everything(run_dir: Path) -> list[str]:
     return sorted(path.relative_to(run_dir).as_posix() for path in run_dir.rglob("*"))
 
 
-THIRDS = [0, pytest.param(1, marks=pytest.mark.deep), pytest.param(2, marks=pytest.mark.deep)]
+ONE_EACH = [
+    "facts/vm1.json",
+    "failed",
+    "steps",
+    *(f"steps/{PLAN.steps[1].id}{file}" for file in ("", "/step.json", "/logs")),
+]
+"""Plan, journal and what a step holds besides have tests of their own below and above."""
 
 
-@pytest.mark.parametrize("third", THIRDS)
-def test_after_any_deletion_a_resume_repairs_or_names_what_is_done_again(run_dir, tmp_path, third):
+@pytest.mark.parametrize("deleted", [ONE_EACH, pytest.param([], marks=pytest.mark.deep)], ids=["one each", "all"])
+def test_after_any_deletion_a_resume_repairs_or_names_what_is_done_again(run_dir, tmp_path, deleted):
     wanted = read(run_dir)
     paths = everything(run_dir)
     assert len(paths) > 50
-    for n, path in enumerate(paths[third::3]):
+    assert set(deleted) <= set(paths)
+    for n, path in enumerate(deleted or paths):
         copy = shutil.copytree(run_dir, tmp_path / f"{n}" / "run")
         gone = copy / path
         shutil.rmtree(gone) if gone.is_dir() else gone.unlink()

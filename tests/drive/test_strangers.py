@@ -10,7 +10,7 @@ import pytest
 from intrusions import CONTROL
 from probes import python, until
 from strangers import sockets_below, stranger
-from test_launch import BOTH, by, fios
+from test_launch import by, fios
 
 pytestmark = [pytest.mark.lab, pytest.mark.needs("root", "setpriv")]
 
@@ -42,7 +42,7 @@ def test_the_attack_works_where_a_server_listens(programs, open_to_all):
     assert seen["ran"] == [0, 0], "as root, by both"
 
 
-@BOTH
+@pytest.mark.parametrize("launcher", ["client-server", pytest.param("per-host", marks=pytest.mark.deep)])
 def test_another_account_reaches_no_fio_during_a_step_nor_after_the_controllers_death(bed, open_to_all, launcher):
     work = open_to_all / "work"
     work.mkdir(mode=0o755)  # the run directory is anybody's to read

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import hashlib
 import json
 import os
@@ -118,6 +119,7 @@ def samples(
     return found
 
 
+@functools.cache
 def blank(size_bytes: int) -> tuple[str, ...]:
     """Digests of the sample (of `PLACES` blocks) of a disk of this size that holds nothing."""
     whole = size_bytes // 65536
