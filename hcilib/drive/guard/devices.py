@@ -99,7 +99,7 @@ fi 2>/dev/null
 # opened
 # exclusively, as wipefs does, is held by the kernel, in a mount namespace that nobody lists too; but a probe like this
 # one, of
-# udev's or another's, is over in a moment.
+# udev's or another's, is over in a moment. What is built on a device holds it for longer: it is not tried again.
 CONTENT = r"""
 echo '==== content'
 held=
@@ -115,7 +115,10 @@ for d in /sys/class/block/*; do
   [ -r "$p" ] || continue
   echo "head=$(dd if="$p" bs=4096 count=1 2>/dev/null | od -An -v -tx1 -N 32 | tr -d ' \n')"
   dd if="$p" bs=4096 skip=$((s / 8 - 1)) count=1 2>/dev/null | grep -q 'EFI PART' && echo 'tail=gpt'
-  case $(wipefs --no-act --all "$p" 2>&1) in *[Bb]usy*) held="$held $n";; esac
+  case $(wipefs --no-act --all "$p" 2>&1) in *[Bb]usy*)
+    for h in "$d"/holders/*; do break; done
+    if [ -e "$h" ]; then echo 'held=yes'; else held="$held $n"; fi;;
+  esac
   blkid -p -o export "$p" 2>/dev/null; echo "blkid=$?"
 done
 for again in 1 2 3 4; do
