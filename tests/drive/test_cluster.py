@@ -135,6 +135,16 @@ def test_the_two_devices_that_the_testbed_names_may_be_written(drbd, known):
     }
 
 
+def test_what_an_array_or_drbd_is_built_on_is_claimed_by_the_kernel(known):
+    """Looked at once each, as what is built on it stays."""
+    devices = known["node1"].devices
+    assert {name for name, device in devices.items() if device.holders} == {
+        *("vda", "vdb", "vdc", "vdd", "vde", "md0"),
+        *(f"dm-{n}" for n in (0, 1)),
+    }
+    assert [name for name, device in devices.items() if device.holders and not device.claimed] == []
+
+
 @pytest.mark.deep
 def test_a_campaign_on_a_member_drive_ends_before_anything_is_written(drbd, tmp_path):
     wrong = naming(drbd, "node1", "BOX-N1D1", DRIVE_BYTES)
