@@ -172,13 +172,20 @@ def series_from_logs(logs: str | Path | Sequence[Path], log_avg_msec: float | No
         table.attrs |= {"latency": None, "epoch_s": None}
         return table
     interval = log_avg_msec or _interval_ms(samples, folder)
-    if interval not in _INTERVALS:
-        raise FioLogError(f"log_avg_msec={interval:g} does not divide a second; one of {_INTERVALS} does")
     placed, epoch_s = _place(samples, interval)
     grid = _grid(placed, int(1000 // interval))
     table = _hosts(_jobs_on(grid, placed))
     table.attrs |= {"latency": _latency_kind(samples), "epoch_s": epoch_s}
     return table
+
+
+def epoch_of_logs(logs: str | Path | Sequence[Path], log_avg_msec: float | None = None) -> float | None:
+    """The second since 1970 of `t_s` 0 of `series_from_logs`; None without log_unix_epoch. Raises as that does."""
+    folder, files = _files_of(logs)
+    if holds_single_ios(folder, files):
+        return series_of_single_ios(files).attrs["epoch_s"]
+    samples = _samples(folder, files)
+    return None if samples.empty else _place(samples, log_avg_msec or _interval_ms(samples, folder))[1]
 
 
 _JOB = ["host", "job", "number"]
@@ -233,6 +240,8 @@ def _place(samples: pd.DataFrame, interval: float) -> tuple[pd.DataFrame, float 
     Rounding to the job's own first sample takes fio's jitter out; comparing clocks sample by sample would put two
     samples in one second and none in the next wherever a job's phase lies near the boundary.
     """
+    if interval not in _INTERVALS:
+        raise FioLogError(f"log_avg_msec={interval:g} does not divide a second; one of {_INTERVALS} does")
     epoch = bool(samples["epoch"].iloc[0])
     first = samples.groupby(_JOB)["t_ms"].transform("min") if epoch else interval
     origin = samples["t_ms"].min() if epoch else interval

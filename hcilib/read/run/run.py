@@ -36,7 +36,7 @@ from hcilib.model.places import (
     Sources,
     several,
 )
-from hcilib.read.logs.fio_log import series_from_logs, silences_from_logs
+from hcilib.read.logs.fio_log import epoch_of_logs, series_from_logs, silences_from_logs
 from hcilib.read.logs.rollup import rollup_of_logs
 from hcilib.read.nodes import counters as node_counters
 from hcilib.read.nodes import facts, layers
@@ -232,9 +232,7 @@ def _facts(path: Paths, rows_of: Callable[[Path, dict], Iterator[dict]], columns
 def read_events(path: str | Path) -> pd.DataFrame:
     """What was done and seen during the steps with events: step ... vms, events, seen, what, t_s (on the axis of
     `read_series`), at_s (since 1970 by the VMs' clocks, as `second` of `read_rollup`), took_s, planned_s."""
-    return _each(
-        path, lambda step: events_of(step, _series(step).attrs["epoch_s"] if step.get("events") else None), (JOB, LOGS)
-    )
+    return _each(path, lambda step: events_of(step, _epoch_s(step) if step.get("events") else None), (JOB, LOGS))
 
 
 def _each(path: Paths, read: Callable[[dict], pd.DataFrame], uses: Sequence[str] = (JOB, LOGS)) -> pd.DataFrame:
@@ -289,6 +287,10 @@ def _found(step: dict, uses: Sequence[str]) -> dict[str, str]:
 def _series(step: dict) -> pd.DataFrame:
     """Averaged as its job file says: the samples of a device that stalls again and again no longer tell."""
     return series_from_logs(step["folder"] / LOGS, _stated_ms(step))
+
+
+def _epoch_s(step: dict) -> float | None:
+    return epoch_of_logs(step["folder"] / LOGS, _stated_ms(step))
 
 
 def _stated_ms(step: dict) -> float | None:
