@@ -94,7 +94,8 @@ def read_step_csv(content: bytes | None, file: str, columns: Sequence[str], what
         raise ValueError(f"{file}: not the {what} of a step: {error}") from None
     if absent := [name for name in columns if name not in table]:
         raise ValueError(f"{file}: line 1: not the {what} of a step: no column {', '.join(absent)}")
-    for name in (name for name in columns if name not in ("nic", *_NEVER_MISSING)):
+    texts = [name for name in columns if not pd.api.types.is_numeric_dtype(table[name])]
+    for name in (name for name in texts if name not in ("nic", *_NEVER_MISSING)):
         numbers = pd.to_numeric(table[name], errors="coerce")
         wrong = np.flatnonzero(numbers.isna() & table[name].notna())
         if len(wrong):
