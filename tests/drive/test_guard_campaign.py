@@ -114,7 +114,7 @@ def test_preflight_shows_each_disk_and_why(blank, media, hosts, monkeypatch):
 READ = PLAN | {"readonly": True}
 
 
-@pytest.mark.parametrize("launcher", ["per-host", "client-server"])
+@pytest.mark.parametrize("launcher", ["per-host", pytest.param("client-server", marks=pytest.mark.deep)])
 def test_a_campaign_that_only_reads_needs_no_consent_and_leaves_a_mounted_disk_as_it_is(own, blank, tmp_path, launcher):
     file, device, testbed = blank
     testbed = testbed.model_copy(update={"fio": testbed.fio.model_copy(update={"launcher": launcher}), "consent": None})
