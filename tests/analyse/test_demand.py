@@ -127,7 +127,7 @@ def test_bounds_and_values_are_never_averaged():
     held = hci.load_within(mixed, p99_ns=7e6).iloc[0]
     assert (held["bound"], held["iops_lo"]) == ("below", 0)
     assert held["iops_hi"] == held["iops"]
-    assert "in 1 of 4 blocks" in str(held["warnings"])
+    assert "in 1 of 4 rounds" in str(held["warnings"])
     quick = campaign(blocks=1).assign(block=4)
     quick["p99_ns"] /= 30
     held = hci.load_within(pd.concat([campaign(blocks=3, spread=0.01), quick]), p99_ns=7e6).iloc[0]
