@@ -3,10 +3,12 @@
     .venv/bin/python bench/truth.py                       # the tables that docs/METHODS.md prints, on two cores 20 min
     .venv/bin/python bench/truth.py --only load --trials 20
     .venv/bin/python bench/truth.py --save data/samples/truth
+    .venv/bin/python bench/truth.py --only cells --trials 10 --save data/samples/truth/few  # and `equivalence`
 
-Fixed seeds: the same tables every time. `load`: the demand that a latency limit allows, of one server with Poisson
-arrivals and constant service (M/D/1), by Lindley's recursion. `cells`: the ratio of two equal systems in grids of noisy
-cells. `equivalence`: two systems that differ by exactly the margin in every cell of a grid.
+Fixed seeds: the same tables every time; `make test` makes those of few trials again. `load`: the demand that a latency
+limit allows, of one server with Poisson arrivals and constant service (M/D/1), by Lindley's recursion. `cells`: the
+ratio of two equal systems in grids of noisy cells. `equivalence`: two systems that differ by exactly the margin in
+every cell of a grid.
 """
 
 from __future__ import annotations

@@ -98,8 +98,8 @@ def read_pools(monitor: Monitor) -> dict[str, dict]:
 
 
 def assert_ended(ceph_cluster: Cluster | None, tmp_path_factory) -> None:
-    """By now each cluster has ended, and its end was looked at. For the last test of a worker that uses one: it would
-    idle until the session ends, at three percent of a processor."""
+    """Assert that each cluster has ended. The last test of a worker that uses one asks for this: otherwise the cluster
+    idles until the session ends, at three percent of a processor."""
     assert ceph_cluster is None
     left = processes(str(tmp_path_factory.getbasetemp() / "ceph")).values()
     assert not [command for command in left if "ceph-" in command]
