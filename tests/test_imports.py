@@ -19,6 +19,7 @@ ROOMS = {
     "plan": {"workload", "metrics"},
     "sweeps": {"plan", "workload", "metrics"},
     "archives": set(),
+    "signals": set(),
     "extras": set(),
     "places": {"archives"},
     "yaml_files": set(),
@@ -35,6 +36,7 @@ ROOMS = {
     "plan_checks": {"plan", "workload", "testbed", "schemes", "system"},
     "drive": {
         "drive",
+        "signals",
         "places",
         "plan",
         "workload",
@@ -69,6 +71,7 @@ ROOMS = {
         "workload",
         "metrics",
         "engine",
+        "signals",
         "places",
         "archives",
         "study",

@@ -71,7 +71,7 @@ def python(code: str, *args: str, **options) -> subprocess.Popen:
         [sys.executable, "-c", code, *args],
         env=environment,
         text=True,
-        stdout=subprocess.PIPE,
+        stdout=options.pop("stdout", subprocess.PIPE),
         stderr=options.pop("stderr", subprocess.PIPE),
         **options,
     )

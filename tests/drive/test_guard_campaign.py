@@ -191,3 +191,12 @@ def test_what_failed_attempts_wrote_counts_when_no_step_is_done(blank, tmp_path)
     [step, *_] = sweep(["1m-write"], **PLAN | {"prefill": True}).steps
     with pytest.raises(CampaignError, match=f"; {6 * MIB:,} are written and prefill"):
         WriteLimit(SimpleNamespace(path=tmp_path), limited).require(step, limited, 4 * MIB)
+
+
+@pytest.mark.parametrize("second", ["no answer within 30 s", {"7:0": "/dev/loop0"}])
+def test_the_reason_why_a_vms_disks_are_not_known_is_kept_beside_another_systems(monkeypatch, second):
+    answers = iter([{"vm1": "no answer within 60 s"}, {"vm1": second}])
+    monkeypatch.setattr(campaign.guard, "disks_to_lease", lambda *_: next(answers))
+    two = [SimpleNamespace(testbed=None)] * 2
+    plan = SimpleNamespace(vms=1, numjobs=1)
+    assert campaign._disks_to_lease(None, two, plan, ["vm1"]) == {"vm1": "no answer within 60 s"}

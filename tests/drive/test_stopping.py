@@ -3,13 +3,16 @@ started."""
 
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import termios
 import threading
+from functools import partial
 from pathlib import Path
 
 import nbformat
@@ -21,9 +24,10 @@ from test_rundir import PLAN, SYSTEM
 from test_rundir import bed as plain_bed
 
 import hcilib as hci
+from hcilab.supervisor import descendants
 from hcilib import cli
 from hcilib.drive.campaign import stopping
-from hcilib.drive.campaign.campaign import CampaignInterrupted, run
+from hcilib.drive.campaign.campaign import CampaignInterrupted, interrupted, run
 from hcilib.drive.campaign.rundir import RunDir, RunDirError
 from hcilib.model.places import PLAN as PLAN_FILE
 from hcilib.model.system import Check, Command, Setting, System
@@ -48,7 +52,7 @@ def campaign(bed, tmp_path) -> str:
     setting = Setting(
         apply=Command(on="controller", run=f"touch '{mark}'"),
         check=Check(on="controller", run=f"ls '{mark}'", expect="set"),
-        undo=Command(on="controller", run=f"rm '{mark}'"),
+        undo=Command(on="controller", run=f"sleep 1; rm '{mark}'"),
     )
     system = System(name="lab-mirror", label="x", settings={"set": setting})
     given = {"bed": bed.model_dump(mode="json"), "system": system.to_dict(), "run_dir": str(tmp_path / "run")}
@@ -67,14 +71,119 @@ def background_job(code: str, folder: Path) -> subprocess.Popen:
 
 def notebook(code: str, folder: Path) -> subprocess.Popen:
     """By papermill; the cell after it must not run."""
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    cells = [new_code_cell(code), new_code_cell(f"open({str(folder / 'went on')!r}, 'w')")]
-    nbformat.write(new_notebook(cells=cells, metadata=kernel), folder / "own.ipynb")
+    write_notebook(folder / "own.ipynb", code)
     argv = [sys.executable, "-m", "papermill", "--no-progress-bar", "own.ipynb", "executed.ipynb"]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     return subprocess.Popen(
         argv, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
+
+
+def write_notebook(file: Path, code: str, parameters: str = "") -> None:
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    cells = [new_code_cell(code), new_code_cell(f"open({str(file.with_name('went on'))!r}, 'w')")]
+    if parameters:
+        cells.insert(0, new_code_cell(parameters, metadata={"tags": ["parameters"]}))
+    nbformat.write(new_notebook(cells=cells, metadata=kernel), file)
+
+
+def report(code: str, folder: Path) -> subprocess.Popen:
+    """By `hci report`: its worker's kernel measures."""
+    bed = json.loads((folder / "given.json").read_text())["bed"]
+    (folder / "bed.yaml").write_text(json.dumps(bed))
+    (folder / "notebooks").mkdir()
+    write_notebook(folder / "notebooks" / "90_own.ipynb", code, 'testbed: str = ""\nrun_dir: str = ""')
+    (folder / "90_own.lab.yaml").write_text("# own\ntestbed: bed.yaml\nrun_dir: run\n")
+    argv = [sys.executable, "-m", "hcilib.show.report", "90_own.lab.yaml", "--out", "site"]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    return subprocess.Popen(
+        argv, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+
+
+def terminal(code: str, folder: Path) -> subprocess.Popen:
+    """A script in a terminal of its own."""
+    ours, its = os.openpty()
+    begin = partial(fcntl.ioctl, its, termios.TIOCSCTTY, 0)
+    controller = python(code, start_new_session=True, preexec_fn=begin, stdin=its, stdout=its, stderr=its)
+    os.close(its)
+    controller.terminal = ours
+    return controller
+
+
+def signal_all(controller: subprocess.Popen, *numbers: signal.Signals) -> None:
+    """As `systemctl stop` and slurm do: every process of the campaign."""
+    pids = [controller.pid, *descendants(controller.pid)]
+    for number, pid in itertools.product(numbers, pids):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def again_and_again(controller: subprocess.Popen, number: signal.Signals) -> None:
+    """The same, and what systemd's SendSIGHUP and a nervous hand add."""
+    signal_all(controller, number, number, signal.SIGHUP, signal.SIGINT)
+
+
+def close_terminal(controller: subprocess.Popen, number: signal.Signals) -> None:
+    os.close(controller.terminal)
+
+
+ENDINGS = [
+    pytest.param(terminal, close_terminal, signal.SIGHUP, id="a closed terminal"),
+    pytest.param(notebook, subprocess.Popen.send_signal, signal.SIGHUP, id="papermill, whose terminal is closed"),
+    pytest.param(report, again_and_again, signal.SIGTERM, id="hci report, by systemctl stop"),
+    pytest.param(script, subprocess.Popen.send_signal, signal.SIGTERM, id="a script", marks=pytest.mark.deep),
+    pytest.param(script, again_and_again, signal.SIGTERM, id="a script, four times", marks=pytest.mark.deep),
+    pytest.param(notebook, signal_all, signal.SIGTERM, id="papermill, by slurm", marks=pytest.mark.deep),
+    pytest.param(
+        notebook, subprocess.Popen.send_signal, signal.SIGKILL, id="papermill, killed", marks=pytest.mark.deep
+    ),
+    pytest.param(report, subprocess.Popen.send_signal, signal.SIGTERM, id="hci report", marks=pytest.mark.deep),
+    pytest.param(report, subprocess.Popen.send_signal, signal.SIGHUP, id="hci report, closed", marks=pytest.mark.deep),
+]
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize(("started", "end", "number"), ENDINGS)
+def test_what_ends_a_process_puts_a_campaigns_settings_back(bed, campaign, tmp_path, started, end, number):
+    run_dir, mark = tmp_path / "run", tmp_path / "set"
+    controller = started(campaign, tmp_path)
+    try:
+        assert until(lambda: run_dir.exists() and list(run_dir.glob("work/*/job.fio")), 120), controller.poll()
+        assert len(at_work(bed)) > 1
+        assert mark.exists()
+        end(controller, number)
+        assert until(lambda: not locked(run_dir / ".lock"), 15)
+        assert controller.wait(timeout=15) != 0
+        assert not mark.exists(), "what was set is put back"
+        assert until(lambda: not processes(str(tmp_path)), 5), "no kernel is left"
+    finally:
+        controller.kill()
+        controller.wait()
+    assert not [command for command in processes(bed.lab_root).values() if command.startswith("fio")]
+    assert not (tmp_path / "went on").exists()
+    assert not (tmp_path / "notebooks" / "went on").exists()
+    assert [event["event"] for event in events_of(run_dir)][-1] == "end"
+    [attempt] = [json.loads(f.read_text()) for f in run_dir.glob("failed/*/step.json")]
+    assert attempt["problems"][0].startswith("interrupted: KeyboardInterrupt")
+
+
+def test_an_ignored_signal_stays_ignored():
+    """As under nohup."""
+    code = (
+        "import os, signal; from hcilib.model.signals import ending_in_order\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "with ending_in_order():\n    os.kill(os.getpid(), signal.SIGHUP)\n"
+        "assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL"
+    )
+    assert python(code).wait(60) == 0
+
+
+def test_once_an_interrupted_campaign_is_over_errors_are_shown_as_before(tmp_path):
+    before = sys.excepthook
+    with contextlib.suppress(KeyboardInterrupt):
+        raise interrupted(tmp_path, KeyboardInterrupt())
+    assert sys.excepthook is before
 
 
 @pytest.mark.lab

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -40,6 +41,7 @@ from hcilib.drive.launch.job import FioError, Launch, Launched
 from hcilib.drive.launch.launch import launch
 from hcilib.model.places import NETWORK, OSDS
 from hcilib.model.plan import Plan, Step
+from hcilib.model.signals import ending_in_order
 from hcilib.model.system import System, under_test
 from hcilib.model.testbed import Testbed, Vm
 from hcilib.model.workload import Cell, Load
@@ -60,18 +62,23 @@ class CampaignInterrupted(KeyboardInterrupt):
 
 def interrupted(run_dir: str | Path, stopped: KeyboardInterrupt) -> CampaignInterrupted:
     """What to raise, and how Python says it: the sentence alone, since nobody looks for a fault in a traceback of
-    Ctrl-C."""
+    Ctrl-C. Once the error is gone, Python says errors as before."""
     begun = (Path(run_dir) / "plan.json").exists()
     now = progress_of(run_dir) if begun else {"done": 0, "steps": 0}
     kept = f"{now['done']} of {now['steps']} steps are kept" if begun else "nothing had been measured"
     notes = "".join(f"; {note}" for note in getattr(stopped, "__notes__", ()))
     error = CampaignInterrupted(f"{run_dir}: interrupted, {kept}; run the same again and it goes on from there{notes}")
-    before = sys.excepthook
+    before, raised_here = sys.excepthook, weakref.ref(error)
 
     def say(kind, raised, traceback):
-        print(raised, file=sys.stderr) if raised is error else before(kind, raised, traceback)
+        print(raised, file=sys.stderr) if raised is raised_here() else before(kind, raised, traceback)
+
+    def restore():
+        if sys.excepthook is say:
+            sys.excepthook = before
 
     sys.excepthook = say
+    weakref.finalize(error, restore).atexit = False
     return error
 
 
@@ -86,7 +93,7 @@ def ctrl_c_heard() -> Iterator[None]:
 
     def again(dropped) -> None:
         if issubclass(dropped.exc_type, KeyboardInterrupt):  # a little later: in here it would be dropped again
-            heard = (number for number in (signal.SIGINT, stopping.SIGNAL) if callable(signal.getsignal(number)))
+            heard = (number for number in (stopping.SIGNAL, signal.SIGINT) if callable(signal.getsignal(number)))
             threading.Timer(0.2, signal.pthread_kill, (main, next(heard, signal.SIGINT))).start()
         else:
             before(dropped)
@@ -141,7 +148,8 @@ def run(
     LeaseError : another campaign runs on one of the hosts, by whatever testbed file; nothing was touched
     CampaignError : the campaign cannot go on, e.g. the controller's disk is full, or a host stays away, or a system
         stays degraded
-    CampaignInterrupted : Ctrl-C or ``hci stop``, once what ran was ended and put back; it says what was kept
+    CampaignInterrupted : Ctrl-C, SIGTERM, SIGHUP or ``hci stop``, once what ran was ended and put back; it says what
+        was kept
     """
     measured = under_test(systems, settings)
     for system in measured:
@@ -161,6 +169,7 @@ def run(
         integrity.require(plan, subject.testbed)
     try:
         with (
+            ending_in_order(),
             ctrl_c_heard(),
             _naming_full_disk(run_dir, "its preparation"),
             RunDir.opened(run_dir, plan, testbed, measured) as rundir,
@@ -266,12 +275,14 @@ def _identified(
 def _disks_to_lease(
     fleet: Fleet, products: Iterable[Subject], plan: Plan, hosts: Collection[str]
 ) -> dict[str, dict[str, str] | str]:
-    """The disks of every system on these hosts; a VM may have some of each."""
+    """The disks of every system on these hosts, or why those of a VM are not known; a VM may have some of each."""
     leased: dict[str, dict[str, str] | str] = {}
     for testbed in (subject.testbed for subject in products):
         for vm, found in guard.disks_to_lease(fleet, testbed, plan.vms, plan.numjobs, hosts).items():
             before = leased.get(vm, {})
-            leased[vm] = {**before, **found} if isinstance(before, dict) and isinstance(found, dict) else str(found)
+            if isinstance(before, str):  # the reason why its disks are not known
+                continue
+            leased[vm] = {**before, **found} if isinstance(found, dict) else found
     return leased
 
 

@@ -8,11 +8,12 @@ import json
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from hcilib.model.places import LOCK, PLAN, STOP, at_home
 from hcilib.read.run.records import locked, plan_of, progress
@@ -39,19 +40,25 @@ class StopError(RuntimeError):
 
 @contextlib.contextmanager
 def stoppable(run_dir: Path) -> Iterator[None]:
-    """While the block runs, the file in the run directory is Ctrl-C to this thread; written again, once more."""
+    """While the block runs, the file in the run directory is Ctrl-C to this thread; written again, once more. So is
+    the end of a notebook's parent, of which its kernel hears nothing else."""
     over, own = threading.Event(), threading.current_thread()
     is_main = own is threading.main_thread()
     before = signal.signal(SIGNAL, _interrupt) if is_main else None
+    parent = os.getppid() if _poller() else None
 
     def look() -> None:
+        nonlocal parent
         while not over.wait(LOOK_S):
+            number = SIGNAL
             try:
                 (run_dir / STOP).unlink()  # by which whoever wrote it knows that it was heard
             except OSError:
-                continue
+                if parent in (None, os.getppid()):
+                    continue
+                parent, number = None, signal.SIGTERM
             if is_main:
-                signal.pthread_kill(own.ident or 0, SIGNAL)
+                signal.pthread_kill(own.ident or 0, number)
             else:  # no signal reaches it
                 raised = ctypes.py_object(KeyboardInterrupt)
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(own.ident or 0), raised)
@@ -60,12 +67,42 @@ def stoppable(run_dir: Path) -> Iterator[None]:
     looking = threading.Thread(target=look, daemon=True, name="hci stop")
     looking.start()
     try:
-        yield
+        with _outliving_parent():
+            yield
     finally:
         over.set()
         looking.join()
         if is_main:
             signal.signal(SIGNAL, before if before is not None else signal.SIG_DFL)
+
+
+class _AnyParent(int):
+    """A process id that equals every other."""
+
+    def __ne__(self, other: object) -> bool:
+        return False
+
+
+@contextlib.contextmanager
+def _outliving_parent() -> Iterator[None]:
+    """Keep a notebook's kernel alive while it puts back what it changed: ipykernel ends it within a second of its
+    parent, as when papermill's terminal is closed."""
+    poller = _poller()
+    if poller is None:
+        yield
+        return
+    before, poller.parent_pid = poller.parent_pid, _AnyParent(1)
+    try:
+        yield
+    finally:
+        poller.parent_pid = before
+
+
+def _poller() -> Any:
+    """Return what ends this kernel when its parent is gone; None where this is no kernel of ipykernel 7."""
+    loaded = sys.modules.get("ipykernel.kernelapp")
+    poller = loaded and loaded.IPKernelApp.initialized() and loaded.IPKernelApp.instance().poller
+    return poller if hasattr(poller, "parent_pid") else None
 
 
 def _interrupt(*_) -> None:

@@ -24,6 +24,7 @@ from tqdm import tqdm
 
 from hcilib.model.engine import Engine, mapped
 from hcilib.model.places import at_home, shipped
+from hcilib.model.signals import ENDINGS, ending_in_order
 from hcilib.model.study import TestbedError
 from hcilib.show.report.execute import (
     data_named,
@@ -55,7 +56,7 @@ class ReportError(RuntimeError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C. Running campaigns have ended. The message lists finished work and how to continue."""
+    """Ctrl-C, SIGTERM or SIGHUP. Running campaigns have ended. The message lists finished work and how to continue."""
 
 
 class PaperError(RuntimeError):
@@ -88,7 +89,7 @@ def report(
     Raises
     ------
     ReportError : a params file that cannot be run (nothing is executed then), or scenarios that failed
-    Interrupted : Ctrl-C
+    Interrupted : Ctrl-C, SIGTERM or SIGHUP
     """
     index, results = build(params, out, workers, root, engine)
     if failed := [r for r in results if not r["ok"]]:
@@ -116,7 +117,8 @@ def build(params, out, workers: int, root, engine: Engine = None) -> tuple[Path,
     todo = [s for s in scenarios if s.name not in results]
     revision = revision_of(root)
     try:
-        results |= _execute_all(todo, root, out, workers, revision, engine)
+        with ending_in_order():
+            results |= _execute_all(todo, root, out, workers, revision, engine)
     except KeyboardInterrupt:
         raise Interrupted(_kept(scenarios, root, out)) from None
     ordered = [results[s.name] for s in scenarios]
@@ -281,7 +283,7 @@ def _pool(
         if isinstance(error, KeyboardInterrupt):
             _interrupt(own, todo, root)
         for worker in own:
-            worker.terminate()
+            worker.kill()  # SIGTERM is Ctrl-C to it
         raise
     finally:
         pool.shutdown(cancel_futures=True)
@@ -366,7 +368,8 @@ def _failed(scenario: Scenario, root: Path, revision: str, error: str) -> dict[s
 def _worker() -> None:
     """Prepare a worker: it ends with its parent, and gets Ctrl-C from the parent alone, once."""
     os.setpgrp()
-    signal.signal(signal.SIGINT, _stop)
+    for number in ENDINGS:
+        signal.signal(number, _stop)
 
     def watch() -> None:
         if parent := parent_process():
