@@ -72,8 +72,8 @@ _ROOMS = {
     "analyse.physics.capacity": "nested_parity_grid tier_fit capacity_table "
     "system_capacity usable_shares with_stated pareto per_usable_tib effective_capacity",
     "analyse.physics.cost": "cost",
-    "analyse.physics.ceilings": "dialled against_dial ceilings system_ceilings stripe_bytes best_share ceiling "
-    "drive_rates datasheet_rates against_ceiling against_datasheet pattern_cost",
+    "analyse.physics.ceilings": "dialled predicted against_dial ceilings system_ceilings stripe_bytes best_share "
+    "ceiling drive_rates datasheet_rates against_ceiling against_datasheet pattern_cost",
     "analyse.physics.budget": "latency_parts latency_budget",
     "analyse.physics.savings": "latency_savings latency_waiting",
     "analyse.physics.audit": "given name_rows tally audit residuals rounding unlike_working_sets",

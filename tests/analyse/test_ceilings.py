@@ -126,3 +126,20 @@ def test_dialled_drives_are_the_ceiling_where_no_raw_drive_was_measured():
     assert best["ceiling_iops"].tolist() == [2 * 4 * 2**20 / 4096]
     assert best["pct_of_ceiling"].tolist() == pytest.approx([100 * best["iops"].iloc[0] / 2048])
     assert best_share(told, None, 2, hci.parse_scheme("Mirror(1)"))["ceiling_iops"].isna().all()
+
+
+def test_drives_of_a_set_speed_predict_what_a_scheme_lets_through():
+    """By hand: ten drives of 250 I/Os a second; a small write costs RAID 5 four I/Os, a mirror of it eight."""
+    asked = dict(pattern=["4k-randread", "4k-randrw70", "4k-randwrite", "1m-read"], sync=0,
+                 rw=["randread", "randrw", "randwrite", "read"], rwmixread=[100, 70, 0, 100])  # fmt: skip
+    runs = pd.concat(pd.DataFrame(asked | {"system": name}) for name in ("box-raid5", "box-drbd", "of nobody"))
+    drive = {"read_iops": 250, "write_iops": 250}
+    table = hci.predicted(runs, drive, hci.load_systems(), baseline="box-raid5")
+    assert set(table["system"]) == {"box-raid5", "box-drbd"}
+    by = table.set_index(["system", "pattern"])
+    assert by["iops"].to_dict() == pytest.approx({
+        ("box-raid5", "4k-randread"): 2500, ("box-drbd", "4k-randread"): 2500,
+        ("box-raid5", "4k-randrw70"): 2500 / 1.9, ("box-drbd", "4k-randrw70"): 2500 / 3.1,
+        ("box-raid5", "4k-randwrite"): 625, ("box-drbd", "4k-randwrite"): 312.5,
+    })  # fmt: skip
+    assert by.loc["box-drbd", "ratio"].tolist() == pytest.approx([1, 1.9 / 3.1, 0.5])

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +16,7 @@ from hcilib.analyse.compare.chosen import until_stable
 from hcilib.analyse.compare.compare import compare, summarize
 from hcilib.model.caveats import warnings_of
 from hcilib.model.metrics import pattern_order
-from hcilib.model.schemes import Scheme
+from hcilib.model.schemes import Scheme, parse_scheme
 from hcilib.model.workload import READ_PCT
 
 RANDOM = ("randread", "randwrite", "randrw")
@@ -418,6 +419,55 @@ def dialled(dials: pd.DataFrame, results: pd.DataFrame, baseline: str | None = N
         for system, own in dials.assign(burst_s=dials.get("burst_s", 0.0)).groupby("system", sort=False, observed=True)
         for name, bs_bytes, rwmixread in patterns.itertuples(index=False)
     ]
+    table = pd.DataFrame(rows, columns=["system", "pattern", "iops"]).astype({"iops": float})
+    base = table[table["system"] == baseline].set_index("pattern")["iops"]
+    return table.assign(ratio=table["iops"] / table["pattern"].map(base).astype(float))
+
+
+def predicted(
+    results: pd.DataFrame, drive: Mapping[str, float], systems: Mapping[str, Any], baseline: str | None = None
+) -> pd.DataFrame:
+    """Return the IOPS that drives of a known speed let through each system's scheme, and their ratio to the baseline's.
+
+    The load must never leave a drive idle. Sequential patterns are left out, as their I/Os are merged on the way to a
+    drive, and so are synchronous writes, which wait for more than the drives' rate.
+
+    Parameters
+    ----------
+    results : DataFrame
+        Whose systems and patterns are asked for: system, pattern, rw, rwmixread, sync.
+    drive : mapping
+        read_iops and write_iops of one drive, whatever the block size.
+    systems : mapping
+        Name to system, as `load_systems` gives it. One without a scheme or a number of drives is left out.
+    baseline : str, optional
+        The system whose prediction the ratio is to.
+
+    Returns
+    -------
+    DataFrame
+        One row a system and pattern: system, pattern, iops (`split_iops` of :func:`ceiling`), ratio. As `dialled`.
+
+    Examples
+    --------
+    >>> runs = hci.read_results("data/published", "proxmox-2node-hci")
+    >>> drives = {"read_iops": 1000, "write_iops": 1000}
+    >>> known = hci.predicted(runs, drives, hci.load_systems(), baseline="drbd-tcp-pve")
+    >>> known.query("pattern == '4k-randwrite' and system in ['drbd-tcp-pve', 'ceph-pve']").reset_index(drop=True)
+             system       pattern    iops  ratio
+    0  drbd-tcp-pve  4k-randwrite  1250.0    1.0
+    1      ceph-pve  4k-randwrite  5000.0    4.0
+    """
+    plain = results["rw"].isin(RANDOM) & results["sync"].eq(0)
+    asked = results.loc[plain, ["system", "pattern", "rw", "rwmixread"]]
+    rows = []
+    for row in asked.astype({"pattern": str}).drop_duplicates(["system", "pattern"]).itertuples():
+        system = systems.get(row.system)
+        if system and system.scheme and system.nodes and system.drives_per_node:
+            drives = system.nodes * system.drives_per_node
+            mix = READ_PCT.get(row.rw, row.rwmixread)
+            limit = ceiling(drive, drives, parse_scheme(system.scheme), mix)["split_iops"].item()
+            rows.append((str(row.system), row.pattern, limit))
     table = pd.DataFrame(rows, columns=["system", "pattern", "iops"]).astype({"iops": float})
     base = table[table["system"] == baseline].set_index("pattern")["iops"]
     return table.assign(ratio=table["iops"] / table["pattern"].map(base).astype(float))
