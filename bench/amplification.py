@@ -88,8 +88,7 @@ def measure(system: str, run_dir: Path) -> None:
     with tempfile.TemporaryDirectory() as folder, testbed_of(system, Path(folder)) as bed:
         hci.run(hci.sweep(PATTERNS, **GIVEN), bed, product, run_dir, consent=bed.consent)
     (run_dir / "load").write_text(f"{os.getloadavg()[1]:.1f}\n")
-    for beside in ("tables", "failed"):
-        shutil.rmtree(run_dir / beside, ignore_errors=True)
+    shutil.rmtree(run_dir / "failed", ignore_errors=True)
     (run_dir / ".lock").unlink()
 
 

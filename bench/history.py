@@ -129,7 +129,7 @@ def stored(campaigns: int = 1000) -> pd.DataFrame:
     try:
         for n in range(campaigns):
             place = folder / f"night-{n:04}"
-            shutil.copytree(hci.samples()[SYSTEM], place, ignore=shutil.ignore_patterns("tables", "logs", ".lock"))
+            shutil.copytree(hci.samples()[SYSTEM], place, ignore=shutil.ignore_patterns("logs"))
             journal = place / "journal.jsonl"
             events = [json.loads(line) for line in journal.read_text().splitlines()]
             later_s = 86_400 * (n + 1 - campaigns)

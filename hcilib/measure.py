@@ -165,7 +165,7 @@ def obtain(
     if testbed:
         if run_dir is None:
             raise ValueError(f"{testbed}: what is measured is written to a run directory: give run_dir")
-        run_dir = at_home(run_dir)
+        run_dir = at_home(run_dir, read=False)
         if search:
             return _searched(plan, products, testbed, run_dir, dict(search), settings=settings, consent=consent)
         if load_testbed(testbed).embedded:

@@ -13,13 +13,11 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from hcilib.model.archives import ARCHIVE, unpacked
 from tests.needs import need, reason
 
 # Tests send Ctrl-C to themselves and to children, which would ignore it where the shell started pytest in the
@@ -45,10 +43,6 @@ untimed = settings(deadline=None, suppress_health_check=[HealthCheck.function_sc
 settings.register_profile("repeatable", untimed, derandomize=True, max_examples=15)
 settings.register_profile("deep", untimed, max_examples=100)
 settings.load_profile("repeatable")
-
-# Tests look into the folders of committed campaigns.
-for archive in (Path(__file__).parents[1] / "data" / "samples").rglob(f"*{ARCHIVE}"):
-    unpacked(archive.with_name(archive.name.removesuffix(ARCHIVE)))
 
 
 def pytest_configure(config):

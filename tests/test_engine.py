@@ -8,9 +8,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+import hcilib as hci
 from hcilib.model import engine
 from hcilib.model.engine import EngineError, located, mapped
 from hcilib.read.fio.fio_json import FioOutputError, read_fio
+from hcilib.read.run import cache
 from hcilib.read.run.records import RunReadError
 from hcilib.read.run.results import read_results
 from hcilib.read.run.run import read_bins, read_hosts
@@ -139,17 +141,17 @@ def test_a_path_is_a_path_and_a_url_has_its_methods():
 
 # Whole run directories: on a cluster, on object storage, and out of a broken state
 
-SAMPLE = Path(__file__).parents[1] / "data" / "samples" / "lab-single-2"
+SAMPLE = hci.samples()["lab-single-2"]
 READERS = (read_results, read_hosts, read_bins)
 
 
 @pytest.fixture
 def run_dir(tmp_path) -> Path:
-    return shutil.copytree(SAMPLE, tmp_path / "run", ignore=shutil.ignore_patterns("tables"))
+    return shutil.copytree(SAMPLE, tmp_path / "run")
 
 
 def no_cache(folder: Path) -> Path:
-    shutil.rmtree(folder / "tables", ignore_errors=True)
+    shutil.rmtree(cache._place(folder), ignore_errors=True)
     return folder
 
 

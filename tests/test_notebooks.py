@@ -13,7 +13,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from hcilib.model.archives import ARCHIVE
 from hcilib.show.report.report import build
 from hcilib.show.report.scenarios import find_scenarios
 
@@ -139,9 +138,8 @@ def test_the_template_has_the_steps_of_a_first_change():
 
 
 def left_behind(_: str, names: list[str]) -> set[str]:
-    """Name what Python, Jupyter and unpacked archives left in a folder, for shutil.copytree to ignore."""
-    unpacked = {name.removesuffix(ARCHIVE) for name in names if name.endswith(ARCHIVE)}
-    return unpacked | {name for name in names if name.endswith((".unpacked", "__pycache__", ".ipynb_checkpoints"))}
+    """Name what Python and Jupyter left in a folder, for shutil.copytree to ignore."""
+    return {name for name in names if name.endswith(("__pycache__", ".ipynb_checkpoints"))}
 
 
 def copied_house(folder: Path) -> Path:

@@ -14,9 +14,10 @@ import pyarrow as pa
 import pytest
 
 import hcilib as hci
+from hcilib.model.places import shipped
 
 HOME = Path(hci.__file__).parent
-SAMPLE = hci.ROOT / "data" / "samples" / "box" / "box-drive"
+SAMPLE = shipped("data/samples/box/box-drive")
 DESIGN = (hci.ROOT / "docs" / "DESIGN.md").read_text(encoding="utf-8")
 MODEL = {
     "model/archives.py",
@@ -107,7 +108,7 @@ def limit(what: str) -> int:
 def folder(tmp_path_factory):
     """Runs of one VM, so that what fio printed is the run's own number; nothing of it was read before."""
     to = tmp_path_factory.mktemp("runs") / "box-drive"
-    shutil.copytree(SAMPLE, to, ignore=shutil.ignore_patterns("tables"))
+    shutil.copytree(SAMPLE, to)
     return to
 
 

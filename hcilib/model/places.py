@@ -1,5 +1,5 @@
 """Where things lie: the repository's own files, what a relative path means, and what the files of a run directory are
-called. The only I/O is to ask what is there, and to unpack a committed campaign."""
+called. The only I/O is to ask what is there, and to unpack a committed campaign into the user's cache folder."""
 
 from __future__ import annotations
 
@@ -34,19 +34,20 @@ def shipped(name: str, root: Path = ROOT) -> Path:
     return next((path for path in map(unpacked, (root / name, ROOT / name)) if path.exists()), root / name)
 
 
-def at_home(path: str | Path) -> Path:
+def at_home(path: str | Path, read: bool = True) -> Path:
     """Return a relative path as a notebook means it, relative to the working directory.
 
-    A notebook runs in its own folder (JupyterLab, nbval) or in the project's (the report), and says ``data/runs/mine``
+    To be read, a campaign may be an archive. A run directory that is measured into (`read` False) never is. A notebook
+    runs in its own folder (JupyterLab, nbval) or in the project's (the report), and says ``data/runs/mine``
     in both. Of the working directory, the project's folder and `ROOT` the first counts that has the path. A new path
     belongs to the working directory if its first folder is there, and else to the project.
     """
-    path = Path(path)
+    path, found = Path(path), unpacked if read else Path
     if path.is_absolute():
-        return unpacked(path)
+        return found(path)
     project = _project()
     for home in (Path(), project, ROOT):
-        if (there := unpacked(_from_here(home / path))).exists():
+        if (there := found(_from_here(home / path))).exists():
             return there
     first = path.parts[0] if path.parts else "."
     return path if Path(first).exists() or not (project / first).exists() else _from_here(project / path)
@@ -83,8 +84,6 @@ WORK = "work"
 """The attempt that is under way; it leaves by one rename, for `STEPS` or for `FAILED`."""
 STEPS = "steps"
 FAILED = "failed"
-TABLES = "tables"
-"""A cache of what was read; it may be deleted at any time."""
 
 # Of one step
 RECORD = "step.json"

@@ -19,6 +19,7 @@ from hcilib.drive.campaign.subjects import Subject
 from hcilib.drive.discover.storage import HEALTHS, storages
 from hcilib.drive.discover.testbed_file import write_system
 from hcilib.drive.hosts.hosts import Fleet
+from hcilib.model.places import shipped
 from hcilib.model.sweeps import sweep
 from hcilib.model.system import Action, Check, Failures, Health, System
 from hcilib.model.testbed import Disk, Node, Testbed, Vm
@@ -297,7 +298,7 @@ def test_the_file_that_discover_writes_asks_for_it(tmp_path, answer, kind):
     if answer.endswith(".json"):
         text = f"==== drbdstatus\n{(hci.ROOT / 'tests/data/storage' / answer).read_text()}\n"
     else:
-        facts = json.loads((hci.ROOT / f"data/samples/box/{answer}/facts/node1.json").read_text())["fingerprint"]
+        facts = json.loads(shipped(f"data/samples/box/{answer}/facts/node1.json").read_text())["fingerprint"]
         drbd = f"==== drbd\n{facts['cat /proc/drbd']}\n" if "cat /proc/drbd" in facts else ""
         text = f"==== md\n{facts['cat /proc/mdstat']}\n{drbd}"
     [storage, *_], _ = storages({"srv1": text, "srv2": text}, {})
@@ -309,7 +310,7 @@ def test_the_file_that_discover_writes_asks_for_it(tmp_path, answer, kind):
 def test_the_boxes_own_answers_are_healthy(tmp_path):
     """Of the committed files, by what their nodes printed."""
     for system, name in (("box-drbd", "cat /proc/drbd"), ("box-raid5", "cat /proc/mdstat")):
-        said = json.loads((hci.ROOT / f"data/samples/box/{system}/facts/node1.json").read_text())["fingerprint"]
+        said = json.loads(shipped(f"data/samples/box/{system}/facts/node1.json").read_text())["fingerprint"]
         (file := tmp_path / system).write_text(said[name] + said["cat /proc/mdstat"])
         health = hci.load_system(f"params/systems/{system}.yaml").health
         ask(health.model_copy(update={"on": "controller", "run": f"cat '{file}'"}), {})

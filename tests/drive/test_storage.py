@@ -16,11 +16,12 @@ from hcilib.drive.discover.discover import _beside, _systems
 from hcilib.drive.discover.storage import QUESTIONS, Storage, storages
 from hcilib.drive.discover.testbed_file import write_scenarios, write_system
 from hcilib.drive.hosts.hosts import Fleet, need
+from hcilib.model.places import shipped
 from hcilib.model.system import Percentage
 from hcilib.show.report.scenarios import find_scenarios
 
 ROOT = Path(__file__).parents[2]
-SAMPLES, DATA = ROOT / "data/samples/box", ROOT / "tests/data/storage"
+DATA = ROOT / "tests/data/storage"
 CEPH = """==== cephversions
 {versions}
 ==== cephpools
@@ -38,7 +39,7 @@ box m=1
 
 
 def printed(system: str) -> dict[str, str]:
-    return json.loads((SAMPLES / system / "facts/node1.json").read_text())["fingerprint"]
+    return json.loads(shipped(f"data/samples/box/{system}/facts/node1.json").read_text())["fingerprint"]
 
 
 def of(sections: dict[str, str]) -> str:

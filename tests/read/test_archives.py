@@ -1,7 +1,10 @@
-"""A committed campaign is one archive: it has the rows of its folder, and is unpacked once for each archive."""
+"""A committed campaign is one archive: it has the rows of its folder, and is unpacked once, in the user's cache."""
 
+import io
 import os
 import shutil
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -10,73 +13,143 @@ import pytest
 import zstandard
 
 import hcilib as hci
+from hcilib.model import archives
 from hcilib.model.archives import pack, unpacked
+from hcilib.model.places import at_home
 
-SAMPLE = hci.ROOT / "data" / "samples" / "lab-mirror"
+SAMPLE = hci.samples()["lab-mirror"]
 
 
 @pytest.fixture
 def campaign(tmp_path) -> Path:
-    folder = tmp_path / "lab-mirror"
-    return Path(shutil.copytree(unpacked(SAMPLE), folder, ignore=shutil.ignore_patterns("tables", ".lock")))
+    return shutil.copytree(SAMPLE, tmp_path / "own" / "lab-mirror")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "hcilib" / "samples"
 
 
 def alone(campaign: Path) -> Path:
     """Leave the archive alone there."""
     archive = pack(campaign)
     shutil.rmtree(campaign)
-    campaign.with_name(f".{campaign.name}.unpacked").unlink()
     return archive
 
 
-def test_an_archive_gives_the_rows_of_its_folder(campaign):
+def test_an_archive_gives_the_rows_of_its_folder_and_nothing_is_written_beside_it(campaign):
     expected = hci.read_results(campaign)
-    alone(campaign)
+    archive = alone(campaign)
     pd.testing.assert_frame_equal(hci.read_results(campaign), expected)
     assert hci.verify(campaign).empty
+    assert list(campaign.parent.iterdir()) == [archive]
+    assert hci.progress(campaign)["running"] is False
+    with pytest.raises(hci.StopError):
+        hci.stop(campaign)
+    assert list(campaign.parent.iterdir()) == [archive]
 
 
 def test_the_same_files_give_the_same_bytes(campaign):
     first = alone(campaign).read_bytes()
-    os.utime(unpacked(campaign) / "plan.json", (1, 1))
-    (campaign / "tables").mkdir(exist_ok=True)
-    (campaign / "tables" / "cache").write_text("made")
-    assert pack(campaign).read_bytes() == first
+    again = shutil.copytree(unpacked(campaign), campaign)
+    os.utime(again / "plan.json", (1, 1))
+    (again / "tables").mkdir()
+    (again / "tables" / "cache").write_text("made by an earlier version")
+    assert pack(again).read_bytes() == first
 
 
-def test_it_is_unpacked_once_and_again_when_the_archive_is_new(campaign):
+def test_it_is_unpacked_once_for_each_content(campaign):
     archive = alone(campaign)
-    (unpacked(campaign) / "note").write_text("mine")
-    assert (unpacked(campaign / "plan.json").parent / "note").exists()
-    other = pack(campaign)
-    assert other == archive
-    shutil.copyfile(archive, replacement := archive.with_name("new"))
-    os.replace(replacement, archive)
+    first = unpacked(campaign)
+    (first / "note").write_text("mine")
     os.utime(archive, (1, 1))
-    assert unpacked(campaign).joinpath("note").read_text() == "mine"
-    (campaign / "note").write_text("changed since")
-    os.utime(archive, (2, 2))
-    assert unpacked(campaign).joinpath("note").read_text() == "mine"
+    assert unpacked(campaign / "note").read_text() == "mine"
+    elsewhere = campaign.parents[1] / "other" / "lab-mirror"
+    elsewhere.parent.mkdir()
+    shutil.copy(archive, f"{elsewhere}.tar.zst")
+    assert unpacked(elsewhere) == first, "the same bytes"
+    changed = shutil.copytree(first, elsewhere)
+    alone(changed)
+    assert unpacked(elsewhere) != first, "a sample of the same name with another content"
 
 
-@pytest.mark.needs("no root")
-def test_where_its_folder_cannot_be_written_the_cache_has_it(campaign, monkeypatch, tmp_path_factory):
+def test_processes_at_once_unpack_one_folder(campaign, cache):
+    alone(campaign)
+    say = "import sys; from pathlib import Path; from hcilib.model.archives import unpacked; sys.stdin.readline();"
+    say += "print(len(list(unpacked(Path(sys.argv[1])).rglob('*'))))"
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", say, str(campaign)], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        for _ in range(3)
+    ]
+    answers = {process.communicate("go\n", timeout=60)[0] for process in started}
+    assert answers == {f"{len(list(unpacked(campaign).rglob('*')))}\n"}
+    assert len(list(cache.iterdir())) == 1
+
+
+def test_without_a_cache_it_is_unpacked_for_this_process(campaign, tmp_path, monkeypatch):
     expected = hci.read_results(campaign)
     alone(campaign)
-    cache = tmp_path_factory.mktemp("cache")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-    campaign.parent.chmod(0o555)
-    try:
-        pd.testing.assert_frame_equal(hci.read_results(campaign), expected)
-    finally:
-        campaign.parent.chmod(0o755)
-    assert (cache / "hcilib").is_dir()
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    pd.testing.assert_frame_equal(hci.read_results(campaign), expected)
+    assert unpacked(campaign).is_relative_to(archives._temporary())
 
 
-def test_nothing_is_written_outside_the_campaign(tmp_path):
-    with zstandard.open(tmp_path / "c.tar.zst", "wb") as stream, tarfile.open(fileobj=stream, mode="w|") as tar:
-        tar.addfile(tarfile.TarInfo("../outside"))
-    with pytest.raises(OSError, match="outside"):
-        unpacked(tmp_path / "c")
-    assert not (tmp_path / "outside").exists()
-    assert not (tmp_path / "c").exists()
+def test_what_is_measured_goes_beside_an_archive_and_not_into_the_cache(campaign):
+    alone(campaign)
+    assert at_home(campaign, read=False) == campaign
+
+
+def packed(file: Path, *entries: tuple[tarfile.TarInfo, bytes | None]) -> Path:
+    """Pack entries of any size: what they hold is zeros where it is not given."""
+    with zstandard.open(file, "wb") as stream, tarfile.open(fileobj=stream, mode="w|") as tar:
+        for entry, content in entries:
+            tar.addfile(entry, io.BytesIO(content) if content is not None else Zeros())
+    return file
+
+
+class Zeros:
+    def read(self, size: int) -> bytes:
+        return bytes(size)
+
+
+def entry(name: str, size: int = 0, **fields) -> tarfile.TarInfo:
+    made = tarfile.TarInfo(name)
+    made.size = size
+    for field, value in fields.items():
+        setattr(made, field, value)
+    return made
+
+
+HOSTILE = {
+    "large": [(entry("plan.json", 3 * 2**30), None)],
+    "many large": [(entry(f"steps/{n}", 2**28), None) for n in range(3)],
+    "many": [(entry(f"steps/{n}"), b"") for n in range(101)],
+    "a large header": [(entry("plan.json", pax_headers={"comment": "0" * 2**30}), b"")],
+    "outside": [(entry("../outside", 1), b"x")],
+    "a link": [(entry("plan.json", type=tarfile.SYMTYPE, linkname="/etc/passwd"), None)],
+    "a name that is none": [(entry("a\0b", pax_headers={"path": "a\0b"}), b"")],
+}
+
+
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=[pytest.mark.deep] * (k == "a large header")) for k in HOSTILE])
+def test_an_archive_that_is_no_campaign_is_refused_by_name_and_leaves_nothing(kind, tmp_path, cache, monkeypatch):
+    monkeypatch.setattr(archives, "MOST_FILES", 100)
+    archive = packed(tmp_path / "c.tar.zst", *HOSTILE[kind])
+    before = {file for file in tmp_path.rglob("*") if file.is_file()}
+    with pytest.raises(OSError, match=str(archive)):
+        hci.read_results(tmp_path / "c")
+    assert {file for file in tmp_path.rglob("*") if file.is_file()} == before
+    assert not list(cache.iterdir())
+
+
+@pytest.mark.parametrize("size", [0, 1, 1000])
+def test_an_archive_that_is_cut_off_is_refused_by_name(campaign, size, cache):
+    archive = alone(campaign)
+    os.truncate(archive, size)
+    with pytest.raises(OSError, match=str(archive)):
+        hci.read_results(campaign)
+    assert not list(cache.iterdir())

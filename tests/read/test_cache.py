@@ -12,14 +12,10 @@ import sys
 from pathlib import Path
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.compute
-import pyarrow.parquet as pq
 import pytest
 import zstandard
 
 from hcilib.read.run import cache
-from hcilib.read.run.acceptance import RunDirWarning
 from hcilib.read.run.results import read_results
 from hcilib.read.run.run import read_bins, read_hosts
 from tests.read.test_run import MIXED, client, direction, mixed_clients, write_counters, write_plan, write_step
@@ -81,7 +77,7 @@ def from_the_cache_alone():
 
 def without_cache(run: Path) -> list[pd.DataFrame]:
     """What the three readers give of a copy of the raw files."""
-    copy = shutil.copytree(run, run.parent / "copy" / run.name, ignore=shutil.ignore_patterns("tables", ".lock"))
+    copy = shutil.copytree(run, run.parent / "copy" / run.name)
     try:
         return [read(copy) for read in READERS]
     finally:
@@ -101,11 +97,11 @@ def replace_output(step: Path, ios: int) -> None:
 
 def parts(run: Path) -> list[str]:
     """The first words of the names of what is there."""
-    return sorted(file.name.partition("-")[0] for file in (run / "tables").iterdir())
+    return sorted(file.name.partition("-")[0] for file in cache._place(run).iterdir())
 
 
 def part_of(run: Path, table: str) -> Path:
-    return min((run / "tables").glob(f"{table}-*.parquet"))
+    return min(cache._place(run).glob(f"{table}-*.parquet"))
 
 
 # --- it is used
@@ -188,7 +184,7 @@ def test_what_may_change_within_a_clock_tick_is_not_kept_yet(run_dir, monkeypatc
     """Two writes that the file system stamps alike: what had just been written is not trusted by its times."""
     monkeypatch.setattr(cache, "RESTLESS_NS", 10**12)  # on a slow machine two seconds pass before it is read
     read_results(run_dir)
-    assert not (run_dir / "tables").exists()
+    assert not cache._place(run_dir).exists()
 
 
 def test_what_changes_while_it_is_read_is_not_kept(run_dir, monkeypatch):
@@ -251,21 +247,18 @@ def test_other_code_reads_anew(run_dir, monkeypatch):
 
 @pytest.mark.parametrize(
     ("table", "damage"),
-    [("steps", "cut"), ("hosts", "empty"), ("bins", "gone"), ("steps", "garbage"), ("hosts", "bit"), ("bins", "folder"),
-     ("hosts", "another part's")],
+    [("steps", "cut"), ("hosts", "empty"), ("bins", "gone"), ("steps", "garbage"), ("hosts", "bit"),
+     ("bins", "folder")],
 )  # fmt: skip
 def test_a_damaged_file_is_ignored_and_made_again(run_dir, table, damage, monkeypatch):
     monkeypatch.setattr(cache, "PART_STEPS", 4)
     monkeypatch.setattr(cache, "CHUNK_STEPS", 1)
     wanted = [read(run_dir) for read in READERS]
     file = part_of(run_dir, table)
-    [other] = {*(run_dir / "tables").glob(f"{table}-*.parquet")} - {file}
     raw = file.read_bytes()
     file.unlink()
     if damage == "folder":
         file.mkdir()
-    elif damage == "another part's":
-        file.write_bytes(other.read_bytes())
     elif damage != "gone":
         file.write_bytes({"cut": raw[: len(raw) // 2], "empty": b"", "garbage": os.urandom(len(raw)),
                           "bit": raw[:200] + bytes([raw[200] ^ 16]) + raw[201:]}[damage])  # fmt: skip
@@ -275,27 +268,12 @@ def test_a_damaged_file_is_ignored_and_made_again(run_dir, table, damage, monkey
             assert_right(run_dir, wanted)
 
 
-@pytest.mark.parametrize("table", ["steps", "hosts"])
-def test_a_cache_that_was_edited_is_not_believed_and_said(run_dir, table):
-    """Opened and saved with another number in it."""
-    wanted = [read(run_dir) for read in READERS]
-    file = part_of(run_dir, table)
-    kept = pq.read_table(file)
-    name = "iops"
-    column = pa.compute.multiply(kept[name], 10.0)
-    pq.write_table(kept.set_column(kept.column_names.index(name), name, column), file)
-    with pytest.warns(RunDirWarning, match=f"tables/{file.name} is not what was written"):
-        pd.testing.assert_frame_equal(read_hosts(run_dir), wanted[1], check_exact=True)
-    assert_right(run_dir, wanted)
-    with from_the_cache_alone():
-        assert_right(run_dir, wanted)
-
-
 def test_what_a_killed_writer_left_is_no_part(run_dir):
     wanted = without_cache(run_dir)
-    (run_dir / "tables").mkdir()
-    (run_dir / "tables" / "hosts-00000.parquet").write_bytes(b"PAR1 half")
-    (run_dir / "tables" / ".bins-00000.parquet.4711").write_bytes(b"half")
+    place = cache._place(run_dir)
+    place.mkdir(parents=True)
+    (place / "hosts-00000.parquet").write_bytes(b"PAR1 half")
+    (place / ".bins-00000.parquet.4711").write_bytes(b"half")
     assert_right(run_dir, wanted)
     assert parts(run_dir) == ["bins", "hosts", "steps"]
 
@@ -306,27 +284,35 @@ def test_it_may_be_deleted_between_its_parts(run_dir, monkeypatch):
     wanted = [read(run_dir) for read in READERS]
     following = cache.tables(run_dir, "hosts")
     rows = len(next(following)[1])
-    shutil.rmtree(run_dir / "tables")
+    shutil.rmtree(cache._place(run_dir))
     assert rows + sum(len(table) for _, table in following) == len(wanted[1])
     following = cache.tables(run_dir, "hosts")
     rows = len(next(following)[1])
-    shutil.rmtree(run_dir / "tables")  # while they are written
+    shutil.rmtree(cache._place(run_dir))  # while they are written
     assert rows + sum(len(table) for _, table in following) == len(wanted[1])
     assert_right(run_dir, wanted)
 
 
-@pytest.mark.parametrize("obstacle", ["file", pytest.param("permission", marks=pytest.mark.needs("no root"))])
-def test_a_directory_that_cannot_be_written_is_read_all_the_same(run_dir, obstacle):
+@pytest.mark.parametrize("home", ["file", "none"])
+def test_a_cache_that_cannot_be_written_costs_only_speed(run_dir, tmp_path, home, monkeypatch):
     wanted = without_cache(run_dir)
-    if obstacle == "file":
-        (run_dir / "tables").write_text("not a folder")
-    else:
-        run_dir.chmod(0o555)
-    try:
-        assert_right(run_dir, wanted)
-        assert not (run_dir / "tables").is_dir()
-    finally:
-        run_dir.chmod(0o755)
+    folder = tmp_path / "home"
+    folder.write_text("no folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder) if home == "file" else "relative")
+    assert_right(run_dir, wanted)
+    assert not cache._place(run_dir).exists()
+
+
+def test_the_run_directories_that_were_read_last_are_kept(run_dir, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(cache, "MOST_RUNS", 2)
+    copies = [shutil.copytree(run_dir, tmp_path / str(n) / "run") for n in range(3)]
+    for copy in copies:
+        rest(copy)
+        read_results(copy)
+    assert [cache._place(copy).exists() for copy in copies] == [False, True, True]
+    with from_the_cache_alone():
+        read_results(copies[1])
 
 
 # --- several processes
@@ -337,6 +323,7 @@ from hcilib.read.run import cache
 from hcilib.read.run.results import read_results
 from hcilib.read.run.run import read_hosts
 cache.PART_STEPS = cache.CHUNK_STEPS = int(sys.argv[2])
+cache.RESTLESS_NS = 0
 print("ready", flush=True)
 sys.stdin.readline()
 for _ in range(3):
@@ -346,7 +333,7 @@ for _ in range(3):
 
 def test_readers_at_once_write_one_cache_and_all_are_right(run_dir):
     iops, rows = read_results(run_dir)["iops"].sum(), len(read_hosts(run_dir))
-    shutil.rmtree(run_dir / "tables")
+    shutil.rmtree(cache._place(run_dir))
     started = [
         subprocess.Popen(
             [sys.executable, "-c", READ, str(run_dir), str(size)],
@@ -366,7 +353,7 @@ def test_readers_at_once_write_one_cache_and_all_are_right(run_dir):
             process.wait()
     assert said == [f"{iops} {rows}\n" * 3] * 3
     assert not [name for name in parts(run_dir) if name.startswith(".")]
-    assert pd.concat(map(pd.read_parquet, run_dir.glob("tables/steps-*")))["folder"].nunique() == STEPS
+    assert pd.concat(map(pd.read_parquet, cache._place(run_dir).glob("steps-*")))["folder"].nunique() == STEPS
 
 
 def test_a_running_campaign_is_right_at_every_moment_and_kept_when_it_is_over(run_dir):
@@ -376,40 +363,10 @@ def test_a_running_campaign_is_right_at_every_moment_and_kept_when_it_is_over(ru
         for n in (7, 8, 9):
             add_step(run_dir, n)
             assert read_results(run_dir)["rep"].tolist() == list(range(1, n + 1))
-        assert not (run_dir / "tables").exists()
+        assert not cache._place(run_dir).exists()
     assert_right(run_dir)
     with from_the_cache_alone():
         read_results(run_dir)
-
-
-# --- others read it
-
-
-@pytest.mark.needs("import duckdb")
-def test_duckdb_answers_from_the_files_as_docs_use_says(run_dir, monkeypatch):
-    import duckdb
-
-    monkeypatch.setattr(cache, "PART_STEPS", 3)
-    monkeypatch.setattr(cache, "CHUNK_STEPS", 1)
-    hosts = read_hosts(run_dir)
-    asked = (ROOT / "docs" / "USE.md").read_text().split("    import duckdb\n")[1].split("\n\n")[0]
-    [query] = [part for part in asked.split('"""') if "select" in part]
-    answer = duckdb.sql(query.replace("data/runs/<run>", str(run_dir))).df()
-    wanted = hosts[hosts["kind"] == "measure"].groupby("iodepth", observed=True)["iops"].mean()
-    assert dict(zip(answer["iodepth"], answer["iops"], strict=True)) == pytest.approx(wanted.to_dict())
-    counts = duckdb.sql(f"select sum(list_sum(count)) as n from '{run_dir}/tables/bins-*.parquet'").df()["n"].item()
-    assert counts == read_bins(run_dir)["count"].sum()
-
-
-def test_git_does_not_take_caches_of_the_samples():
-    done = subprocess.run(
-        ["git", "check-ignore", "-q", "data/samples/lab-single/tables/hosts-00000.parquet"],
-        cwd=ROOT,
-        capture_output=True,
-    )
-    if done.returncode == 128:
-        pytest.skip("not a git checkout")
-    assert done.returncode == 0
 
 
 def test_mixed_steps_keep_every_column(tmp_path):

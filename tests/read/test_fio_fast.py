@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+import hcilib as hci
 from hcilib.model.fio_buckets import MIDPOINTS
 from hcilib.read.fio.fio_fast import Unusual
 from hcilib.read.fio.fio_json import FioOutputError, Packer, add_bytes, read_fio, read_fio_bins
@@ -80,7 +81,7 @@ def test_clean_output_takes_the_fast_path(case):
 def test_output_of_hcilibs_own_campaigns_takes_the_fast_path():
     from hcilib.model.compressed import read_bytes
 
-    files = sorted((DATA.parents[2] / "data" / "samples").glob("*/steps/*/fio.json.zst"))
+    files = [file for run in hci.samples().values() for file in sorted(run.glob("steps/*/fio.json.zst"))]
     assert len(files) > 20
     assert all(parse(read_bytes(file), file).clean for file in files[:: len(files) // 20])
 

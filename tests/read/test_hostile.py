@@ -12,8 +12,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import zstandard
 from hypothesis import HealthCheck, example, given, settings
@@ -22,6 +20,7 @@ from hypothesis import strategies as st
 import hcilib
 from hcilib.cli import main
 from hcilib.model import compressed
+from hcilib.model.places import shipped
 from hcilib.read.diskspd.diskspd import DiskspdOutputError, read_diskspd
 from hcilib.read.fio.fio_document import FioOutputError
 from hcilib.read.fio.fio_json import read_fio, read_fio_bins
@@ -48,8 +47,8 @@ HOSTILE = settings(
     deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 LARGE = 2 * 2**30
-SAMPLE = Path(__file__).parents[2] / "data" / "samples" / "lab-single-2"
-EARLIER = Path(__file__).parents[2] / "data" / "samples" / "box" / "box-drbd"
+SAMPLE = hcilib.samples()["lab-single-2"]
+EARLIER = shipped("data/samples/box/box-drbd")
 
 
 SECRET = "root:$6$topsecret$abc:19000:0:99999:7:::\ndaemon:*:topsecret:0:99999:7:::\n"
@@ -191,7 +190,7 @@ def _append_slowly(path: Path, content: bytes, looked: threading.Event, pieces: 
 
 def test_a_run_directory_with_two_gigabytes_in_a_step_is_refused_in_little_memory(tmp_path):
     """One of before digests were kept, which alone say that the file is another."""
-    run_dir = shutil.copytree(EARLIER, tmp_path / "run", ignore=shutil.ignore_patterns("tables"))
+    run_dir = shutil.copytree(EARLIER, tmp_path / "run")
     large = next(run_dir.glob("steps/*/fio.json.zst"))
     os.truncate(large, LARGE)
     assert grown(lambda: refused(read_results, run_dir, FioOutputError, large)) < LARGE / 4
@@ -199,7 +198,7 @@ def test_a_run_directory_with_two_gigabytes_in_a_step_is_refused_in_little_memor
 
 def test_a_step_that_grew_is_named_and_the_others_are_read(tmp_path):
     """Alone among those that are read at once, as it is large: nothing of what was accepted is left in its table."""
-    run_dir, found = shutil.copytree(SAMPLE, tmp_path / "run", ignore=shutil.ignore_patterns("tables")), list[int]()
+    run_dir, found = shutil.copytree(SAMPLE, tmp_path / "run"), list[int]()
     [large] = run_dir.glob("steps/measure-b1-r1-4k-randread-nj1-qd8-vm4/fio.json.zst")
     os.truncate(large, LARGE)
     others = len(read_results(SAMPLE)) - 1
@@ -223,32 +222,14 @@ def test_a_step_that_grew_is_named_and_the_others_are_read(tmp_path):
     ],
 )
 def test_a_cache_half_written_is_read_again_from_the_raw_files(table, keep, tmp_path):
-    run_dir = shutil.copytree(SAMPLE, tmp_path / "run", ignore=shutil.ignore_patterns("tables"))
+    run_dir = shutil.copytree(SAMPLE, tmp_path / "run")
     wanted = read_results(run_dir), read_bins(run_dir)
-    part = next((run_dir / "tables").glob(f"{table}-*.parquet"))
+    part = next(cache._place(run_dir).glob(f"{table}-*.parquet"))
     os.truncate(part, int(keep * part.stat().st_size))
     for _ in range(2):  # as it stands, and after it was mended
         found = read_results(run_dir), read_bins(run_dir)
         for one, other in zip(found, wanted, strict=True):
             pd.testing.assert_frame_equal(one, other, check_exact=True)
-
-
-@pytest.mark.parametrize("table", ["steps", "hosts", "bins"])
-def test_a_forged_cache_that_unpacks_to_gigabytes_is_not_unpacked(table, tmp_path):
-    """Whoever can write there can name it rightly, too: a small file of one number a hundred million times."""
-    run_dir = shutil.copytree(SAMPLE, tmp_path / "run", ignore=shutil.ignore_patterns("tables"))
-    wanted = read_results(run_dir), read_bins(run_dir), read_hosts(run_dir)
-    part = next((run_dir / "tables").glob(f"{table}-*.parquet"))
-    honest = pq.read_table(part)
-    many = pa.concat_tables([honest.slice(0, 1)] * 2**14).combine_chunks()
-    with pq.ParquetWriter(part, honest.schema, compression="zstd") as writer:
-        for _ in range(2**3):
-            writer.write_table(many)
-    digest = cache._digest(part.read_bytes())
-    part.rename(part.with_stem(f"{part.stem.rpartition('-')[0]}-{digest}"))
-    assert grown(lambda: [read(run_dir) for read in (read_results, read_bins, read_hosts)]) < 2**27
-    for one, other in zip((read_results(run_dir), read_bins(run_dir), read_hosts(run_dir)), wanted, strict=True):
-        pd.testing.assert_frame_equal(one, other, check_exact=True)
 
 
 @pytest.mark.parametrize(
@@ -342,8 +323,6 @@ OF_A_RUN = (
     "steps/{}/fio.json.zst",
     "steps/{}/counters.csv",
     "steps/{}/job.fio",
-    "tables/steps-*.parquet",
-    "tables/hosts-*.parquet",
 )
 
 
@@ -357,23 +336,17 @@ OF_A_RUN = (
 )
 def test_what_stands_in_a_run_directory_and_is_no_file_hangs_nobody(file, kind, tmp_path):
     run_dir = tmp_path / "run"
-    shutil.copytree(SAMPLE, run_dir, ignore=shutil.ignore_patterns("tables"))
+    shutil.copytree(SAMPLE, run_dir)
     read_results(run_dir), read_hosts(run_dir)
     place = run_dir / file.format(sorted(path.name for path in run_dir.glob("steps/*"))[0])
-    if file.startswith("tables/"):
-        [place] = run_dir.glob(file)
     place.unlink(missing_ok=True)
     NO_FILES[kind](place)
     said: list[str] = []
     assert grown(lambda: said.extend(_all_that_reads(run_dir))) < 2**27
     if file.startswith("steps/") or file in ("plan.json", "journal.jsonl"):
         assert any(place.name in sentence for sentence in said), said
-    else:  # neither is anybody's result
-        assert [
-            sentence for sentence in said if " is not what was written" not in sentence and "no digests" not in sentence
-        ] == []
-    if file.startswith("tables/"):
-        assert len(read_results(run_dir)) == len(read_results(SAMPLE)), "it is made again from the raw files"
+    else:  # nobody's result
+        assert [sentence for sentence in said if "no digests" not in sentence] == []
 
 
 def test_a_file_that_grows_as_fast_as_it_is_read_is_refused(tmp_path, monkeypatch):

@@ -456,7 +456,7 @@ def test_averaged_logs_are_marked_and_have_no_percentiles():
 
 def test_a_run_directory_gives_the_rollups_of_its_steps(tmp_path):
     run = tmp_path / "run"
-    shutil.copytree(hci.samples()["lab-single"], run, ignore=shutil.ignore_patterns("tables"))
+    shutil.copytree(hci.samples()["lab-single"], run)
     step = next(iter(sorted((run / "steps").iterdir())))
     host = json.loads((step / "step.json").read_text())["hosts"][0]
     (step / "logs").mkdir(exist_ok=True)
@@ -475,7 +475,7 @@ def test_a_run_directory_gives_the_rollups_of_its_steps(tmp_path):
 
 def test_a_run_directory_says_what_its_logs_said(tmp_path):
     run = tmp_path / "run"
-    shutil.copytree(hci.samples()["lab-single"], run, ignore=shutil.ignore_patterns("tables"))
+    shutil.copytree(hci.samples()["lab-single"], run)
     assert read_rollup(run).attrs == {"epoch_s": None, "torn": [], "every_ms": 0}
     torn = []
     for step, every_ms in zip(sorted((run / "steps").iterdir())[:2], (1000, 500), strict=True):

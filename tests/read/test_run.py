@@ -15,6 +15,7 @@ from hcilib.analyse.runs.latency import percentiles
 from hcilib.model.archives import pack
 from hcilib.model.caveats import caveats
 from hcilib.model.metrics import COLUMNS, QUANTILES
+from hcilib.model.places import shipped
 from hcilib.model.sweeps import sweep
 from hcilib.read.run import step_tables
 from hcilib.read.run.records import RunReadError
@@ -500,7 +501,7 @@ def test_the_committed_samples_read():
 def test_of_a_search_the_histograms_of_every_round_are_read(tmp_path):
     rows = {}
     for number, name in enumerate(("stamped-drbd", "stamped-ceph"), 1):
-        shutil.copytree(f"data/samples/box/{name}", tmp_path / "search" / f"round-{number}")
+        shutil.copytree(shipped(f"data/samples/box/{name}"), tmp_path / "search" / f"round-{number}")
         rows[f"round-{number}"] = len(hci.read_histograms(f"data/samples/box/{name}"))
     assert hci.read_histograms(tmp_path / "search").groupby("run_id").size().to_dict() == rows
     assert hci.read_histograms(tmp_path).empty
@@ -515,5 +516,7 @@ def test_samples_are_there_in_a_fresh_clone(tmp_path, monkeypatch):
         pack(folder / name)
         shutil.rmtree(folder / name)
     monkeypatch.setattr("hcilib.read.run.run.ROOT", tmp_path)
-    assert hci.samples() == {"campaign": folder / "campaign"}
-    assert (folder / "campaign" / "plan.json").is_file()
+    assert [(name, at.name, (at / "plan.json").is_file()) for name, at in hci.samples().items()] == [
+        ("campaign", "campaign", True)
+    ]
+    assert not (folder / "campaign").exists()

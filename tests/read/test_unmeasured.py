@@ -22,7 +22,6 @@ def failed_campaign(sample, folder):
         record |= {"valid": False, "attempt": 1, "problems": [WHY]}
         (step / "step.json").write_text(json.dumps(record))
         step.rename(run_dir / "failed" / f"{step.name}.1")
-    shutil.rmtree(run_dir / "tables", ignore_errors=True)
     return run_dir
 
 

@@ -4,8 +4,9 @@ import json
 import shutil
 
 import hcilib as hci
+from hcilib.model.places import shipped
 
-SAMPLE = hci.ROOT / "data/samples/box/failure-drbd"
+SAMPLE = shipped("data/samples/box/failure-drbd")
 
 
 def test_a_planned_run_without_an_accepted_attempt_is_unseen(tmp_path):

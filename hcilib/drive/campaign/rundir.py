@@ -21,7 +21,7 @@ import zstandard
 
 from hcilib.drive.campaign.stopping import signed, stoppable
 from hcilib.model.compressed import read_bytes
-from hcilib.model.places import FACTS, FAILED, JOURNAL, LEFT, LOCK, PLAN, RECORD, STEPS, TABLES, TEMPORARY, WEAR, WORK
+from hcilib.model.places import FACTS, FAILED, JOURNAL, LEFT, LOCK, PLAN, RECORD, STEPS, TEMPORARY, WEAR, WORK
 from hcilib.model.plan import FORMAT, Plan, Step
 from hcilib.model.system import System, digest_of
 from hcilib.model.testbed import Testbed
@@ -160,8 +160,8 @@ class RunDir:
     # What an earlier controller left
 
     def _remove_temporaries(self) -> None:
-        """What a kill left half written. No reader keeps tables while a controller is at work."""
-        for folder in (self.path, self.path / FACTS, self.path / WEAR, self.path / TABLES):
+        """What a kill left half written."""
+        for folder in (self.path, self.path / FACTS, self.path / WEAR):
             for file in folder.glob(f".*{TEMPORARY}"):
                 file.unlink(missing_ok=True)
 

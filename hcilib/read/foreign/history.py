@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from hcilib.model.archives import ARCHIVE
+from hcilib.model.archives import ARCHIVE, user_cache
 from hcilib.model.engine import located
 from hcilib.model.metrics import FACTORS, SETTINGS
-from hcilib.model.places import FAILED, PLAN, STEPS, TABLES, WORK
+from hcilib.model.places import FAILED, PLAN, STEPS, WORK
 from hcilib.model.yaml_files import read_yaml
 from hcilib.read.foreign.campaign_means import FACT, means_of
 from hcilib.read.foreign.history_checks import NOTES, judged
@@ -65,7 +65,8 @@ def history(
     ----------
     folder : where the campaigns are. Its `history.yaml` may rename systems, state starts and accept new levels. Or a
         CSV or Parquet file of a table that this returned
-    index : the Parquet file in which the table is kept; None for one in the user's cache folder
+    index : the Parquet file in which the table is kept; None for one in the user's cache folder. A file that holds
+        something else stays as it is, and nothing is kept
     names, system : of files of other tools, as in `read_results`; without them the system is the folder's name
     engine : as in `read_results`
 
@@ -108,7 +109,8 @@ def history(
     kept = known[known["place"].isin(unchanged)]
     filled = [part for part in (kept, *parts) if len(part)]
     table = pd.concat(filled, ignore_index=True) if filled else known
-    if parts or unchanged != stamped.keys():
+    is_ours = index is None or len(known) or not file.exists()
+    if is_ours and (parts or unchanged != stamped.keys()):
         _keep(file, table)
     table = table[~table["warnings"].str.startswith("no-result:")]
     if table.empty:
@@ -197,7 +199,7 @@ def _stands_unpacked(file: Path) -> bool:
 
 
 def _stamp(place: Path) -> str:
-    """Size and times of every file that a campaign is read from; of a run directory without its cache and attempts."""
+    """Size and times of every file that a campaign is read from; of a run directory without its attempts."""
     states = blake2b(code(), digest_size=16)
     folders = [str(place)] if place.is_dir() else []
     if not folders:
@@ -206,7 +208,7 @@ def _stamp(place: Path) -> str:
         with os.scandir(folders.pop()) as entries:
             for entry in sorted(entries, key=lambda entry: entry.name):
                 if entry.is_dir(follow_symlinks=False):
-                    if entry.name not in (TABLES, FAILED, WORK):
+                    if entry.name not in (FAILED, WORK):
                         folders.append(entry.path)
                 elif not entry.name.startswith("."):
                     states.update(
@@ -220,9 +222,8 @@ def _state(state: os.stat_result) -> tuple[int, int]:
 
 
 def _index_of(root: Path, asked: str) -> Path:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     digest = blake2b(f"{root.resolve()}\n{asked}".encode(), digest_size=8).hexdigest()
-    return cache / "hcilib" / f"history-{root.resolve().name}-{digest}.parquet"
+    return user_cache() / f"history-{root.resolve().name}-{digest}.parquet"
 
 
 def _kept(file: Path) -> pd.DataFrame:

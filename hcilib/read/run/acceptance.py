@@ -19,7 +19,8 @@ from typing import NamedTuple
 import pandas as pd
 
 from hcilib.model.compressed import opened, read_bytes
-from hcilib.model.places import FAILED, JOURNAL, OUTPUT, PLAN, RECORD, STEPS, TABLES, TEMPORARY
+from hcilib.model.engine import located
+from hcilib.model.places import FAILED, JOURNAL, OUTPUT, PLAN, RECORD, STEPS, TEMPORARY
 from hcilib.model.plan import Plan
 from hcilib.read.fio.fio_json import FioOutputError, read_fio
 from hcilib.read.run.records import events_of, plan_of
@@ -381,12 +382,6 @@ def say(run_dir: Path, refused: Mapping[str, str]) -> None:
         )
 
 
-def say_edited(run_dir: Path, file: str) -> None:
-    """One warning of a cache that is not what was written."""
-    said = f"{run_dir}: {TABLES}/{file} is not what was written: it is not believed, and made again from the raw files"
-    warnings.warn(said, RunDirWarning, stacklevel=1)
-
-
 def lost(known: Accepted, folders: Iterable[str], steps: Iterable[tuple[str, Mapping, str]] = ()) -> dict[str, str]:
     """Steps that were accepted, as the journal or another of the `steps` tells, and are not there any more; of a
     campaign that keeps digests."""
@@ -409,7 +404,7 @@ def verify(run_dir: str | Path) -> pd.DataFrame:
     >>> hci.verify(hci.samples()["lab-single"])["file"].tolist()  # all that was accepted is there, and as it was
     []
     """
-    folder = Path(run_dir)
+    folder = located(run_dir)
     plan = plan_of(folder)
     return pd.DataFrame(_not_as_accepted(folder, plan, accepted(folder, plan)), columns=["file", "problem"])
 

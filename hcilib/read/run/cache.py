@@ -1,19 +1,18 @@
-"""The tables of a run directory, kept beside its raw files as ``tables/*.parquet``.
+"""The tables of a run directory, kept in the user's cache folder as ``tables/<run>-<digest>/*.parquet``.
 
-A cache and nothing else: it may be deleted at any time. About 500 steps are one part, ``steps-``, ``hosts-`` and
-``bins-<key>-<digest>.parquet``. The key is a hash of this code (hcilib/read) and of the names, sizes and times of the
-part's raw files, so whatever changes there makes another key and the files are read again. The digest is that of the
-file's own content, so one that was cut off or edited is not believed. Files appear by rename, and writers of the same
-part write the same, so that nobody waits for a lock.
+A cache and nothing else: it may be deleted at any time. Nothing is written into a run directory. About 500 steps are
+one part, ``steps-``, ``hosts-`` and ``bins-<key>.parquet``. The key is a hash of this code (hcilib/read) and of the
+names, sizes and times of the part's raw files, so whatever changes there makes another key and the files are read
+again. Files appear by rename, and writers of the same part write the same, so that nobody waits for a lock.
 
-Nothing is kept while a controller is at work on the run directory, nor where this user may not write.
+Nothing is kept while a controller is at work on the run directory, nor where the cache folder cannot be written. Parts
+that are stale are removed, and so are the oldest of more than `MOST_RUNS` run directories.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import json
 import os
 import shutil
@@ -27,10 +26,9 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hcilib.model.compressed import read_bytes
+from hcilib.model.archives import user_cache
 from hcilib.model.engine import Engine, mapped
-from hcilib.model.places import LOCK, OUTPUT, RECORD, STEPS, TABLES, TEMPORARY
-from hcilib.read.run.acceptance import say_edited
+from hcilib.model.places import LOCK, OUTPUT, RECORD, STEPS, TEMPORARY
 from hcilib.read.run.records import locked
 from hcilib.read.run.step_tables import FILES, Tables, read_steps, together
 
@@ -40,9 +38,8 @@ PART_STEPS, PART_BYTES = 500, 2**23
 """Kept in one part: as many, likewise."""
 PACKED = 8
 """How many times smaller its .zst is than fio's JSON, about; it only decides about a pool of processes."""
-MOST_PACKED, MOST_STEP_BYTES = 2**8, 2**18
-"""What a part may unpack to: so many times its steps' fio.json.zst, or so many bytes a step. Tables are smaller than
-their JSON, which zstd makes ten to twenty times smaller; whoever can write here can name a forged file rightly, too."""
+MOST_RUNS = 500
+"""Run directories of which tables are kept: those that were read anew last."""
 RESTLESS_NS = 2 * 10**9
 """A file that changed just before it was read may change once more within the clock's tick, and its times not show
 it: a part with such a file is not kept yet."""
@@ -68,19 +65,25 @@ def tables(folder: Path, want: str, engine: Engine = None) -> Iterator[tuple[pa.
         names = sorted(file.parent.name for file in folder.glob(f"{STEPS}/*/{RECORD}"))
         steps = [_Step(name, (_ABSENT,) * len(FILES)) for name in names]
     parts = {_key(part): part for part in _split(steps, PART_STEPS, PART_BYTES)}
-    missing = {}
+    place, missing = _place(folder) if is_here else folder, {}
     for key, part in parts.items():
-        kept = _kept(folder, key, part, want) if is_here else None
+        kept = _kept(place, key, want) if is_here else None
         if kept is None:
             missing[key] = part
         else:
             yield kept["steps"], kept[want]
     writing = is_here and not locked(folder / LOCK)
     for key, read in zip(missing, _read(folder, list(missing.values()), engine), strict=True):
-        writing = writing and _keep(folder, key, missing[key], read)
+        writing = writing and _keep(folder, place, key, missing[key], read)
         yield read.steps, getattr(read, want)
     if missing and writing:
-        _tidy(folder / TABLES, set(parts))
+        _tidy(place, set(parts))
+
+
+def _place(folder: Path) -> Path:
+    """Where the tables of a run directory are kept; another folder of the same name has another place."""
+    whole = folder.resolve()
+    return user_cache() / "tables" / f"{whole.name}-{_digest(os.fsencode(whole))}"
 
 
 def _steps_here(folder: Path) -> list[_Step]:
@@ -150,72 +153,48 @@ def code() -> bytes:
     return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).digest()
 
 
-def _kept(folder: Path, key: str, part: Sequence[_Step], want: str) -> dict[str, pa.Table] | None:
-    """The tables of a part; None where one of them is not there, or is not what was written."""
-    most_bytes = max(MOST_PACKED * sum(step.size for step in part), MOST_STEP_BYTES * len(part))
-    kept = {}
-    with contextlib.suppress(pa.ArrowException, OSError, ValueError, TypeError, KeyError):
-        for name in dict.fromkeys(("steps", want)):
-            for file in (folder / TABLES).glob(f"{name}-{key}-*.parquet"):
-                content = read_bytes(file)
-                if _digest(content) != file.stem.rpartition("-")[2]:
-                    say_edited(folder, file.name)
-                    return None
-                kept[name] = _unpacked(content, most_bytes)
-    return kept if {"steps", want} <= set(kept) else None
+def _kept(place: Path, key: str, want: str) -> dict[str, pa.Table] | None:
+    """The tables of a part; None where one of them is not there, or is damaged."""
+    with contextlib.suppress(pa.ArrowException, OSError):
+        return {name: _table(place / f"{name}-{key}.parquet") for name in {"steps", want}}
+    return None
 
 
-def _unpacked(content: bytes, most_bytes: int) -> pa.Table:
-    """The table in a file; ValueError where it says that it unpacks to more than so many bytes."""
-    with pq.ParquetFile(pa.BufferReader(content)) as kept:
-        told = kept.metadata
-        columns = [told.row_group(n).column(c) for n in range(told.num_row_groups) for c in range(told.num_columns)]
-        # a dictionary's codes and an empty string take next to nothing: what they become is counted as well
-        unpacked = sum(max(column.total_uncompressed_size, 8 * column.num_values) for column in columns)
-        if unpacked > most_bytes or told.num_rows > most_bytes:
-            raise ValueError(f"unpacks to {unpacked:,} bytes, where {most_bytes:,} are the most")
+def _table(file: Path) -> pa.Table:
+    with pq.ParquetFile(file, page_checksum_verification=True) as kept:
         return kept.read()
 
 
-def _keep(folder: Path, key: str, part: Sequence[_Step], read: Tables) -> bool:
+def _keep(folder: Path, place: Path, key: str, part: Sequence[_Step], read: Tables) -> bool:
     """Write a part, unless its raw files may be others by now; whether the cache can be written."""
     newest_ns = max(stamp[2] for step in part for stamp in step.stamps)
     if newest_ns > time.time_ns() - RESTLESS_NS or any(_step(folder, step.name) != step for step in part):
         return True
     try:
-        (folder / TABLES).mkdir(exist_ok=True)
+        place.mkdir(parents=True, exist_ok=True)
         for name, table in read._asdict().items():
-            content = packed(table)
-            _write(folder / TABLES / f"{name}-{key}-{_digest(content)}.parquet", content)
+            _write(place / f"{name}-{key}.parquet", table)
     except OSError:  # no room, no right, or somebody deleted the cache: the tables are right without it
         return False
     return True
 
 
-def packed(table: pa.Table) -> bytes:
-    """zstd; dictionaries for what repeats, which measures do not."""
+def _write(file: Path, table: pa.Table) -> None:
+    """Under its name when it is whole. zstd; dictionaries for what repeats, which measures do not."""
     repeats = [field.name for field in table.schema if pa.types.is_dictionary(field.type)]
     if "count" in table.column_names:
         repeats.append("lat_ns.list.element")
-    content = io.BytesIO()
-    pq.write_table(table, content, compression="zstd", use_dictionary=repeats)
-    return content.getvalue()
-
-
-def _write(file: Path, content: bytes) -> None:
-    """Under its name when it is whole, and in place of what stood for the same part."""
     temporary = file.with_name(f".{file.name}.{os.getpid()}{TEMPORARY}")
-    temporary.write_bytes(content)
+    pq.write_table(table, temporary, compression="zstd", use_dictionary=repeats, write_page_checksum=True)
     os.replace(temporary, file)
-    for other in file.parent.glob(f"{file.name.rpartition('-')[0]}-*"):
-        if other != file:
-            other.unlink()
 
 
 def _tidy(place: Path, keys: set[str]) -> None:
-    """Remove parts that are stale and what a writer that was killed left."""
+    """Remove parts that are stale, what a writer that was killed left, and the oldest of too many run directories."""
     with contextlib.suppress(OSError):
         for file in place.iterdir():
             table, _, rest = file.name.partition("-")
-            if table not in Tables._fields or rest.partition("-")[0] not in keys:
-                shutil.rmtree(file) if file.is_dir() else file.unlink()
+            if table not in Tables._fields or rest.removesuffix(".parquet") not in keys:
+                file.unlink()
+        for old in sorted(place.parent.iterdir(), key=os.path.getmtime)[:-MOST_RUNS]:
+            shutil.rmtree(old)

@@ -422,12 +422,13 @@ def progress(run_dir: str | Path) -> dict:
 
     What is done is what lies there complete: the journal may have lost a line.
     """
-    steps = plan_of(Path(run_dir))["plan"]["steps"]
-    held = locked(Path(run_dir) / LOCK)  # first: of a campaign that has ended since, the journal then holds the end
+    place = located(run_dir)
+    steps = plan_of(place)["plan"]["steps"]
+    held = locked(place / LOCK)  # first: of a campaign that has ended since, the journal then holds the end
     journal = read_journal(run_dir)
     count = journal["event"].value_counts()
     added, warm, done = (set(journal.loc[journal["event"] == kind, "step"]) for kind in ("added", "warm", "done"))
-    folders = Path(run_dir) / STEPS
+    folders = place / STEPS
     if folders.is_dir():
         done = {folder.name for folder in folders.iterdir() if (folder / RECORD).exists()}
     done |= warm

@@ -402,7 +402,7 @@ def read_integrity(run_dir: Paths) -> tuple[pd.DataFrame, pd.DataFrame]:
     ------
     RunReadError : there is none, or a file holds something else; the message names it
     """
-    paths = [Path(path) for path in several(run_dir)]
+    paths = [located(path) for path in several(run_dir)]
     folders = [at for path in paths for at in sorted(path.glob(f"{STEPS}/*/{INTEGRITY}")) or [path / INTEGRITY]]
     said: list[str] = []
     died: dict[tuple[str, str, str], str] = {}

@@ -23,7 +23,7 @@ from typing import Any
 
 import nbformat
 
-from hcilib.model.archives import ARCHIVE, MADE
+from hcilib.model.archives import MADE
 from hcilib.model.places import ROOT, shipped
 from hcilib.model.yaml_files import compose_yaml
 from hcilib.show.report.scenarios import (
@@ -353,20 +353,10 @@ def installed(package: str) -> str:
 
 
 def _files(paths: Iterable[Path]) -> Iterator[Path]:
-    """Files under the paths in a fixed order, without what Python, Jupyter and reading a run directory leave behind."""
+    """Files under the paths in a fixed order, without what Python, Jupyter and earlier versions leave behind."""
     for path in paths:
-        tree = sorted(_below(path)) if path.is_dir() else [path] * path.is_file()
+        tree = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path] * path.is_file()
         yield from (p for p in tree if not {"__pycache__", ".ipynb_checkpoints"} & set(p.parts) and not _made(p, path))
-
-
-def _below(path: Path) -> Iterator[Path]:
-    """Yield the files below a folder, without those that are unpacked from an archive there, now or before."""
-    for folder, folders, names in os.walk(path):
-        packed = {name.removesuffix(ARCHIVE) for name in names if name.endswith(ARCHIVE)}
-        half = tuple(f".{name}." for name in packed)
-        folders[:] = [name for name in folders if name not in packed and not name.startswith(half)]
-        files = (Path(folder, name) for name in names if not name.endswith(".unpacked"))
-        yield from (file for file in files if file.is_file())
 
 
 def _made(file: Path, root: Path) -> bool:
