@@ -11,7 +11,7 @@ from hcilib.model import yaml_models as form
 from hcilib.model.places import at_home
 from hcilib.model.yaml_models import Model, TestbedError, load
 
-Hardware = Literal["real", "emulated", "simulated"]
+Hardware = Literal["real", "emulated", "simulated", "unstated"]
 
 
 class Study(Model):
@@ -23,7 +23,7 @@ class Study(Model):
     title : until a scenario of the study has an answer, whose first sentence is the title then
     under_test : the systems, in a few words
     measured_by, date : the author or lab, and when; "" where a source does not say
-    hardware : real, emulated (stand-ins of known speed) or simulated
+    hardware : real, emulated (stand-ins of known speed), simulated, or unstated
     runs : of each test, at least; 0 where nothing was measured
     repeats : the same in words, with what else matters to trust it
     article : key of a source in data/published/sources.csv, where the study is a published article
@@ -35,7 +35,7 @@ class Study(Model):
     under_test: form.Line
     measured_by: form.Line = ""
     date: form.Line = ""
-    hardware: Hardware = "real"
+    hardware: Hardware = "unstated"
     runs: int = Field(default=0, ge=0)
     repeats: form.Line = ""
     article: form.Name | None = None

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 from hcilib.model.metrics import Metric, steady
-from hcilib.model.schemes import parse_scheme
 from hcilib.model.workload import NAME
 
 Labels: TypeAlias = Mapping[str, str] | None
@@ -266,11 +265,6 @@ def scheme_words(formula: str) -> str:
     """``a two-way mirror over RAID 5 of 5 drives`` from ``Mirror(2) * Raid5(5)``; what it does not know stays as it
     is."""
     return " over ".join(_level(level.strip()) for level in str(formula).split(" * "))
-
-
-def kept_words(formula: str) -> str:
-    """Return `scheme_words`, and that no copy is on another node where that is so: ``one copy on one node``."""
-    return f"{scheme_words(formula)}{'' if parse_scheme(formula).survives.servers else ' on one node'}"
 
 
 def _level(formula: str) -> str:

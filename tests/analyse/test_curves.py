@@ -62,6 +62,35 @@ def test_winners_have_a_row_for_every_system_and_pattern():
     assert set(winners(both().query("system == 'a'"))["state"]) == {"alone"}
 
 
+LOADS = [
+    ({"a": [1, 8, 32], "b": [1, 8, 32]}, 32),
+    ({"a": [1, 8, 32], "b": [4, 8]}, 8),
+    ({"a": [1, 8, 64], "b": [8, 64], "c": [1, 8]}, 8),
+]
+
+
+@pytest.mark.parametrize(("depths", "load"), LOADS)
+@pytest.mark.parametrize("metric", ["lat_ns", "p99_ns", "node_cpu_pct"])
+@pytest.mark.parametrize("noise", [(0.0,), (-0.01, 0.0, 0.01)])
+def test_what_is_better_lower_is_compared_at_equal_load(depths, load, metric, noise):
+    """Each system's own best load is its lowest, so that who was asked for less would be first."""
+    level = {"a": 3.0, "b": 2.0, "c": 2.5}
+    rows = pd.concat(curve(s, [level[s] * q for q in own], own, noise) for s, own in depths.items())
+    rows = rows.rename(columns={"iops": metric})
+    found = winners(rows, metric).set_index("system")
+    assert set(found["iodepth"]) == {load}
+    assert found["pct_of_best"].to_dict() == pytest.approx({s: 50 * level[s] for s in depths})
+    first = "untested" if len(noise) == 1 else "leads"
+    assert found["state"].to_dict() == {s: first if s == "b" else "behind" for s in depths}
+
+
+def test_of_unequal_loads_no_system_is_first():
+    rows = pd.concat([curve("a", [1.0], [1]), curve("b", [9.0], [8])]).rename(columns={"iops": "lat_ns"})
+    assert winners(rows, "lat_ns")["state"].tolist() == ["missing", "alone"]
+    rows = pd.concat([curve("a", [1.0], [8]).assign(outstanding=8), curve("b", [9.0], [8]).assign(outstanding=64)])
+    assert set(winners(rows.rename(columns={"iops": "lat_ns"}), "lat_ns")["state"]) == {"missing", "alone"}
+
+
 def test_crossover_reference_value_between_single_runs():
     row = crossover(both(), "a", "b").iloc[0]
     assert row["iodepth"] == pytest.approx(32.31147395197075, rel=1e-9)

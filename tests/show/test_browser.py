@@ -479,41 +479,12 @@ def opened(chromium, path: Path, **context) -> playwright.Page:
 def test_the_index_tells_who_is_first_and_fits_four_screens(chromium, repository_report):
     page = opened(chromium, repository_report / "index.html")
     proxmox = page.locator(".study", has=page.locator("#study-proxmox"))
-    assert proxmox.locator(".strip .row").count() == 1 + 7  # the mix, and seven patterns
-    assert proxmox.locator(".strip .row .track b.open").count() == 8 * 4  # one printed number each
+    assert proxmox.locator(".strip .row").count() == 7  # seven patterns
+    assert proxmox.locator(".strip .row .track b.open").count() == 7 * 4  # one printed number each
     assert proxmox.locator(".answers dt").count() == 5
     assert all(proxmox.locator(".answers dd").all_inner_texts())
     assert page.evaluate("document.documentElement.scrollHeight") <= 4 * 800
     page.context.close()
-
-
-def test_the_readers_mix_ranks_the_strips_and_stays_in_the_address(chromium, repository_report):
-    page = opened(chromium, repository_report / "index.html")
-    strip = page.locator(".study", has=page.locator("#study-proxmox")).locator(".strip")
-    first = lambda: strip.locator(".legend .system").first.inner_text()  # noqa: E731
-    assert first() == "StarWind RDMA"
-    page.select_option("#mix select[name=size]", "1m")
-    page.locator("#mix input[name=reads]").fill("0")
-    assert first() == "Ceph"  # 12,500 writes of 1M
-    assert "12,500" in strip.locator(".own .best").inner_text()
-    assert page.url.endswith("#mix=reads:0,size:1m,load:heavy")
-    again = opened(chromium, repository_report / "index.html")
-    again.goto(page.url)
-    assert again.locator("#mix select[name=size]").input_value() == "1m"
-    strip = again.locator(".study", has=again.locator("#study-proxmox")).locator(".strip")
-    assert strip.locator(".legend .system").first.inner_text() == "Ceph"
-    page.context.close()
-    again.context.close()
-
-
-def test_without_script_the_default_mix_is_shown(chromium, repository_report):
-    context = chromium.new_context(viewport=LAPTOP, java_script_enabled=False, offline=True)
-    page = context.new_page()
-    page.goto(f"file://{repository_report / 'index.html'}")
-    own = page.locator(".study", has=page.locator("#study-proxmox")).locator(".own")
-    assert "StarWind RDMA 1,199,000" in own.locator(".best").inner_text()
-    assert not page.locator("#mix").is_visible()
-    context.close()
 
 
 COMPARED = "04_compare.proxmox/04_compare.proxmox.html"

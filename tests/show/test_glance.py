@@ -142,10 +142,10 @@ def test_the_best_is_named_with_its_value_bold_where_a_test_shows_its_lead(box):
 
 def test_of_latency_the_lowest_is_first():
     ax = strip(PRINTED, "lat_ns")
-    low = PRINTED.groupby("pattern")["lat_ns"].min()
+    at = PRINTED.query("pattern == '4k-randread' and iodepth == 128")  # the highest load that all systems share
     assert ax.get_xscale() == "log"
     assert marks(ax)["share"].min() == 100
-    assert f"{low['4k-randread'] / 1e6:.3f} ms" in best(ax)[0]
+    assert f"{at['lat_ns'].min() / 1e6:.3f} ms" in best(ax)[0]
 
 
 def test_a_system_that_was_not_measured_is_named():

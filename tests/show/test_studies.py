@@ -1,4 +1,4 @@
-"""Studies: which scenarios tell one story, what the index shows of it, and the reader's own mix."""
+"""Studies: which scenarios tell one story, what the index shows of it."""
 
 import math
 import shutil
@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import hcilib as hci
 from hcilib.model.study import load_studies
@@ -15,8 +13,8 @@ from hcilib.model.yaml_models import TestbedError
 from hcilib.show.report.folders import with_scenarios
 from hcilib.show.report.scenarios import find_scenarios, page_title
 from hcilib.show.report.site import topology
-from hcilib.show.report.strips import mixed, ranked, rates, strip
-from hcilib.show.report.studies import CHAPTERS, Story, evidence_map, find_studies, reading_order, stories, study_of
+from hcilib.show.report.strips import strip
+from hcilib.show.report.studies import CHAPTERS, Story, find_studies, reading_order, stories, study_of
 
 ROOT = Path(__file__).resolve().parents[2]
 STUDY = "short: A\ntitle: T\nunder_test: two systems\nscenarios: [04_compare.x]\n"
@@ -41,7 +39,7 @@ def test_the_five_articles_are_studies():
 
 
 def test_real_hardware_comes_before_stand_ins():
-    order = [study.hardware for study in find_studies(ROOT).values()]
+    order = [study.hardware for study in find_studies(ROOT).values()][1:]  # without the reader's own
     assert order == sorted(order, key=["real", "emulated", "simulated"].index)
 
 
@@ -132,13 +130,6 @@ def test_a_drawing_shows_the_nodes_drives_and_copies_of_the_system_files():
     assert system.transport in hardware["systems"][0]["layout"]
 
 
-def test_the_map_of_evidence_has_every_measured_study_once():
-    studies = find_studies(ROOT)
-    told = [Story(key, study, []) for key, study in studies.items()]
-    placed = [story.key for _, kinds in evidence_map(told) for _, found in kinds for story in found]
-    assert sorted(placed) == sorted(key for key, study in studies.items() if study.runs)
-
-
 # ---- Strips
 
 
@@ -148,7 +139,7 @@ def published() -> pd.DataFrame:
 
 def test_a_strip_shows_every_system_and_pattern_with_the_values_of_its_tables():
     winners = hci.winners(published())
-    shown = strip(rows_of(winners), rows_of(hci.summarize(published(), "iops")))
+    shown = strip(rows_of(winners))
     assert len(shown["rows"]) == winners["pattern"].nunique()
     marks = {(m["system"], round(m["share"], 6)) for row in shown["rows"] for m in row["marks"]}
     assert marks == set(zip(winners["system"], winners["pct_of_best"].round(6), strict=True))
@@ -163,32 +154,8 @@ def test_a_system_that_was_not_measured_in_a_pattern_is_named():
     table = hci.winners(published()).query("not (system == 'ceph-pve' and pattern == '4k-randread')")
     gap = hci.winners(published()).query("system == 'ceph-pve' and pattern == '4k-randread'")
     gap = gap.assign(iops=math.nan, pct_of_best=math.nan, state="missing")
-    shown = strip(rows_of(pd.concat([table, gap])), [])
+    shown = strip(rows_of(pd.concat([table, gap])))
     assert shown["rows"][0]["missing"] == ["Ceph"]
-    assert shown["own"] is None
-
-
-@given(st.floats(1e2, 1e7), st.floats(1e2, 1e7), st.integers(0, 100))
-def test_a_mix_takes_the_time_of_its_parts(read, write, share):
-    expected = 1 / (share / 100 / read + (1 - share / 100) / write)
-    assert mixed([(0, write), (100, read)], share) == pytest.approx(expected)
-
-
-def test_a_mix_that_was_measured_is_what_was_measured():
-    known = rates(rows_of(hci.summarize(published(), "iops")))
-    ranks = ranked(known["4k"], 70, "heavy")
-    measured = published().query("pattern == '4k-randrw70'").groupby("system")["iops"].max()
-    assert {r["system"]: r["iops"] for r in ranks} == pytest.approx(measured.to_dict())
-    assert [r["iops"] for r in ranks] == sorted((r["iops"] for r in ranks), reverse=True)
-    light = ranked(known["1m"], 0, "light")
-    least = published().query("pattern == '1m-write'").sort_values("iodepth").groupby("system")["iops"].first()
-    assert {r["system"]: r["iops"] for r in light} == pytest.approx(least.to_dict())
-
-
-def test_only_systems_with_reads_and_writes_have_a_mix():
-    curve = hci.summarize(published(), "iops")
-    curve = curve[~((curve["system"] == "ceph-pve") & (curve["pattern"] == "4k-randwrite"))]
-    assert "ceph-pve" not in rates(rows_of(curve))["4k"]
 
 
 def test_a_study_reads_in_the_order_of_its_file_within_a_chapter():

@@ -27,6 +27,7 @@ from hcilib.analyse.compare.contrast import (
     contrast,
     differs_in,
     judge,
+    least_difference,
     notes_of_pairs,
     own_interval,
     partners,
@@ -273,8 +274,9 @@ def _ordered_pairs(cells: pd.DataFrame, by: Sequence[str], margin: float, alpha:
     """
     parts = [_pairs_against(cells, system, by) for system in pd.unique(cells["system"])]
     pairs = pd.concat(parts, ignore_index=True) if parts else _pairs_against(cells, "", by)
-    outside = pairs["log_ratio"].abs() > np.log1p(margin)
-    return pairs.assign(differ=np.where(pairs["point"], outside, benjamini_hochberg(pairs["p"]) <= alpha))
+    least = np.where(pairs["point"], np.log1p(margin), least_difference(margin))  # as `judge` has it
+    shown = pairs["point"] | (benjamini_hochberg(pairs["p"]) <= alpha)
+    return pairs.assign(differ=shown & (pairs["log_ratio"].abs() > least))
 
 
 def _pairs_against(cells: pd.DataFrame, system: str, by: Sequence[str]) -> pd.DataFrame:

@@ -1,6 +1,8 @@
-"""Which system is first in which pattern, each at its own best load: the matrix for a decision."""
+"""Which system is first in which pattern: the matrix for a decision."""
 
 from __future__ import annotations
+
+from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -17,17 +19,18 @@ LOAD = ("iodepth", "numjobs", "outstanding")
 
 
 def winners(results: pd.DataFrame, metric: str = "iops", margin: float = 0.05) -> pd.DataFrame:
-    """Return each system's best point in each pattern, its share of the best, and if that was tested.
+    """Return each system's point in each pattern, its share of the best, and if that was tested.
 
-    Every system is taken at the iodepth at which it was best (``peak``), and ``rank`` tests those
-    runs. So a lead is one of best points, chosen from the same runs: `warnings` of ``peak`` say how
-    far that flatters.
+    Of a metric that is better higher, every system is taken at the iodepth at which it was best
+    (``peak``). Such a lead is one of best points, chosen from the same runs: `warnings` of ``peak``
+    say how far that flatters. A metric that is better lower, such as a latency, is lowest at the
+    lowest load, so systems are compared at one load: the highest that most of them share.
 
     Returns
     -------
     DataFrame : a row for each system and pattern, also where it was not measured
 
-        - system, pattern, iodepth (of the best), n, the metric (as iops)
+        - system, pattern, iodepth (of that point), n, the metric (as iops)
         - pct_of_best, pct_of_best_lo, pct_of_best_hi: share of the pattern's best in percent, with
           the 95 % interval of that ratio, which the best itself and single runs do not have
         - state: `leads` (shown to be better than every other), `tied` (first, and not told apart
@@ -46,29 +49,52 @@ def winners(results: pd.DataFrame, metric: str = "iops", margin: float = 0.05) -
     2  starwind-rdma-pve        8         96.1  untested
     3   starwind-tcp-pve        8         69.2    behind
     """
-    peaks, keys = peak(results, metric, by=("system", "pattern")), ["system", "pattern"]
-    here = peaks[[*keys, "best"]].rename(columns={"best": "iodepth"})
-    rows = results.merge(here, on=[*keys, "iodepth"])
-    rows = rows.drop(columns=[c for c in LOAD if c in results])
-    ranks = rank(rows, metric, by=("pattern",), margin=margin).drop_duplicates(keys)
-    table = here.assign(n=peaks["n"], **{metric: peaks[metric]})
+    keys = ["system", "pattern"]
+    choose = _at_own_best if better_sign(metric) > 0 else _at_equal_load
+    here, rows, ranks = choose(results, metric, margin)
     told = ranks[[*keys, "rank", "best", "tied_with", "verdict"]]
-    table = table.merge(told, on=keys, how="left").merge(_shares(rows, metric), on=keys, how="left")
-    table = _every_pattern(table)
+    table = here.merge(told, on=keys, how="left").merge(_shares(rows, metric), on=keys, how="left")
+    table = _every_pattern(table, results)
     alone = table.groupby("pattern", observed=True)[metric].transform("count").eq(1)
     first = table["rank"].eq(1)
     missing, leads = table[metric].isna(), table["best"].eq(True)
     conditions = [missing, alone, leads, first & table["verdict"].eq("point"), first]
     states = ["missing", "alone", "leads", "untested", "tied"]
     table["state"] = np.select(conditions, states, "behind")
-    if "iops_per_cpu_pct" in rows:
-        cpu = rows.groupby(keys, observed=True)["iops_per_cpu_pct"].mean().reset_index()
-        table = table.merge(cpu, on=keys, how="left")
+    if "iops_per_cpu_pct" in rows and metric != "iops_per_cpu_pct":
+        cpu = describe(rows, "iops_per_cpu_pct", keys)[[*keys, "center"]]
+        table = table.merge(cpu.rename(columns={"center": "iops_per_cpu_pct"}), on=keys, how="left")
     share = ["pct_of_best", "pct_of_best_lo", "pct_of_best_hi"]
     shown = [*keys, "iodepth", "n", metric, *share, "state", "tied_with", "iops_per_cpu_pct"]
-    table = table.filter(shown).reset_index(drop=True)
+    table = table.filter(list(dict.fromkeys(shown))).reset_index(drop=True)
     notes = column([left_out(results)] * len(table))
     return table.assign(confidence=CONFIDENCE, margin=margin, warnings=notes)
+
+
+Points: TypeAlias = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]
+"""The point of each system and pattern, the runs there, and their ranks."""
+
+
+def _at_own_best(results: pd.DataFrame, metric: str, margin: float) -> Points:
+    keys = ["system", "pattern"]
+    peaks = peak(results, metric, by=keys)
+    here = peaks[[*keys, "best", "n", metric]].rename(columns={"best": "iodepth"})
+    rows = results.merge(here[[*keys, "iodepth"]], on=[*keys, "iodepth"])
+    rows = rows.drop(columns=[c for c in LOAD if c in results])
+    return here, rows, rank(rows, metric, by=("pattern",), margin=margin).drop_duplicates(keys)
+
+
+def _at_equal_load(results: pd.DataFrame, metric: str, margin: float) -> Points:
+    """Ranks are of all loads, as ``compare`` tests them, so that both give one verdict."""
+    load = [c for c in ("iodepth", "outstanding") if c in results]
+    ranks = rank(results, metric, by=("pattern", *load), margin=margin)
+    known = ranks[ranks["n"] > 0]
+    shared = known.groupby(["pattern", *load], dropna=False, observed=True).size().rename("systems")
+    fullest = shared.reset_index().sort_values(["systems", *load]).drop_duplicates("pattern", keep="last")
+    at = fullest.drop(columns="systems")
+    here = known.merge(at)
+    rows = results.merge(at).drop(columns=[c for c in LOAD if c in results])
+    return here[["system", "pattern", "iodepth", "n", metric]], rows, here
 
 
 def _shares(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
@@ -88,13 +114,12 @@ def _shares(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
     return cells[["system", "pattern"]].assign(pct_of_best=share, **ends_of_share)
 
 
-def _every_pattern(table: pd.DataFrame) -> pd.DataFrame:
+def _every_pattern(table: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
     """Return the table with a row for every system and pattern, in the order of all tables."""
-    pairs = pd.MultiIndex.from_product([table["system"].unique(), table["pattern"].unique()])
+    pairs = pd.MultiIndex.from_product([results["system"].unique(), results["pattern"].unique()])
     absent = pairs.difference(pd.MultiIndex.from_frame(table[["system", "pattern"]]), sort=False)
-    if not len(absent):
-        return table
-    rows = pd.DataFrame(list(absent), columns=["system", "pattern"]).assign(n=0, tied_with="")
-    table = pd.concat([table, rows], ignore_index=True)
+    if len(absent):
+        rows = pd.DataFrame(list(absent), columns=["system", "pattern"]).assign(n=0, tied_with="")
+        table = pd.concat([table, rows], ignore_index=True)
     order = np.argsort(group_codes(table, ["system", "pattern"])[0], kind="stable")
     return table.iloc[order].reset_index(drop=True)

@@ -73,7 +73,8 @@ def headline(
     labels : system -> its name in the sentences
     truth : pattern -> ratio that is known beforehand (drives of set speed), or a table with `pattern`, `ratio` and, if
         it matters, `system` and `iodepth`; the answer then compares it with the intervals
-    winners : of ``winners``; where it has more than two systems, the first line counts the patterns of each
+    winners : of ``winners``; where it has more than two systems, the first line counts the patterns of each. Of a
+        metric that is better lower, the answer is about the loads at which it compares the systems, and names them
 
     Returns
     -------
@@ -97,11 +98,25 @@ def headline(
         )
     if not systems:
         return "No system was measured next to the baseline, so nothing is compared."
+    metric = comparison["metric"].iloc[0]
+    at_load = _at_equal_load(comparison, winners)
+    comparison = comparison if at_load is None else at_load
     tables = (comparison[comparison["system"] == name] for name in ([challenger] if challenger else systems))
     lines = [_against_baseline(_with_truth(rows.reset_index(drop=True), truth), labels or {}) for rows in tables]
     if winners is not None and winners["system"].nunique() > 2:
-        lines = [*winners_facts(winners, labels, comparison["metric"].iloc[0])[:1], *lines]
+        lines = [*winners_facts(winners, labels, metric)[:1], *lines]
+    if at_load is not None:
+        lines.append(f"All of this is at equal load, iodepth {levels(at_load['iodepth'].unique())}.")
     return "\n".join(lines)
+
+
+def _at_equal_load(comparison: pd.DataFrame, winners: pd.DataFrame | None) -> pd.DataFrame | None:
+    """Return the tests at the loads of `winners`; None where these are each system's own, or not all compared."""
+    own = metric_of(comparison["metric"].iloc[0]).better != "lower"
+    if winners is None or own or not {"pattern", "iodepth"} <= set(comparison):
+        return None
+    tests = comparison.merge(winners[["pattern", "iodepth"]].dropna().drop_duplicates())
+    return tests if set(tests["system"]) == set(comparison["system"]) else None
 
 
 def _against_baseline(rows: pd.DataFrame, labels: Mapping[str, str]) -> str:

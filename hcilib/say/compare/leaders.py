@@ -112,7 +112,8 @@ def winners_facts(winners: pd.DataFrame, labels: Labels = None, metric: str = "i
     drbd-tcp-pve has the most IOPS in the only pattern (single runs, so untested).
     """
     first = first_places(winners, f"has {extreme(metric)}", f"have {extreme(metric)}", labels)
-    return [first, *_per_cpu(winners, labels or {})] if first else []
+    load = "its best load" if better_sign(metric) > 0 else "equal load"
+    return [first, *_per_cpu(winners, labels or {}, load)] if first else []
 
 
 def leads_proof(winners: pd.DataFrame) -> str:
@@ -265,14 +266,14 @@ def extreme(metric: str) -> str:
     return f"the {'most' if metric == 'iops' else 'lowest' if what.better == 'lower' else 'highest'} {noun(what)}"
 
 
-def _per_cpu(winners: pd.DataFrame, labels: Mapping[str, str]) -> Iterator[str]:
+def _per_cpu(winners: pd.DataFrame, labels: Mapping[str, str], load: str) -> Iterator[str]:
     """Yield the IOPS of a node for each percent of its CPU in the first pattern that has them."""
     cpu = winners.dropna(subset=["iops_per_cpu_pct"]) if "iops_per_cpu_pct" in winners else winners.head(0)
     for pattern in pattern_order(cpu["pattern"].unique())[:1]:
         here = cpu[cpu["pattern"] == pattern].sort_values("iops_per_cpu_pct", ascending=False)
         values = [(labels.get(row.system, row.system), f"{row.iops_per_cpu_pct:,.0f}") for row in here.itertuples()]
         (first, most), *rest = values
-        place = f"In {pattern_words(pattern)} at its best load"
+        place = f"In {pattern_words(pattern)} at {load}"
         text = f"{place}, a node of {first} delivers {most} IOPS per 1 % of its CPU."
         if len(values) > MOST:
             text += f" The last of {len(values)} systems, {rest[-1][0]}, delivers {rest[-1][1]}."

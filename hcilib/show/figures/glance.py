@@ -32,7 +32,7 @@ SHARE = ["pct_of_best", "pct_of_best_lo", "pct_of_best_hi"]
 
 @drawn
 def glance(table: pd.DataFrame, metric: str = "iops", source: str | pd.DataFrame | None = None) -> Axes:
-    """Draw every system's share of the best in every pattern, each at its own best load.
+    """Draw every system's share of the best in every pattern, at the loads of ``winners``.
 
     A row is a pattern and a mark a system. The best system and its value are at the right, bold
     where a test shows its lead. Bars are 95 % intervals of the ratio to the best. An open mark was
@@ -92,7 +92,7 @@ def glance(table: pd.DataFrame, metric: str = "iops", source: str | pd.DataFrame
     cut = any(line.get_gid() == "beyond" for line in ax.get_lines())
     style.caption(
         ax,
-        "Each system is at its best load.",
+        f"{'All systems of a row are at one' if what.better == 'lower' else 'Each system is at its best'} load.",
         style.runs_note(table),
         "Bars: intervals of the ratio to the best." if bars else None,
         "Arrows: the interval goes beyond the axis." if cut else None,

@@ -13,13 +13,10 @@ from nbconvert.filters import markdown2html
 from hcilib.model.places import ROOT
 from hcilib.model.system import System, TestbedError, known_labels, load_systems
 from hcilib.say.runs.failure import without_failure
-from hcilib.say.words import kept_words, scheme_words
+from hcilib.say.words import scheme_words
 from hcilib.show.report.page import TEMPLATES, Section, dark_inks, rendered, unescaped
-from hcilib.show.report.strips import CALCULATED, DEFAULT, SAME, strip
-from hcilib.show.report.studies import CHAPTER, STRIP, Result, Story, case, evidence_map, label_of, rows_of, stories
-
-MIX = {**DEFAULT, "calculated": CALCULATED, "same": SAME}
-"""The default mix, and what a page says of others."""
+from hcilib.show.report.strips import strip
+from hcilib.show.report.studies import CHAPTER, STRIP, Result, Story, case, label_of, rows_of, stories
 
 
 def write_index(results: Sequence[Result], out: Path, revision: str, root: Path = ROOT) -> Path:
@@ -27,7 +24,8 @@ def write_index(results: Sequence[Result], out: Path, revision: str, root: Path 
     out.mkdir(parents=True, exist_ok=True)
     told, systems = stories(results, root), known_systems()
     for story in told:
-        story.strip = strip_of(story, out, systems)
+        story.strip = strip_of(story, out)
+        story.compared = next((page["answer"] for page in story.pages if _is_compared(page, out)), "")
         costs = _costs(story, out)
         story.unfailed = _unfailed(story, costs, systems)
         story.unrecovered = {name: sum(map(_is_unrecovered, rows)) for name, rows in costs.items()}
@@ -35,17 +33,22 @@ def write_index(results: Sequence[Result], out: Path, revision: str, root: Path 
     _write_map(told, out)
     _write_figures(told, out, revision)
     inks = dark_inks(" ".join(_inks(story) for story in told))
-    content: dict[str, Any] = {"results": results, "stories": told, "evidence": evidence_map(told), "mix": MIX}
+    content: dict[str, Any] = {"results": results, "stories": told}
     return _write(out, "index.html", **content, revision=revision, inks=inks)
 
 
-def strip_of(story: Story, out: Path, known: Mapping[str, System]) -> dict[str, Any] | None:
-    """Return the strip of a study's comparison, from the files beside its page."""
-    page = next((page for page in story.pages if page["ok"] and STRIP in page.get("files", [])), None)
-    if page is None:
-        return None
-    winners, curves = (_download(out / page["name"] / name) for name in (STRIP, "iops.csv"))
-    return strip(winners, curves, layouts(known))
+def strip_of(story: Story, out: Path) -> dict[str, Any] | None:
+    """Return the strip of a study's comparison of IOPS, from the files beside its page."""
+    for page in (page for page in story.pages if page["ok"] and STRIP in page.get("files", [])):
+        winners = _download(out / page["name"] / STRIP)
+        if winners and "iops" in winners[0]:
+            return strip(winners)
+    return None
+
+
+def _is_compared(page: Result, out: Path) -> bool:
+    """Return whether a page has a ratio between two systems."""
+    return any(row["verdict"] != "missing" for row in _download(out / page["name"] / "comparison.csv"))
 
 
 def _costs(story: Story, out: Path) -> dict[str, list[dict[str, str]]]:
@@ -88,7 +91,7 @@ def _write_study(story: Story, out: Path, revision: str, known: Mapping[str, Sys
     inks = dark_inks(_inks(story) + "".join(str(chapter["shown"]) for chapter in chapters))
     systems = [name for page in story.pages for name in page.get("systems", [])]
     systems += [system["name"] for system in story.strip["systems"]] if story.strip else []
-    content: dict[str, Any] = {"story": story, "chapters": chapters, "topology": topology(systems, known), "mix": MIX}
+    content: dict[str, Any] = {"story": story, "chapters": chapters, "topology": topology(systems, known)}
     content["several"] = several
     _write(out, story.path, "study", **content, revision=revision, inks=inks)
 
@@ -175,11 +178,6 @@ def topology(names: Iterable[str], known: Mapping[str, System]) -> list[dict[str
         group = found.setdefault(key, _hardware(system, model))
         group["systems"].append(_system(system))
     return list(found.values())
-
-
-def layouts(known: Mapping[str, System]) -> dict[str, str]:
-    """Return system -> in words how it keeps its data, and that no copy is on another node where that is so."""
-    return {name: kept_words(system.scheme) for name, system in known.items() if system.scheme}
 
 
 def _hardware(system: System, model: str) -> dict[str, Any]:

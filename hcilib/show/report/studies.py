@@ -49,7 +49,8 @@ QUESTIONS = {
 }
 """Key -> what a decider asks."""
 YOURS = Study(short="Yours", title="Your scenarios", under_test="the systems of your params files", scenarios=())
-HARDWARE = {"real": "Real hardware", "emulated": "Emulated hardware", "simulated": "Simulation"}
+HARDWARE = {"real": "Real hardware", "emulated": "Emulated hardware", "simulated": "Simulation",
+            "unstated": "Hardware not stated"}  # fmt: skip
 
 
 @dataclass
@@ -64,6 +65,8 @@ class Story:
     """How the first take a failure that was measured of others (hcilib.say.runs.failure.without_failure)."""
     unrecovered: Mapping[str, int] = field(default_factory=dict)
     """Page of failures -> in how many runs the IOPS did not recover after a node was back."""
+    compared: str = ""
+    """The answer of the first page on which systems were compared; empty where none has a ratio."""
     figures: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -141,9 +144,13 @@ class Story:
             pages = [page for page in self.pages if "failure" in page.get("said", {})]
             worst = max(pages, key=lambda page: self.unrecovered.get(page["name"], 0))
             said["failure"] = [*said["failure"][:1], *worst["said"]["failure"][1:]]
+        if self.compared and not said["first"]:
+            said["first"] = [self.compared]
         said["proof"] += self.contradictions
         said["failure"] = [*filter(None, [self.unfailed]), *(said["failure"] or [ABSENT["failure"]])]
-        return [(question, " ".join(said[key]) or ABSENT[key]) for key, question in QUESTIONS.items()]
+        absent = ABSENT | dict.fromkeys(("size", "proof") if self.compared else (), "")
+        answers = [(question, " ".join(said[key]) or absent[key]) for key, question in QUESTIONS.items()]
+        return [(question, answer) for question, answer in answers if answer]
 
     @property
     def contradictions(self) -> list[str]:
@@ -221,16 +228,6 @@ def stories(results: Sequence[Result], root: Path = ROOT) -> list[Story]:
         ordered = [own[name] for name in sorted(own, key=partial(reading_order, study=study))]
         told.append(Story(key, study, ordered, figures=drawn.get(study.article or "", [])))
     return told
-
-
-def evidence_map(told: Sequence[Story]) -> list[tuple[str, list[tuple[str, list[Story]]]]]:
-    """Return runs of each test -> hardware -> the studies that have so many on such hardware."""
-    rows = {"One run": range(1, 2), "Two to four runs": range(2, 5), "Five and more": range(5, 10**6)}
-    found = []
-    for name, runs in rows.items():
-        kinds = {kind: [s for s in told if s.study.runs in runs and s.study.hardware == kind] for kind in HARDWARE}
-        found.append((name, [(HARDWARE[kind], studies) for kind, studies in kinds.items() if kind != "simulated"]))
-    return found
 
 
 def label_of(page: Result, pages: Sequence[Result]) -> str:

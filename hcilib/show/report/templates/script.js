@@ -1,4 +1,4 @@
-// The whole site's script: the reader's own mix, theme, code and tables in one go, sorting, filtering, notes that open, figures that answer.
+// The whole site's script: theme, code and tables in one go, sorting, filtering, notes that open, figures that answer.
 (() => {
   const $ = (s, e = document) => e.querySelector(s), $$ = (s, e = document) => [...e.querySelectorAll(s)];
   const root = document.documentElement;
@@ -24,63 +24,6 @@
   };
   all("#code", "details.code", "Show code", "Hide code", true);
   all("#tables", "details.table, details.more", "Open all tables", "Close all tables");
-
-  // the reader's own mix: the order of systems in each strip, kept in the address
-  const mix = $("#mix");
-  const between = (points, reads) => {
-    const i = Math.max(1, points.findIndex(([share]) => share >= reads)), [[a, x, below], [b, y, above]] = [points[i - 1], points[i]];
-    const depths = reads === a ? [below] : reads === b ? [above] : [...new Set([below, above])].sort((p, q) => p - q);
-    return { iops: reads === a ? x : reads === b ? y : 1 / (1 / x + (1 / y - 1 / x) * (reads - a) / (b - a)), depth: depths.join(" to ") };
-  };
-  const order = (systems, reads, load) => {
-    const found = Object.entries(systems).map(([name, loads]) => ({ name, ...between(loads[load], reads) })).sort((a, b) => b.iops - a.iops);
-    return found.map(f => ({ ...f, share: 100 * f.iops / found[0].iops }));
-  };
-  const count = iops => Math.round(iops).toLocaleString("en");
-  const lead = ([a, b], proof, label) => {
-    const head = `${label(a.name)} delivers ${count(a.iops)} IOPS at iodepth ${a.depth}`;
-    const ends = proof.lo ? `, 95 % interval ${proof.lo.toFixed(2)} to ${proof.hi.toFixed(2)}` : "";
-    return b ? `${head}, ${(a.iops / b.iops).toFixed(2)} times the ${count(b.iops)} of ${label(b.name)} (iodepth ${b.depth}${ends}).` : `${head}.`;
-  };
-  const kept = (two, label, layout) => {
-    const each = two.filter(r => layout(r.name)).map(r => `${label(r.name)} keeps its data as ${layout(r.name)}`);
-    return each.length ? ` ${each.join(", ")}.` : "";
-  };
-  const rerank = () => {
-    const [reads, size, load] = [+mix.reads.value, mix.size.value, mix.load.value];
-    mix.querySelector("output").textContent = reads + " %";
-    for (const strip of $$(".strip")) {
-      const row = $(".own", strip), [all, proofs] = [".rates", ".proofs"].map(s => JSON.parse($(s, strip)?.textContent || "{}"));
-      if (!row) continue;
-      const ranked = all[size] ? order(all[size], reads, load) : [];
-      const place = name => ranked.findIndex(r => r.name === name);
-      const other = all[size] ? order(all[size], reads, load === "light" ? "heavy" : "light") : [];
-      const proof = proofs[size]?.[load]?.[reads] ?? { said: mix.dataset.calculated, tested: false };
-      const system = name => $(`.system[data-system="${CSS.escape(name)}"]`, strip), label = name => system(name).textContent;
-      const same = ranked.length && ranked.every((r, i) => r.iops === other[i].iops) ? " " + mix.dataset.same : "";
-      $(".what", row).textContent = `Your mix: ${size} ${reads}/${100 - reads}, ${load}`;
-      const told = () => `${lead(ranked, proof, label)} ${proof.said}${same}${kept(ranked.slice(0, 2), label, name => system(name).dataset.layout)}`;
-      $(".sure", row).textContent = ranked.length ? told() : "";
-      $$(".at", row).forEach(at => { const r = ranked[place(at.dataset.system)]; at.hidden = !r; if (r) { at.firstElementChild.style.left = r.share.toFixed(1) + "%"; at.firstElementChild.className = proof.tested ? "" : "open"; } });
-      $(".best", row).replaceChildren(...(ranked.length ? [label(ranked[0].name) + " ", make("b", { textContent: count(ranked[0].iops) })] : ["not measured"]));
-      const legend = $(".legend", strip), last = ranked.length;
-      legend.append(...$$(".system", legend).sort((a, b) => (place(a.dataset.system) + 1 || last + 1) - (place(b.dataset.system) + 1 || last + 1)).flatMap(e => [e, " "]));
-    }
-  };
-  const recall = () => {
-    for (const part of location.hash.replace(/^#mix=/, "").split(",")) {
-      const [name, value] = part.split(":");
-      if (["reads", "size", "load"].includes(name) && value) mix[name].value = value;
-    }
-    rerank();
-  };
-  if (mix) {
-    mix.hidden = false;
-    mix.addEventListener("input", () => { rerank(); history.replaceState(null, "", `#mix=reads:${mix.reads.value},size:${mix.size.value},load:${mix.load.value}`); });
-    mix.addEventListener("submit", e => e.preventDefault());
-    addEventListener("hashchange", recall);
-    recall();
-  }
 
   // what leads from page to page
   const name = document.body.dataset.name, story = (window.SITE || []).find(s => s.pages.some(p => p.name === name));
