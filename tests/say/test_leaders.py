@@ -123,6 +123,14 @@ def test_of_many_systems_the_cpu_has_the_first_and_the_last():
     ]  # fmt: skip
 
 
+def test_cpu_of_a_best_point_is_what_summarize_gives_there():
+    runs = results({"a": [1000, 3000], "b": [500.0, 510]}).assign(iops_per_cpu_pct=[10.0, 40, 7, 8])
+    own = hci.summarize(runs, "iops_per_cpu_pct").set_index("system")["iops_per_cpu_pct"]
+    table = hci.winners(runs).set_index("system")["iops_per_cpu_pct"]
+    for shown in (table, own):
+        assert shown.to_dict() == pytest.approx({"a": 20, "b": 56**0.5})
+
+
 def test_open_questions_are_facts_and_none_is_left_where_all_is_known():
     printed = results({"a": [100.0], "b": [200.0]}).assign(node_cpu_pct=50.0)
     known = results({"a": [100.0, 101], "b": [200.0, 202]}).assign(node_cpu_pct=50.0, p99_ns=1e6)

@@ -382,6 +382,11 @@ def moments(values: np.ndarray, code: np.ndarray, usable: np.ndarray, cells: int
     }
 
 
+def center_of(values: pd.Series | pd.DataFrame) -> Any:
+    """Return the mean that `summarize` gives, the geometric one; of equal values exactly that value."""
+    return np.exp(np.log(values).mean()).clip(values.min(), values.max())
+
+
 def _split(values: np.ndarray, code: np.ndarray, usable: np.ndarray, cells: int) -> np.ndarray:
     """The values of each cell's usable runs, in the order of the rows."""
     x, g = values[usable], code[usable]

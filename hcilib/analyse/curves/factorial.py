@@ -14,7 +14,7 @@ from itertools import combinations, product
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.compare.cells import numbers_of, refuse_mixing, require_columns, valid_rows
+from hcilib.analyse.compare.cells import center_of, numbers_of, refuse_mixing, require_columns, valid_rows
 from hcilib.analyse.compare.contrast import CONFIDENCE, critical
 from hcilib.model.caveats import Caveats, caveats
 from hcilib.say.caveats import caveat
@@ -98,13 +98,13 @@ def grid(table: pd.DataFrame, response: str, factors: Sequence[str], cpu_bound_p
     Returns
     -------
     DataFrame
-        The factors, the response (geometric mean of the runs, NaN if missing), n, node_cpu_pct (mean), missing, and
+        The factors, the response (geometric mean of the runs, NaN if missing), n, node_cpu_pct (likewise), missing, and
         cpu_bound: node CPU at or above `cpu_bound_pct`, <NA> where the CPU is not known. A CPU-bound cell measures
         the processor, not the storage. CPU is shown for a cell without a response too.
     """
     cells, levels = _cells(table, response, factors), _levels(table, factors)
     cpu = numbers_of(table, "node_cpu_pct").where(valid_rows(table))
-    cpu = cpu.groupby([table[f] for f in factors], observed=True).mean()
+    cpu = cpu.groupby([table[f] for f in factors], observed=True).agg(center_of)
     rows = pd.DataFrame(list(product(*levels.values())), columns=list(factors))
     keys = list(rows.itertuples(index=False, name=None))
     rows[response] = [np.exp(cells[key][0]) if key in cells else np.nan for key in keys]

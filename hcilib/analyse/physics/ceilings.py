@@ -196,19 +196,18 @@ def best_share(
 ) -> pd.DataFrame:
     """The best of each curve (``fleet_curves``) against the drives' ceiling: the by columns, vms, iops, then those of
     ``against_ceiling``; of dialled drives (`dials` of ``read_dials``) what they let through, and without `rates` and
-    dials NaN. `stripes` as in ``system_ceilings``. Beside them the means of nodes, bw_bytes and net_bytes_per_s, and
-    node_cpu_pct as `summarize` gives it, where the table has them (``binding``)."""
+    dials NaN. `stripes` as in ``system_ceilings``. Beside them nodes, and bw_bytes, net_bytes_per_s and node_cpu_pct as
+    `summarize` gives them, where the table has them (``binding``)."""
     keys = list(dict.fromkeys([*by, "system", "rw", "rwmixread", "bs_bytes", "vms"]))
     means = summarize(told, "iops", by=keys)
     highest = means["iops"].fillna(-1.0).groupby([means[c] for c in by], sort=False).idxmax()
     best = means.loc[highest].reset_index(drop=True)
     best = best[[*keys, "iops"]].assign(vms=best["vms"].where(best["iops"].notna()))
-    beside = [c for c in ("nodes", "bw_bytes", "net_bytes_per_s") if c in told]
-    if beside:  # what the other ceilings rest on
-        best = best.merge(told.groupby(keys, dropna=False)[beside].mean().reset_index(), on=keys, how="left")
-    if "node_cpu_pct" in told:
-        cpu = summarize(told, "node_cpu_pct", by=keys)[[*keys, "node_cpu_pct"]]
-        best = best.merge(cpu, on=keys, how="left")
+    if "nodes" in told:
+        best = best.merge(told.groupby(keys, dropna=False)["nodes"].first().reset_index(), on=keys, how="left")
+    for name in ("bw_bytes", "net_bytes_per_s", "node_cpu_pct"):  # what the other ceilings rest on
+        if name in told:
+            best = best.merge(summarize(told, name, by=keys)[[*keys, name]], on=keys, how="left")
     best = against_ceiling(best, rates, drives, scheme, stripes=stripes)
     if dials is not None and len(dials):
         let = dialled(dials, told.dropna(subset=["iops"])).set_index(["system", "pattern"])["iops"]

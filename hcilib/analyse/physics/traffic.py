@@ -9,7 +9,15 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.compare.cells import SINGLE_RUN, annotate, group_codes, numbers_of, runs_that, valid_rows
+from hcilib.analyse.compare.cells import (
+    SINGLE_RUN,
+    annotate,
+    center_of,
+    group_codes,
+    numbers_of,
+    runs_that,
+    valid_rows,
+)
 from hcilib.analyse.compare.compare import summarize
 from hcilib.analyse.compare.contrast import CONFIDENCE, mean_of
 from hcilib.model.caveats import NONE
@@ -173,7 +181,7 @@ def traffic(
     runs["net_bytes_per_s"], runs["observed"] = runs["nic_bytes_per_s"], runs["nic_bytes_per_s"] / runs["bw_bytes"]
     table = summarize(runs.drop(columns="nic_bytes_per_s"), "observed", by=list(by))
     code, valid, counted = group_codes(runs, list(by))[0], valid_rows(runs), np.isfinite(runs["observed"])
-    rate = runs[["net_bytes_per_s", "bw_bytes"]].where(valid & counted).groupby(code).mean()
+    rate = runs[["net_bytes_per_s", "bw_bytes"]].where(valid & counted).groupby(code).agg(center_of)
     absent = np.bincount(code[valid & runs["nic_bytes_per_s"].isna()], minlength=len(table))
     said = annotate(table["warnings"], runs_that("counters/card", absent, card=nic))
     return table.assign(warnings=said).join(rate)

@@ -207,7 +207,9 @@ def _panel(ax: Axes, series: pd.DataFrame, runs: pd.DataFrame) -> str:
     _mark(ax, 0.0, first["failure"])
     if heal == heal:
         _mark(ax, heal, first["heal"], line=1)
-    _bar(ax, start, 0.0, runs["healthy_iops"].mean(), "healthy")
+    levels = runs["healthy_iops"]
+    healthy = float(np.exp(np.log(levels).mean()).clip(levels.min(), levels.max()))  # as ``failure_summary``
+    _bar(ax, start, 0.0, healthy, "healthy")
     _bar(ax, float((runs["degraded_from_s"] - runs["fail_s"]).mean()), heal if heal == heal else end,
          runs["degraded_iops"].mean(), "degraded")  # fmt: skip
     text = _worst_words(worst, len(runs))
@@ -216,7 +218,7 @@ def _panel(ax: Axes, series: pd.DataFrame, runs: pd.DataFrame) -> str:
     ax.set(xlim=(start, end + 1), ylabel="IOPS")
     ax.set_ylim(0, 1.22 * max(float(series["iops"].max()), 1.0))
     ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: count(y)))
-    if (healthy := float(runs["healthy_iops"].mean())) > 0:
+    if healthy > 0:
         share = ax.secondary_yaxis(
             "right", functions=(lambda y: np.divide(y, healthy / 100), lambda p: np.multiply(p, healthy / 100))
         )
