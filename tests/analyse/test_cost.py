@@ -109,6 +109,27 @@ def test_rows_without_a_system_are_refused():
 
 
 @pytest.mark.parametrize(
+    ("declared", "named"),
+    [
+        ({"a": 42000}, "'a'"),
+        ({"a": {"price": 42000, "currency": "EUR"}}, "'a'"),
+        ({"a": SYSTEMS["a"], "b": "42000 EUR"}, "'b'"),
+        ({"elsewhere": 42000}, "'elsewhere'"),
+        ({"renamed": SYSTEMS["a"]}, "'renamed'"),
+        ({"box_drbd": SYSTEMS["a"], "a": SYSTEMS["b"]}, "'box_drbd'"),
+    ],
+)
+def test_a_price_that_is_not_used_is_named(declared, named):
+    with pytest.raises(ValueError, match=named):
+        hci.cost(hci.peak(runs(**{"a": [100.0], "box-drbd": [100.0]} if "a" in declared else {"a": [100.0]})), declared)
+
+
+def test_a_price_in_the_results_is_named():
+    with pytest.raises(ValueError, match="column price"):
+        hci.cost(hci.peak(runs(a=[100.0])).assign(price=42000), SYSTEMS)
+
+
+@pytest.mark.parametrize(
     "compares",
     [
         lambda t: hci.rank(t, "iops_per_price"),

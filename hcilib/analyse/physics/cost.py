@@ -10,7 +10,7 @@ import pandas as pd
 
 from hcilib.analyse.compare.cells import require_columns
 from hcilib.analyse.physics.capacity import TIB
-from hcilib.model.metrics import COSTS, WORTH
+from hcilib.model.metrics import COSTS, WORTH, meant
 from hcilib.model.schemes import parse_scheme
 from hcilib.model.workload import NAME, UNIT
 
@@ -42,7 +42,8 @@ def cost(results: pd.DataFrame, systems: Mapping[str, Any]) -> pd.DataFrame:
 
     Raises
     ------
-    ValueError : results without a column system
+    ValueError : results without a column system, or a price that would not be used: a bare number instead of a system,
+        a column of the results, or a system that no row is of
 
     Notes
     -----
@@ -61,6 +62,7 @@ def cost(results: pd.DataFrame, systems: Mapping[str, Any]) -> pd.DataFrame:
     require_columns(results, ["system"])
     names = results["system"].astype(str)
     files = [systems.get(name, systems.get(name.partition(" [")[0])) for name in names]
+    _refuse_unused(results, systems, dict(zip(names, files, strict=True)))
     rows = _with_throughput(results).assign(**_declared(files))
     if "usable_tib" not in rows:
         rows["usable_tib"] = [_usable_tib(file) for file in files]
@@ -72,6 +74,24 @@ def cost(results: pd.DataFrame, systems: Mapping[str, Any]) -> pd.DataFrame:
         if f"{worth}{end}" in rows
     }
     return rows.assign(**shares)
+
+
+def _refuse_unused(results: pd.DataFrame, systems: Mapping[str, Any], files: Mapping[str, Any]) -> None:
+    """Raise ValueError for a price that no row would take, by the name under which it came."""
+    declare = "Declare it in a system's file, and give hci.load_system(file): price: 42000, currency: EUR"
+    for name, system in systems.items():
+        if not hasattr(system, "price"):
+            raise ValueError(f"systems[{name!r}] is {system!r}, which is no system. {declare}")
+    for name in ("price", "yearly_price"):
+        if name in results and results[name].notna().any():
+            raise ValueError(f"results have a column {name}, which is not used. {declare}")
+    used = {id(file) for file in files.values()}
+    unknown = [name for name, file in files.items() if file is None]
+    for name in (name for name, system in systems.items() if system.price and id(system) not in used):
+        near = meant(name, unknown)
+        if near or (unknown and len(unknown) == len(files)):  # of other systems a folder of files may hold prices
+            rows = near or f"the rows are of {', '.join(unknown)}"
+            raise ValueError(f"the price of {name!r} is not used, because no row is of that system: {rows}")
 
 
 def _with_throughput(results: pd.DataFrame) -> pd.DataFrame:
