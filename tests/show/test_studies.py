@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
+from hcilib.model.archives import unpacked
 from hcilib.model.study import load_studies
 from hcilib.model.yaml_models import TestbedError
 from hcilib.show.report.folders import with_scenarios
@@ -105,7 +106,7 @@ def test_a_folder_of_run_directories_is_compared_and_audited(tmp_path):
     assert [file.name for file in made] == ["10_audit.lab-single.yaml"], "one system alone is not compared"
     (tmp_path / "both").mkdir()
     for run in runs:
-        shutil.copytree(run, tmp_path / "both" / run.name)
+        shutil.copytree(unpacked(run), tmp_path / "both" / run.name)
     made = with_scenarios([tmp_path / "both"], tmp_path / "out", ROOT)
     scenarios = {scenario.name: scenario.params for scenario in find_scenarios(made, ROOT / "notebooks")}
     assert list(scenarios) == ["04_compare.both", "10_audit.both"]

@@ -10,6 +10,8 @@ from typing import Any
 
 import yaml
 
+from hcilib.model.archives import unpacked
+
 PLAN = "plan.json"
 """File that makes a folder a run directory."""
 
@@ -25,7 +27,8 @@ def with_scenarios(params: str | Path | Iterable[str | Path], out: Path, root: P
 
 
 def _measured(path: Path) -> bool:
-    return path.is_dir() and not list(path.glob("*.yaml")) and any(path.iterdir())
+    folder = unpacked(path)
+    return folder.is_dir() and not list(folder.glob("*.yaml")) and any(folder.iterdir())
 
 
 def _written(folder: Path, out: Path, root: Path) -> list[Path]:
@@ -43,7 +46,8 @@ def _scenarios(folder: Path, root: Path) -> dict[str, dict[str, Any]]:
     """Return notebook -> parameters."""
     import hcilib as hci
 
-    runs = sorted(plan.parent for plan in folder.rglob(PLAN))
+    place = unpacked(folder)
+    runs = [folder / plan.parent.relative_to(place) for plan in sorted(place.rglob(PLAN))]
     if not runs:
         return {"00_files": {"path": os.path.relpath(folder, root), "names": None}}
     systems = [str(name) for name in hci.read_results(runs)["system"].unique()]
