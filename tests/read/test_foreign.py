@@ -297,53 +297,11 @@ def test_unified_numbers_are_read_where_they_are_of_one_direction(tmp_path):
     assert [file for file, _ in results.attrs["left_out"]] == ["randrw.json"]
 
 
-TERSE = {"name": "oak_4k-randread_qd4_r1", "rw": "randread", "bs": "4k", "ioengine": "null", "size": "64m"}
-
-
-def terse(folder: Path, form: int, name: str = "oak_4k-randread_qd4_r1.txt", **options) -> dict:
-    """Keep fio's terse line of a run in a file; return the JSON of the same run."""
-    argv = [f"--{key}={value}" for key, value in (TERSE | options).items()]
-    argv += ["--thinktime=20us", "--output-format=json,terse", f"--terse-version={form}"]
-    text = subprocess.run(["fio", *argv], check=True, cwd=folder, capture_output=True, text=True).stdout
-    [line] = [line for line in text.splitlines() if line.startswith(f"{form};fio-")]
-    (folder / name).write_text(line + "\n")
-    return json.JSONDecoder().raw_decode(text, text.index("{"))[0]
-
-
-@pytest.mark.parametrize("form", [3, 4, 5])
-@pytest.mark.parametrize("rw", ["randread", "randwrite", "randrw"])
-def test_a_terse_line_gives_what_the_json_of_its_run_gives(tmp_path, form, rw):
-    [job] = terse(tmp_path, form, rw=rw)["jobs"]
-    row = hci.read_results(tmp_path, names="{system}_{pattern}_qd{iodepth}_r{rep}.txt").iloc[0]
-    did = [ddir for ddir in ("read", "write") if job[ddir]["total_ios"]]
-    assert len(did) == 1 + (rw == "randrw")
-    for ddir in did:
-        assert 0 <= job[ddir]["iops"] - row[f"{ddir}_iops"] < 1
-    ios = [job[ddir]["total_ios"] for ddir in did]
-    mean = np.average([job[ddir]["lat_ns"]["mean"] for ddir in did], weights=ios)
-    assert row["lat_ns"] == pytest.approx(mean, rel=2e-3, abs=1)
-    assert (row["system"], row["iodepth"], row["runtime_s"]) == ("oak", 4, max(job[d]["runtime"] for d in did) / 1000)
-    if len(did) == 1:
-        assert 0 <= job[did[0]]["clat_ns"]["percentile"]["99.000000"] - row["p99_ns"] < 1000
-    assert "text" in caveats(row["warnings"]).codes
-
-
-def test_a_terse_line_without_names_says_what_is_missing(tmp_path):
-    terse(tmp_path, 3, "said.log")
-    [file] = hci.recognise(tmp_path).to_dict("records")
-    assert (file["tool"], file["what"], "names" in file["skipped"]) == ("fio", "result", True)
-
-
-@pytest.mark.parametrize("harm", ["cut", "twice", "word", "negative"])
-def test_a_terse_file_of_which_nothing_is_sure_is_refused_by_name(tmp_path, harm):
-    terse(tmp_path, 3)
-    [place] = tmp_path.iterdir()
-    line = place.read_text()
-    fields = line.split(";")
-    fields[7] = {"word": "many", "negative": "-4"}.get(harm, fields[7])
-    place.write_text({"cut": line[: len(line) // 3], "twice": 2 * line}.get(harm, ";".join(fields)))
-    with pytest.raises(ForeignError, match=place.name):
-        hci.read_results(tmp_path, names="{system}_{pattern}_qd{iodepth}_r{rep}.txt")
+def test_terse_output_is_refused_with_what_to_run_instead(tmp_path):
+    argv = ["fio", "--name=x", "--rw=randread", "--ioengine=null", "--size=1m", "--output-format=terse"]
+    (tmp_path / "x.txt").write_text(subprocess.run(argv, check=True, capture_output=True, text=True).stdout)
+    with pytest.raises(ForeignError, match="--output-format=json"):
+        hci.read_results(tmp_path, names="{system}.txt")
 
 
 def test_a_result_is_one_whatever_it_is_called_and_in_the_encoding_of_powershell(tmp_path):
@@ -469,7 +427,8 @@ def cbt_of(place: Path, iteration: str, name: str, slower: float, **settings: st
     for file in folder.glob("json_output.*"):
         document = documents(file)[0]
         for job in document["jobs"]:
-            job["write"]["iops"] *= slower
+            for name in ("iops", "total_ios", "bw_bytes", "io_bytes"):
+                job["write"][name] *= slower
         file.write_text(json.dumps(document))
 
 
@@ -777,6 +736,7 @@ def test_groups_of_one_file_are_runs_only_where_nobody_can_take_them_for_one(tmp
     with pytest.raises(ForeignError, match="stonewall"):
         hci.read_results(tmp_path, system="x")
     document["jobs"][1]["job options"]["bs"] = "8k"
+    document["jobs"][1]["read"]["bw_bytes"] *= 2
     document["jobs"][1]["jobname"] = "second"
     (tmp_path / "alike.json").write_text(json.dumps(document))
     assert sorted(hci.read_results(tmp_path, system="x")["pattern"]) == ["4k-randread", "8k-randread"]
@@ -850,7 +810,8 @@ def test_nothing_is_written_but_where_the_user_said(tmp_path):
     pd.testing.assert_frame_equal(hci.read_results(folder, names=NAMES, cache=kept), first)
     target = folder / "cedar_4k-randread_qd8_r1.json"
     document = documents(target)[0]
-    document["jobs"][0]["read"]["iops"] = 7.0
+    read = document["jobs"][0]["read"]
+    read |= {"iops": 7.0, "bw_bytes": 7 * 4096, "total_ios": 7 * read["runtime"] / 1000}
     target.write_text(json.dumps(document))
     again = hci.read_results(folder, names=NAMES, cache=kept)
     assert again.query("system == 'cedar' and pattern == '4k-randread' and rep == 1")["iops"].tolist() == [7.0]

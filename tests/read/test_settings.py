@@ -36,7 +36,10 @@ def six_runs(folder: Path, changed: dict[str, str], of) -> Path:
     for system, faster in (("elm", 1.0), ("oak", 1.1)):
         for rep in (1, 2, 3):
             document = copy.deepcopy(DOCUMENT)
-            document["jobs"][0]["read"]["iops"] *= faster + rep / 1000
+            read, bytes_each = document["jobs"][0]["read"], 8192 if "bs" in changed and of(system, rep) else 4096
+            for name in ("iops", "total_ios"):
+                read[name] *= faster + rep / 1000
+            read["bw_bytes"] = read["iops"] * bytes_each
             document["global options"] |= changed if of(system, rep) else {}
             (folder / f"{system}_r{rep}.json").write_text(json.dumps(document, indent=2))
     return folder

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from math import isfinite, nan
 from typing import NamedTuple
@@ -50,6 +50,10 @@ _POWERS = "kMGTPE"
 FAR = 50
 """So many process ids beyond the number of jobs lie between groups only where they do not start together."""
 _DDIRS = ("read", "write", "trim")
+GROUPED = (
+    "several job sections in one entry: group_reporting merged them ({}). Run fio with group_reporting=0, or keep one "
+    "section a file"
+)
 _ENDS = ("Run status group", "Disk stats")
 _OF_JOB = ("cpu", "IO depths", "submit", "complete", "latency")
 _STATS = ("slat", "clat", "lat", "bw", "iops")
@@ -111,6 +115,15 @@ class TextReport:
         return found.value if found else nan
 
 
+class Head(NamedTuple):
+    """What the first lines say of one job section; `clones`: it has several jobs."""
+
+    job: str
+    group: int
+    options: Options
+    clones: bool = False
+
+
 @dataclass
 class TextRun:
     """What one start of fio printed: its reports, its version, and what it said in front of them."""
@@ -118,6 +131,7 @@ class TextRun:
     version: str
     reports: list[TextReport]
     noise: str
+    heads: list[Head] = field(default_factory=list)
 
 
 def is_text(raw: bytes) -> bool:
@@ -133,25 +147,25 @@ def read_text(text: str, path: str) -> list[TextRun]:
     FioOutputError : a line of a report that cannot be read, named by its number; or no report at all
     """
     runs: list[TextRun] = []
-    heads: dict[tuple[str, int], Options] = {}
     report: TextReport | None = None
     ended, where = True, ""
     noise: list[str] = []
     for number, line in enumerate(_STATUS.sub("", text).replace("\r\n", "\n").replace("\r", "\n").split("\n"), 1):
         if head := _HEAD.match(line):
-            if ended and (not heads or (runs and runs[-1].reports)):
+            if ended and (not runs or runs[-1].reports):
                 runs.append(TextRun("", [], ""))
-                heads, noise = {}, []
+                noise = []
             ended = False
-            heads[head["job"].strip(), int(head["group"])] = _options(head)
+            runs[-1].heads.append(Head(head["job"].strip(), int(head["group"]), _options(head)))
             report = None
+        elif line.rpartition("> ")[2].strip() == "..." and not ended:
+            runs[-1].heads[-1] = runs[-1].heads[-1]._replace(clones=True)
         elif start := _REPORT.match(line):
             if not runs:
                 runs.append(TextRun("", [], ""))
             report = TextReport(
                 start["job"].strip(), int(start["group"]), int(start["jobs"]), int(start["err"]), int(start["pid"])
             )
-            report.options = dict(heads.get((report.job, report.group), {}))
             runs[-1].reports.append(report)
             runs[-1].noise = runs[-1].noise or "\n".join(noise)
             ended, where = True, ""
@@ -173,8 +187,42 @@ def read_text(text: str, path: str) -> list[TextRun]:
     first = _VERSION.search(text)
     for run in runs:
         run.version = run.version or (first[1] if first else "")
-        run.reports = _last(run.reports)
+        run.reports = [one for report in _last(run.reports) for one in _by_section(report, run, path)]
     return runs
+
+
+def _by_section(report: TextReport, run: TextRun, path: str) -> list[TextReport]:
+    """A report with the options of its section. Of a group's report (group_reporting) that holds a section of readers
+    and one of writers, each direction under its own.
+
+    Raises
+    ------
+    FioOutputError : sections that are not alike, and cannot be told apart by their directions
+    """
+    names = {one.job for one in run.reports if one.group == report.group}
+    heads = [h for h in run.heads if h.group == report.group and (h.job == report.job or h.job not in names)]
+    own = list({(head.job, str(head.options)): head for head in heads}.values())  # every host prints them
+    told = {" ".join(f"{name}={value}" for name, value in head.options.items()) for head in own}
+    if len(told) < 2:
+        report.options = dict(own[0].options) if own else {}
+        if len(own) == 1 and report.options["rw"].endswith("write"):  # what it reads is its verification
+            report.directions = [ddir for ddir in report.directions if ddir != "read"] or report.directions
+        return [report]
+    sides = {head.options["rw"].removeprefix("rand"): head for head in own}
+    clones = [head for head in own if head.clones]
+    counted = len(clones) < 2 and (report.jobs > 2) == bool(clones)
+    if len(own) > 2 or sides.keys() != {"read", "write"} or not counted:
+        raise FioOutputError(f"{path}: {GROUPED.format(' and '.join(sorted(told)))}")
+    return [
+        replace(
+            report,
+            job=head.job,
+            jobs=report.jobs - 1 if head.clones else 1,
+            directions=[ddir for ddir in report.directions if ddir == side],
+            options=dict(head.options),
+        )
+        for side, head in sides.items()
+    ]
 
 
 def _options(head: re.Match[str]) -> Options:
@@ -345,7 +393,7 @@ def _with_mix(report: TextReport, same: list[TextReport]) -> Options:
     asked."""
     options = dict(report.options)
     reads, writes = (sum(one.value(f"issued.total.{ddir}") for one in same) for ddir in ("read", "write"))
-    if options["rw"] in ("rw", "randrw", "readwrite") and reads + writes > 0:
+    if options["rw"] in ("rw", "randrw", "readwrite") and reads + writes > 0 and "mixed" not in report.directions:
         share = 100 * reads / (reads + writes)
         five = 5 * round(share / 5)
         options["rwmixread"] = str(five if abs(share - five) < 1 else round(share))

@@ -28,10 +28,19 @@ from hcilib.read.fio.fio_fast import LOCAL_HOST, LOCAL_PORT, Direction, FioFile,
 from hcilib.read.fio.fio_json import full_depth_pct, sync_latency
 from hcilib.read.fio.fio_large import jobs_of, read_pieces
 from hcilib.read.fio.fio_reports import Entry, FioOutputError, bins_of, parse
-from hcilib.read.fio.fio_terse import is_terse, read_terse
-from hcilib.read.fio.fio_text import TextRun, fio_file, is_text, read_text, rounded
-from hcilib.read.foreign.parts import FDATASYNC, UNLIKE, ForeignError, Part, Row, asked, rw_of
-from hcilib.read.foreign.settings import DEFAULTS, settings_of, together
+from hcilib.read.fio.fio_text import GROUPED, TextRun, fio_file, is_text, read_text, rounded
+from hcilib.read.foreign.counted import EVEN, MORE_MS, Row, jobs_by_time
+from hcilib.read.foreign.parts import (
+    FDATASYNC,
+    OF_ANOTHER_TEST,
+    UNLIKE,
+    ForeignError,
+    Part,
+    asked,
+    pattern_of,
+    rw_of,
+)
+from hcilib.read.foreign.settings import DEFAULTS, OFF, settings_of, together
 from hcilib.read.run.step_tables import NUMBERS, carried, thin_tail
 from hcilib.say.caveats import caveat, text_of
 
@@ -42,8 +51,8 @@ _APART = 0.9
 
 
 def is_fio(raw: bytes) -> bool:
-    """Its JSON; what it prints when nobody asks for JSON; or its terse lines."""
-    return b'"fio version"' in raw or b": (g=0): rw=" in raw or is_text(raw) or is_terse(raw)
+    """Its JSON; what it prints when nobody asks for JSON; or its terse lines, which are refused."""
+    return b'"fio version"' in raw or b": (g=0): rw=" in raw or is_text(raw) or bool(_TERSE.search(raw))
 
 
 def fio_parts(raw: bytes, path: str) -> tuple[list[Part], str]:
@@ -57,11 +66,13 @@ def fio_parts(raw: bytes, path: str) -> tuple[list[Part], str]:
         file = parse(raw, path)
         return _parts_of(file, raw, path), file.version
     text = raw.decode("utf-8-sig", "replace")
-    if not is_text(raw) and is_terse(raw):
-        run = read_terse(text, path)
-        return _text_parts(run, path, _TERSE), run.version
+    if not is_text(raw) and _TERSE.search(raw):
+        raise FioOutputError(
+            f"{path}: terse output states neither the options nor the number of jobs. Run fio with "
+            "--output-format=json+"
+        )
     runs = read_text(text, path)
-    parts = [part for run in runs for part in _text_parts(run, path, _TEXT)]
+    parts = [part for run in runs for part in _text_parts(run, path)]
     seen = Counter(part.job for part in parts)
     for n, part in enumerate(parts, 1):  # what ran one after the other are runs of their own, also under one name
         part.job = f"{part.job}, number {n}" if len(parts) > 1 and seen[part.job] > 1 else part.job
@@ -75,12 +86,12 @@ def large_fio_parts(stream: Iterator[bytes], path: str) -> tuple[list[Part], str
 
 
 _TEXT = caveat("text/fio")
-_TERSE = caveat("text/terse")
+_TERSE = re.compile(rb"^[345];fio-[^;\n]*;", re.MULTILINE)
 
 
-def _text_parts(run: TextRun, path: str, form: Caveat) -> list[Part]:
+def _text_parts(run: TextRun, path: str) -> list[Part]:
     """The runs of one start of fio by its text, with what the text leaves open."""
-    said = [form, *rounded(run)]
+    said = [_TEXT, *rounded(run)]
     parts = _parts_of(fio_file(run), b"", path, stated=False)
     for part in parts:
         part.caveats += tuple(said)
@@ -95,11 +106,19 @@ def _parts_of(file: FioFile, raw: bytes, path: str, *, stated: bool = True) -> l
     large = file.bins is not None
     found = bins_of(file, path) if large or b'"bins"' in raw else None
     bins = (found.kind, found.of_rows()) if found and found.kind else (None, [])
-    groups = _groups(file.entries, path)
+    together = _groups(file.entries, path)
+    groups = [own for group in together for own in _by_workload(file.entries, group)]
     notes = notes_of(file.noise) if file.noise else ()
     parts = [_part(file.entries, own, rows, bins, len(groups) > 1, stated) for own in groups]
     for part, own in zip(parts, groups, strict=True):
         part.caveats += notes
+        beside = [
+            pattern_of(other.factors)
+            for other, its in zip(parts, groups, strict=True)
+            if its is not own and any(its[0] in group and own[0] in group for group in together)
+        ]
+        if beside:
+            part.factors = {**part.factors, "beside": ", ".join(beside)}
         if not (raw or large):
             continue
         if isfinite(part.offered) and isfinite(depth := part.factors["iodepth"]):
@@ -154,23 +173,41 @@ def _groups(entries: Sequence[Entry], path: str) -> list[list[int]]:
     return groups
 
 
+def _by_workload(entries: Sequence[Entry], group: list[int]) -> list[list[int]]:
+    """Entries that ran at once, apart where they did different things: each is a test beside the others."""
+    if len(group) == 1:
+        return [group]
+    tests = defaultdict(list)
+    for n in group:
+        factors = asked(entries[n].options)[0]
+        tests[tuple(str(factors.get(name)) for name in UNLIKE)].append(n)
+    return list(tests.values())
+
+
 def _part(entries: Sequence[Entry], own: list[int], rows: Sequence, bins, several: bool, stated: bool) -> Part:
     wanted = set(own)
     mine = [entries[n] for n in own]
     load = _load_of_one(mine[0], stated) if len(mine) == 1 else _load(mine, stated)
     ddirs = {place: load.alone if ddir == "mixed" else ddir for place, (n, ddir, _) in enumerate(rows) if n in wanted}
-    places = [place for place, ddir in ddirs.items() if ddir in ("read", "write")]
+    verified = mine[0].options.get("verify", "0") not in OFF
+    kept = ("write",) if verified and load.factors.get("rwmixread") == 0 else ("read", "write")
+    places = [place for place, ddir in ddirs.items() if ddir in kept]
     if not places and "mixed" in ddirs.values():
         raise FioOutputError("unified_rw_reporting: reads and writes are one number in it, and cannot be told apart")
     kind, of_row = bins
     own_percentiles, why = ({}, _OF_CLAT if kind == "clat" else "") if kind else _own(places, rows)
     given = [of_row[place] for place in places] if kind else []
     remote = {(e.report.hostname, e.report.port) for e in mine} - {(LOCAL_HOST, LOCAL_PORT)}
+    counted = [Row(ddirs[place], _numbers(rows[place][2]), rows[place][2].total_ios) for place in places]
+    stated_here = bool(mine[0].options)
+    longest_ms = [(sum if verified else max)(d.runtime for _, d in entry.directions) for entry in mine]
+    ran = sum(entry.report.job_runtime / (ms or nan) for entry, ms in zip(mine, longest_ms, strict=True))
+    load, unlike = _by_time(load, counted, ran, max(longest_ms) or nan) if stated_here else (load, ())
     return Part(
         job=mine[0].report.jobname if several else "",
         factors=load.factors,
         asked=load.asked,
-        rows=[Row(ddirs[place], _numbers(rows[place][2])) for place in places],
+        rows=counted,
         bins=tuple(np.concatenate(arrays) for arrays in zip(*given, strict=True)) if given else None,  # type: ignore[arg-type]
         own_percentiles=own_percentiles,
         hosts=tuple(f"{host}:{port}" for host, port in sorted(remote)),
@@ -180,7 +217,31 @@ def _part(entries: Sequence[Entry], own: list[int], rows: Sequence, bins, severa
         errors=tuple(_errors(mine)),
         caveats=load.caveats,
         percentiles=why,
+        unlike=unlike,
+        contradicted=GROUPED if stated_here else OF_ANOTHER_TEST,
     )
+
+
+def _by_time(load: _Load, rows: Sequence[Row], ran: float, runtime_ms: float) -> tuple[_Load, tuple[str, ...]]:
+    """The load of as many jobs as `ran` on average; and what says that they were no one load."""
+    stated = load.factors | {"outstanding": load.flying, "offered": load.offered}
+    jobs = jobs_by_time(stated, rows, load.jobs, ran, runtime_ms)
+    if jobs != jobs:
+        return load, (f"{ran:.3g} jobs ran, and numjobs is {load.jobs}",)
+    if jobs > load.jobs:
+        load = load._replace(
+            factors={**load.factors, "numjobs": int(jobs)},
+            jobs=int(jobs),
+            outstanding=load.flying * jobs / load.jobs,
+            offered=load.offered * jobs / load.jobs,
+            caveats=(*load.caveats, caveat("sections", jobs=jobs)),
+        )
+    elif ran < (1 - EVEN) * jobs - MORE_MS / runtime_ms:
+        load = load._replace(
+            outstanding=load.flying * ran / jobs,
+            caveats=(*load.caveats, caveat("ended-early", ran=ran, jobs=jobs)),
+        )
+    return load, ()
 
 
 class _Load(NamedTuple):
@@ -191,6 +252,7 @@ class _Load(NamedTuple):
     asked: dict[str, str]
     jobs: int
     outstanding: float
+    flying: float
     offered: float
     caveats: tuple[Caveat, ...]
 
@@ -239,6 +301,7 @@ def _load(mine: list[Entry], stated: bool) -> _Load:
         asked={name: mine[0].options[name] for name in _SHOWN if name in mine[0].options},
         jobs=jobs,
         outstanding=flying if numbered or not even else nan,
+        flying=flying,
         offered=offered,
         caveats=tuple(dict.fromkeys(one for _, caveats in told for one in caveats)),
     )
@@ -365,7 +428,10 @@ def _span(span: Timespan, rows: list[dict[str, Any]], job: str) -> Part:
         job=job,
         factors={name: value for name, value in factors.items() if value == value},
         asked={name: options[0][name] for name in _SHOWN_OF_DISKSPD if name in options[0]},
-        rows=[Row(row["ddir"], tuple(float(row.get(name, nan)) for name in NUMBERS)) for row in rows],
+        rows=[
+            Row(row["ddir"], tuple(float(row.get(name, nan)) for name in NUMBERS), row.get("total_ios", nan))
+            for row in rows
+        ],
         bins=(buckets[:, 0], buckets[:, 1]) if latency else None,
         hosts=(),
         outstanding=outstanding,

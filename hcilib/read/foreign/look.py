@@ -36,6 +36,7 @@ from hcilib.read.foreign.files import (
 from hcilib.read.foreign.layouts import Naming, Place, cbt_twin, placed
 from hcilib.read.foreign.parts import ForeignError, Part, row_of
 from hcilib.read.run.cache import code
+from hcilib.say.caveats import caveat
 
 HEAD = 2**16
 """Bytes of a file that are looked at before it is read whole."""
@@ -173,6 +174,7 @@ def _runs(files: list[File], read: dict[str, list[tuple[Part, str]]], place: Pla
     names = [file.file for file in files]
     name = place.run.partition("/")[2] or place.run if place.tool else names[0]
     runs = []
+    refused = []
     for job, of_run in read.items():
         named = dict(files[0].named)
         rep = named.pop("rep", None)
@@ -181,9 +183,8 @@ def _runs(files: list[File], read: dict[str, list[tuple[Part, str]]], place: Pla
         try:
             row = row_of(of_run, named)
         except ForeignError as error:
-            for file in files:
-                file.skipped = f"{job}: {error}" if job else str(error)
-            return []
+            refused.append(f"{job}: {error}" if job else str(error))
+            continue
         row["tool"] = files[0].tool
         named_jobs = files[0].tool == "fio" and len(read) > 1  # by the user; phases of other tools are numbered
         label = place.label or (job.partition(", number ")[0] if named_jobs else "")
@@ -191,6 +192,12 @@ def _runs(files: list[File], read: dict[str, list[tuple[Part, str]]], place: Pla
         if place.tool == "cbt":
             run.measured = [repr([row.numbers for row in part.rows]) for part, _ in of_run]
         runs.append(run)
+    for run in runs if refused else []:
+        run.row["warnings"] += Caveats([caveat("left-out/entries", file=names[0], reasons="; ".join(refused))])
+    if not runs:
+        for file in files:
+            file.skipped = refused[0]
+        return []
     first = next(iter(read))
     for file in files:
         file.run = f"{name}, {first}" + ", ..." * (len(read) > 1) if first else name

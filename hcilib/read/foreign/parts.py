@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import isfinite, nan
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from hcilib.model.caveats import NONE, Caveat, Caveats
 from hcilib.model.metrics import QUANTILES
 from hcilib.model.workload import LONG_RW, MIXED, READ_PCT, SYNC, Pattern, PlanError
 from hcilib.read.fio.fio_reports import milliseconds
+from hcilib.read.foreign.counted import Row, contradictions
 from hcilib.read.foreign.settings import ONE_IN_FLIGHT, bytes_of, caveats_of, together
 from hcilib.read.run.records import RunReadError
 from hcilib.read.run.results import SATURATED, TOO_FEW, held_back, open_loop
@@ -27,11 +28,7 @@ class ForeignError(RunReadError):
     """Files that cannot be read as results; the sentence names them and says what to do."""
 
 
-class Row(NamedTuple):
-    """One direction of one job: ``read`` or ``write``, and `NUMBERS`."""
-
-    ddir: str
-    numbers: tuple[float, ...]
+OF_ANOTHER_TEST = "its numbers are not of the test that it states: {}. Correct its name, or repeat the run"
 
 
 @dataclass(slots=True)
@@ -56,6 +53,7 @@ class Part:
     percentiles : what is to be known of percentiles taken from it, or why it has none
     identity : what no two runs share, where a tool may write one into two files
     label : what the tool was told to call the run: its system, where nobody says another
+    unlike : what its numbers contradict, as its reader found; `contradicted`: what is said of such a part
     """
 
     job: str = ""
@@ -75,6 +73,8 @@ class Part:
     percentiles: str = ""
     identity: str = ""
     label: str = ""
+    unlike: tuple[str, ...] = ()
+    contradicted: str = OF_ANOTHER_TEST
 
 
 def _measures(rows: Sequence[Row]) -> dict[str, float]:
@@ -105,6 +105,8 @@ def row_of(parts: Sequence[tuple[Part, str]], named: dict[str, Any]) -> dict[str
     found = _factors(of)
     vms = int(named["vms"]) if "vms" in named else len({h for part, given in parts for h in (part.hosts or (given,))})
     cell, contradictions = _cell_of_one(of[0], named, vms) if len(of) == 1 else _cell(of, found, named, vms)
+    for part in of:
+        _refuse_contradictions(part, named)
     row, numjobs = dict(cell), cell["numjobs"]
     said: list[Caveat] = []
     errors: list[str] = []
@@ -135,6 +137,21 @@ def row_of(parts: Sequence[tuple[Part, str]], named: dict[str, Any]) -> dict[str
     row |= percentiles
     row["valid"], row["warnings"] = not errors, _together(tuple(said)) if said else NONE
     return row
+
+
+def _refuse_contradictions(part: Part, named: Mapping[str, Any]) -> None:
+    """ForeignError of a part whose numbers are not of what it says, or its name; a failed one counts as nothing."""
+    if part.errors:
+        return
+    asked = {**named, **{name: value for name, value in part.factors.items() if value == value}}
+    if "block_sizes" in asked:
+        asked["bs_bytes"] = nan
+    outstanding = part.outstanding if isfinite(part.outstanding) else part.jobs * asked.get("iodepth", nan)
+    labels, damage = contradictions(asked | {"outstanding": outstanding}, part.rows)
+    if labels := [*part.unlike, *labels]:
+        raise ForeignError(part.contradicted.format("; ".join(dict.fromkeys(labels))))
+    if damage:
+        raise ForeignError(f"{'; '.join(damage)}. Copy the file again, or repeat the run")
 
 
 _together = lru_cache(maxsize=4096)(Caveats)

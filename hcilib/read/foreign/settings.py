@@ -47,7 +47,7 @@ _ASKED = (
     "ioengine", "direct", "buffered", "runtime", "timeout", "ramp_time", "size", "filesize", "time_based",
     *_TARGET, *_OF_THE_QUEUE, *_OF_THE_DATA, *_OTHERS,
 )  # fmt: skip
-_OFF = ("0", "false", "none")
+OFF = ("0", "false", "none")
 _SIZE = re.compile(r"(\d+)(?:([kKmMgGtT])(i[bB])?[iI]?[bB]?|[bB]?)")
 _POWER = {"k": 1, "m": 2, "g": 3, "t": 4}
 
@@ -74,8 +74,8 @@ def _settings(asked: tuple[tuple[str, str], ...]) -> dict[str, Any]:
     if engine := options.get("ioengine"):
         settings["ioengine"] = engine
     if "direct" in options or "buffered" in options:
-        buffered = options.get("buffered", "1") not in _OFF
-        settings["direct"] = int(options["direct"] not in _OFF if "direct" in options else not buffered)
+        buffered = options.get("buffered", "1") not in OFF
+        settings["direct"] = int(options["direct"] not in OFF if "direct" in options else not buffered)
     for column, names in (("set_runtime_s", ("runtime", "timeout")), ("ramp_time_s", ("ramp_time",))):
         if text := next((options[name] for name in names if name in options), ""):
             settings[column] = milliseconds(text) / 1000
@@ -92,7 +92,7 @@ def _settings(asked: tuple[tuple[str, str], ...]) -> dict[str, Any]:
 
 def _text(first: Mapping[str, str], names: Iterable[str], options: Mapping[str, str]) -> str:
     """``name=value`` of those that are on, with blanks between; the same text for the same settings."""
-    on = {name: options[name] for name in names if options.get(name, "0") not in _OFF}
+    on = {name: options[name] for name in names if options.get(name, "0") not in OFF}
     return " ".join(f"{name}={value}" for name, value in {**first, **on}.items())
 
 
