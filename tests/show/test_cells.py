@@ -155,6 +155,60 @@ def test_equal_values_that_were_averaged_raise_too():
         drawn(grid(table), table)
 
 
+RAW = pd.concat([summary(scale=s).assign(rep=r) for r, s in enumerate((0.9, 1.0, 1.1))], ignore_index=True)
+BARS = {"x": "pattern", "y": "iops"}
+LINES = {"x": "iodepth", "y": "iops"}
+AVERAGED = {
+    "bars over loads": lambda t: sns.catplot(t, kind="bar", hue="system", **BARS),
+    "bars over loads, without seaborn's bars": lambda t: sns.catplot(t, **BARS, **hci.by("system", t, kind="bar")),
+    "bars that lie": lambda t: sns.catplot(t, kind="bar", x="iops", y="pattern", hue="system"),
+    "points": lambda t: sns.catplot(t, **BARS, **hci.by("system", t, kind="point")),
+    "lines": lambda t: sns.relplot(t, kind="line", **LINES, **hci.by("system", t)),
+    "lines of runs in panels": lambda t: grid(RAW),
+    "a band": lambda t: sns.relplot(t, kind="line", hue="system", **LINES),
+    "two rows for one mark": lambda t: sns.relplot(t, kind="line", estimator=None, hue="system", **LINES),
+    "axes: bars": lambda t: sns.barplot(t, hue="system", **BARS),
+    "axes: bars with caps": lambda t: sns.barplot(t, hue="system", capsize=0.2, **BARS),
+    "axes: bars that lie": lambda t: sns.barplot(t, x="iops", y="pattern"),
+    "axes: points": lambda t: sns.pointplot(t, hue="system", **BARS),
+    "axes: a band": lambda t: sns.lineplot(t, hue="system", **LINES),
+    "axes: two rows for one mark": lambda t: sns.lineplot(t, estimator=None, hue="system", **LINES),
+}
+
+
+@pytest.mark.parametrize("kind", AVERAGED)
+def test_what_seaborn_averaged_is_not_signed(kind):
+    with pytest.raises(ValueError, match=r"hue, style, col or row.* filter") as refused:
+        hci.finish(AVERAGED[kind](summary()))
+    if not kind.startswith("axes") and "runs" not in kind and kind != "bars that lie" and "band" not in kind:
+        assert re.search("differ in (iodepth|pattern)|seaborn", str(refused.value))
+
+
+ONE = summary().query("pattern == '4k-randread'")
+SINGLE = summary().query("iodepth == 8")
+GOOD = {
+    "bars": lambda: sns.catplot(SINGLE, kind="bar", hue="system", **BARS),
+    "bars on axes": lambda: sns.barplot(SINGLE, **BARS, **hci.by("system", SINGLE, style=False)),
+    "bars of some systems": lambda: sns.catplot(SINGLE, kind="bar", hue="system", hue_order=["lab-mirror"], **BARS),
+    "lines": lambda: sns.relplot(ONE, kind="line", **LINES, **hci.by("system", ONE)),
+    "lines without a legend": lambda: sns.relplot(ONE, kind="line", legend=False, **LINES, **hci.by("system", ONE)),
+    "a missing value": lambda: grid(summary().assign(iops=summary()["iops"].where(lambda v: v > 9e3))),
+    "runs, each a line": lambda: sns.relplot(
+        RAW, kind="line", col="pattern", units="rep", estimator=None, hue="system", **LINES
+    ),
+    "dots of runs": lambda: sns.catplot(RAW, kind="strip", hue="system", **BARS),
+    "violins": lambda: sns.catplot(RAW, kind="violin", hue="system", **BARS),
+    "a distribution": lambda: sns.displot(RAW, x="iops", kind="ecdf", hue="system"),
+}
+
+
+@pytest.mark.parametrize("kind", GOOD)
+def test_a_mark_that_is_a_row_is_signed(kind):
+    g = GOOD[kind]()
+    hci.finish(g)
+    g.figure.canvas.draw()
+
+
 def test_what_cannot_be_found_is_an_error_with_its_remedy():
     table = summary()
     with pytest.raises(ValueError, match=r"has no column iops_lo.*summarize"):

@@ -20,7 +20,7 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNL
 from hcilib.model.metrics import pattern_order
 from hcilib.show.figures import style
 from hcilib.show.figures.loads import OVER
-from hcilib.show.figures.marks import Entry, Grid, entries, measure, named, names_of, panels, word
+from hcilib.show.figures.marks import Entry, Grid, entries, measure, named, names_of, panels, refuse_averaged, word
 from hcilib.show.figures.style import GRID, INK, LOOK, QUIET, darker, dash, looks, pattern_label
 
 COLOURED = ("bar", "box", "boxen", "violin", "strip", "swarm", "count")
@@ -111,15 +111,21 @@ def finish(
     note : a sentence for the caption
     band : of a figure of ratios: within this share of equal, a difference does not matter (0.05)
 
+    Raises
+    ------
+    ValueError : a bar or a point of a line is the mean of several rows, or two rows are one mark. The message
+        says what to do
+
     Examples
     --------
     >>> import seaborn as sns
-    >>> results = hci.published().query("source == 'scaling' or vms > 1").dropna(subset=["lat_ns"])
+    >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
     >>> ax = sns.lineplot(results, x="iodepth", y="lat_ns", **hci.by("system", results))
     >>> hci.finish(ax, source=results)
     >>> ax.get_ylabel()
     'Mean latency (ms)'
     """
+    refuse_averaged(g)
     fig, lines, legend = style.sheet(next(panels(g))[0]), _lines(g), entries(g)
     axes, single = [ax for line in lines for ax in line], max(map(len, lines)) == 1
     _drop_legend(g, fig)

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.category import StrCategoryFormatter
-from matplotlib.collections import PathCollection
+from matplotlib.collections import PathCollection, PolyCollection
 from matplotlib.colors import to_hex
 from matplotlib.container import BarContainer
 from matplotlib.lines import Line2D
@@ -347,7 +347,7 @@ def _unlike(panel: Panel, case: pd.DataFrame, spot: tuple[float, float]) -> Valu
     differ = [name for name in (*known, *own) if name != panel.value and texts[name].nunique() > 1]
     if not differ and len(case) > 1:
         return ValueError(
-            f"intervals: one mark is the mean of {len(case)} rows that differ in no factor. Summarize "
+            f"One mark is the mean of {len(case)} rows that differ in no factor. Summarize "
             f"them first, or draw each with estimator=None."
         )
     if not differ:
@@ -358,10 +358,74 @@ def _unlike(panel: Panel, case: pd.DataFrame, spot: tuple[float, float]) -> Valu
         )
     name = differ[0]
     return ValueError(
-        f"intervals: one mark is the mean of {len(case)} rows, which differ in {name} "
+        f"One mark is the mean of {len(case)} rows, which differ in {name} "
         f"({', '.join(dict.fromkeys(texts[name]))}). Give {name} to hue, style, col or row, or filter "
         f"the table to one {name}."
     )
+
+
+# ---- Marks that are no row
+
+
+def refuse_averaged(g: Any) -> None:
+    """Raise ValueError where a bar or a point of a line is the mean of several rows, or where two are one mark.
+
+    Of Axes nobody knows the rows, so there an interval of seaborn's own shows it.
+    """
+    of_panels, legend = list(panels(g)), entries(g)
+    known = isinstance(g, FacetGrid) and {g._x_var, g._y_var} <= set(g.data)
+    for ax, where in of_panels:
+        if "hci_measure" in ax.__dict__:  # `intervals` found a row for each mark
+            continue
+        if _has_own_interval(ax):
+            raise ValueError(f"finish: {OWN_INTERVAL} {REMEDY}")
+        if ax.collections or not all(isinstance(part, BarContainer) for part in ax.containers):
+            continue  # boxes, violins and dots show several rows
+        along = "x" if named(ax.yaxis) and not named(ax.xaxis) else "y"
+        value, over = (g._x_var, g._y_var)[:: 1 if along == "x" else -1] if known else ("", "")
+        panel = Panel(ax, pd.DataFrame(), value, over, along, "")
+        groups = [group for group in _groups(panel, legend) if not _is_stepped(group.artist)]
+        twice = any(len(group.at) > len(set(group.at)) for group in groups)
+        if not known:
+            if twice:
+                raise ValueError(f"finish: two marks are at one place. {REMEDY}")
+            continue
+        rows = g.data[np.all([g.data[name] == v for name, v in where.items()], axis=0)] if where else g.data
+        case = [over, *dict.fromkeys(entry.column for entry in legend if entry.column in rows)]
+        rows = rows.dropna(subset=[value, *case])
+        same = rows[rows.duplicated(case, keep=False)]
+        if len(same) and groups and (twice or sum(len(group.at) for group in groups) < len(rows)):
+            first = same[(same[case] == same[case].iloc[0]).all(axis=1)]
+            raise _unlike(replace(panel, rows=rows), first, (np.nan, np.nan))
+
+
+def _is_stepped(artist: Any) -> bool:
+    return isinstance(artist, Line2D) and artist.get_drawstyle() != "default"
+
+
+OWN_INTERVAL = "seaborn drew an interval of its own, so a mark is the mean of several rows."
+REMEDY = (
+    "Pool runs by hci.summarize first. Give every other column in which rows differ to hue, style, col or row, "
+    "or filter the table to one value. hci.intervals draws the intervals."
+)
+
+
+def _has_own_interval(ax: Axes) -> bool:
+    """Whether seaborn drew a band around a line, or a line across a bar's end."""
+    lines = [line for line in ax.get_lines() if line.get_transform() == ax.transData and not line.get_gid()]
+    bands = [c for c in ax.collections if isinstance(c, PolyCollection) and c.get_alpha() == 0.2]
+    colours = {_colour(line) for line in lines}
+    if any(to_hex(face) in colours for band in bands for face in np.atleast_2d(band.get_facecolor())):
+        return True
+    bars = [bar.get_center() for c in ax.containers if isinstance(c, BarContainer) for bar in c.patches]
+    for line in lines:
+        xy = np.asarray(line.get_xydata(), float)
+        xy = xy[np.isfinite(xy).all(axis=1)]
+        for start, step in zip(xy[:-1], np.diff(xy, axis=0), strict=True):
+            for way in np.flatnonzero((step == 0) & (step[::-1] != 0)):  # straight along the bar
+                if any(np.isclose(start[way], middle[way]) for middle in bars):
+                    return True
+    return False
 
 
 def _draw(panel: Panel, marks: Marks, part: pd.DataFrame, dodge: float, values: bool) -> pd.DataFrame:
