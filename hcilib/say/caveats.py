@@ -52,6 +52,7 @@ TEXTS = {
     "disagree": "rounds disagree: in {under} of {blocks} rounds the latency was above the limit at every rate, in {over} at no rate",
     "at-least": "only a lower bound: in {over} of {blocks} rounds the latency was below the limit even at the highest request rate that was sustained",
     "below": "only an upper bound: in {under} of {blocks} rounds the latency was above the limit even at the lowest request rate",
+    "beyond-measured": "the upper end is unknown, as it lies above everything that was measured",
     "not-measured/outside": "no latency at {iops:,.0f} IOPS, as only {low:,.0f} to {high:,.0f} IOPS were measured",
     "not-measured/none": "no latency at {iops:,.0f} IOPS, as no request rate was sustained",
     "invalid/vms": "{runs} runs left out, as they are invalid or lack IOPS or a VM count",

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib.model.caveats import caveats
+from hcilib.model.caveats import caveats, warnings_of
 
 MEAN_NS = 1e6
 
@@ -175,3 +175,26 @@ def test_a_closed_loop_has_no_such_answer():
     mixed = pd.concat([campaign(vms=4), campaign(vms=8)])
     with pytest.raises(ValueError, match="vary in vms"):
         hci.load_curve(mixed)
+
+
+@pytest.mark.parametrize("spread", [1.5, 10.0, 100.0])
+def test_an_end_above_everything_that_was_measured_is_unknown(spread):
+    """Three rounds that differ much: the t interval on logs ends at thousands of seconds."""
+    rounds = [
+        {"system": "A", "pattern": "4k-randread", "block": block, "demand": share, "offered_iops": 1000 * share,
+         "iops": 1000 * share, "open_loop": True, "p99_ns": 1e6 * factor * share / (1 - share)}
+        for block, factor in enumerate((1.0, spread, 1 / spread))
+        for share in (0.3, 0.6, 0.9)
+    ]  # fmt: skip
+    results = pd.DataFrame(rounds)
+    at = hci.latency_at(results, [500.0, 700.0])
+    most, unknown = results["p99_ns"].max(), at["latency_ns_hi"].isna()
+    assert (at.loc[~unknown, "latency_ns_hi"] <= most).all()
+    assert unknown.tolist() == [spread > 2] * 2
+    assert [("beyond-measured" in own.codes) for own in warnings_of(at)] == unknown.tolist()
+    assert at["latency_ns_lo"].notna().all()
+    assert ("unknown]" in repr(hci.table(at))) == unknown.any()
+    within = hci.load_within(results, p99_ns=[1e4, 1e6, 1e8])
+    known = within["iops_hi"].replace(np.inf, np.nan).dropna()
+    assert (known <= results["iops"].max()).all()
+    assert hci.demand_answer(results, "A", p99_ns=1e4)

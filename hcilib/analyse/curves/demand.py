@@ -20,7 +20,7 @@ from scipy.optimize import isotonic_regression
 from hcilib.analyse.compare.cells import LATENCY, SINGLE_RUN, group_codes, interval_names, refuse_mixing, valid_rows
 from hcilib.analyse.compare.compare import summarize
 from hcilib.analyse.compare.contrast import CONFIDENCE, mean_of
-from hcilib.model.caveats import Caveats, caveats
+from hcilib.model.caveats import Caveats
 from hcilib.say.caveats import caveat
 
 BY = ("system", "pattern")
@@ -34,6 +34,7 @@ ABOVE = 1.001
 SHORT_RUN = 12.0
 """How far the log of a latency may lie too low, times the run's length in relaxation times (METHODS section 6)."""
 CLOSED = caveat("closed-loop")
+BEYOND = caveat("beyond-measured")
 
 
 def load_curve(results: pd.DataFrame, metric: str | Sequence[str] = "p99_ns", by: Sequence[str] = BY) -> pd.DataFrame:
@@ -125,7 +126,8 @@ def load_within(results: pd.DataFrame, by: Sequence[str] = BY, **limits: float |
     warnings. No end of a larger limit is below that of a smaller one, and without `at least` none is above
     the closed-loop maximum. `bound` is ``at least`` where in any round the limit was not reached while the storage
     kept up (iops_hi is inf, iops is iops_lo), ``below`` where in any round even the least demand
-    exceeded it (iops_lo is 0, iops is iops_hi), else empty; `warnings` has the count. Where rounds
+    exceeded it (iops_lo is 0, iops is iops_hi), else empty; `warnings` has the count. An upper end
+    above all IOPS that were measured is unknown, and NaN. Where rounds
     disagree about that, iops is NaN and the row says so.
 
     Source: METHODS section 6. The crossing of each round's curve with the limit, log-linear between
@@ -182,7 +184,7 @@ def load_within_runs(results: pd.DataFrame, by: Sequence[str] = BY, **limit: flo
     1      A      2  795.0   True
     """
     [(metric, limit_ns)] = _limits(limit)
-    return _crossings(results, by, metric, limit_ns).drop(columns=["least", "most", "maximum"])
+    return _crossings(results, by, metric, limit_ns).drop(columns=["least", "most", "maximum", "delivered"])
 
 
 def latency_at(
@@ -201,7 +203,7 @@ def latency_at(
 
     Source: METHODS section 6. latency_ns is log-linear between levels; latency_ns_lo is of the
     least that a convex curve through the levels allows, and latency_ns_hi of the most, more by what
-    short runs hide.
+    short runs hide. An end above every latency that was measured is unknown, and NaN.
 
     Examples
     --------
@@ -339,9 +341,9 @@ def _crossings(results: pd.DataFrame, by: Sequence[str], metric: str, limit_ns: 
         hidden = _hidden(crossing, limit_ns, metric, block)
         least = _crossing(x, np.exp(y), limit_ns * np.exp(-hidden))[0]
         most = np.inf if bound == "at least" else _last_crossing(x, np.exp(y), limit_ns)
-        ends = {"least": least, "most": most, "maximum": block["maximum"].iloc[0]}
+        ends = {"least": least, "most": most, "maximum": block["maximum"].iloc[0], "delivered": block["iops"].max()}
         rows.append(key | {"iops": crossing} | ends | {"bound": bound, "valid": bound == ""})
-    return pd.DataFrame(rows, columns=[*by, *own, "iops", "least", "most", "maximum", "bound", "valid"])
+    return pd.DataFrame(rows, columns=[*by, *own, "iops", "least", "most", "maximum", "delivered", "bound", "valid"])
 
 
 def _crossing(x: np.ndarray, y: np.ndarray, limit: float) -> tuple[float, str]:
@@ -405,7 +407,8 @@ def _over_blocks(blocks: pd.DataFrame) -> dict:
     found |= {"iops_lo": least["iops_lo"], "iops_hi": np.fmin(most["iops_hi"], maximum["iops_hi"])}
     said = [SINGLE_RUN] if found["n"] == 1 else []
     under, over = (int(blocks["bound"].eq(bound).sum()) for bound in ("below", "at least"))
-    bound = ""
+    bound, maxima = "", blocks["maximum"].replace(np.inf, np.nan)
+    measured = np.fmax(blocks["delivered"].max(), maxima.max())
     if under and over:
         said.append(caveat("disagree", under=under, blocks=n, over=over))
         found |= dict.fromkeys(("iops", "iops_lo", "iops_hi"), np.nan)
@@ -418,8 +421,19 @@ def _over_blocks(blocks: pd.DataFrame) -> dict:
         bound = "below"
         said.append(caveat("below", under=under, blocks=n))
         highest = blocks["most"].max() if np.isnan(found["iops_hi"]) else found["iops_hi"]
+        highest = _up_to(highest, measured, said)
         found |= {"iops": highest, "iops_lo": 0.0, "iops_hi": highest}
+    else:
+        found["iops_hi"] = _up_to(found["iops_hi"], measured, said)
     return found | {"bound": bound, "warnings": Caveats(said)}
+
+
+def _up_to(value: float, most: float, said: list) -> float:
+    """Return an upper end; NaN, and why, where it lies above everything that was measured: it is unknown."""
+    if np.isfinite(value) and value > most:
+        said.append(BEYOND)
+        return np.nan
+    return value
 
 
 def _at(runs: pd.DataFrame, asked: float, metric: str) -> dict:
@@ -433,11 +447,12 @@ def _at(runs: pd.DataFrame, asked: float, metric: str) -> dict:
             found.append(np.exp(np.interp(asked, x, y)))
             least.append(_least_at(x, np.exp(y), asked) if len(x) > 1 else found[-1])
             most.append(np.interp(asked, x, np.exp(y)) * np.exp(_hidden(asked, found[-1], metric, block)))
-    said = SINGLE_RUN if len(found) == 1 else None
+    said = [SINGLE_RUN] if len(found) == 1 else []
     if not found and high >= low:
-        said = caveat("not-measured/outside", iops=asked, low=low, high=high)
+        said.append(caveat("not-measured/outside", iops=asked, low=low, high=high))
     elif not found:
-        said = caveat("not-measured/none", iops=asked)
+        said.append(caveat("not-measured/none", iops=asked))
     lo, hi = (_interval(ends, "latency_ns") for ends in (least, most))
-    interval = {"latency_ns_lo": lo["latency_ns_lo"], "latency_ns_hi": hi["latency_ns_hi"]}
-    return _interval(found, "latency_ns") | interval | {"warnings": caveats(said)}
+    end = _up_to(hi["latency_ns_hi"], runs[metric].max(), said)
+    interval = {"latency_ns_lo": lo["latency_ns_lo"], "latency_ns_hi": end}
+    return _interval(found, "latency_ns") | interval | {"warnings": Caveats(said)}

@@ -76,6 +76,8 @@ def _verdicts(runs: pd.DataFrame, base: str) -> dict[tuple[str, str], dict]:
 
 
 def _sustained(row: pd.Series, where: str) -> str:
+    if row["bound"] and pd.isna(row["iops"]):
+        return f"has no known bound of its IOPS {where}"
     if pd.isna(row["iops"]):
         return f"has no single value {where}, because its runs disagree"
     if row["bound"]:
@@ -92,11 +94,14 @@ def _iops(row: pd.Series) -> str:
 def _interval(row: pd.Series) -> list[str]:
     """Return the interval, none where one run or a bound has none."""
     known = not row["bound"] and pd.notna(row["iops_lo"])
-    return [f"{INTERVAL} {row['iops_lo']:,.0f} to {row['iops_hi']:,.0f}"] * known
+    most = "unknown" if pd.isna(row["iops_hi"]) else f"{row['iops_hi']:,.0f}"
+    return [f"{INTERVAL} {row['iops_lo']:,.0f} to {most}"] * known
 
 
 def _other(name: str, row: pd.Series, base: pd.Series, verdict: Mapping) -> str:
     """Return the value of another system, and how it differs from the first one."""
+    if row["bound"] and pd.isna(row["iops"]):
+        return f"{name} has no known bound of its IOPS."
     if pd.isna(row["iops"]):
         return f"{name} has no single value, because its runs disagree."
     value = f"{name} sustains {_iops(row)} IOPS{''.join(f' ({text})' for text in _interval(row))}"

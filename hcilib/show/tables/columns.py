@@ -294,6 +294,7 @@ def with_intervals(frame: pd.DataFrame, column: str, metric: str | None) -> tupl
         last = _last_digit(row, shown)
         value, lo, hi = (_rounded(number(v, how.format, shown), v, last) for v in row)
         values.append(value if row[0] == row[0] else _absent(frame[column]))
+        hi = "unknown" if row[2] != row[2] else hi  # as above everything that was measured
         bounds.append("none" if row[1] != row[1] else f"[{lo}, {hi}]")
     return values, bounds
 
