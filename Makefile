@@ -7,7 +7,7 @@ PY := $(BIN)python
 # Containers often set it: every child, every kernel and each of pytest's workers would compile the library and the tests again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup lab greeting lab-again cluster quick test deep report answers notebooks refresh bench chaos lint bounds picture pack snapshot wheel core site
+.PHONY: help setup lab greeting lab-again cluster quick test deep report notebooks refresh bench chaos lint bounds picture pack snapshot wheel core site
 help:
 	@echo "make setup      install what is missing"
 	@echo "make lab        set up, measure two systems on the embedded lab, report: out/lab/index.html"
@@ -17,7 +17,6 @@ help:
 	@echo "make test       set up, lint, run every test"
 	@echo "make deep       the tests that wait for a clock, and those of real storage stacks at length"
 	@echo "make report     every scenario under params/ as a site: out/report/index.html"
-	@echo "make answers    every answer of out/report in one list, with what breaks the rules of plain English"
 	@echo "make notebooks  open JupyterLab"
 	@echo "make refresh    execute every notebook in place and strip it as nbval wants it"
 	@echo "make bench      side-by-side measurements, as ratios"
@@ -79,14 +78,10 @@ deep: setup
 	@$(PY) -m pytest -m deep
 	@$(PY) -m pytest -n 2 --dist loadfile --ignore tests/drive --hypothesis-profile deep
 
-# Then what it costs its readers: pages, lengths, bytes, empty sections, findings of axe, and the time that it took.
 report: setup
 	@began=$$(date +%s); $(PY) -m hcilib.show.report params --out out/report; code=$$?; \
 	  echo "Report made in $$(( $$(date +%s) - began )) s (at most 300 when all is executed on two quiet cores, 5 when unchanged)"; \
-	  [ ! -f out/report/index.html ] || $(PY) -m tests.report_budget out/report; exit $$code
-
-answers: report
-	@$(PY) -m tests.answers out/report
+	  exit $$code
 
 notebooks: setup
 	@$(PY) -m jupyterlab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks $(if $(filter 0,$(shell id -u)),--allow-root)
