@@ -252,17 +252,13 @@ def _place(samples: pd.DataFrame, interval: float) -> tuple[pd.DataFrame, float 
 
 
 def _window(samples: pd.DataFrame, interval: float, epoch: bool) -> pd.Series:
-    """Milliseconds a rate sample stands for: fio divides by the time since it last looked, not by the interval.
+    """Milliseconds a rate sample stands for: fio divides by the time since it last looked, which jitters.
 
-    A stalled device leaves samples out, but fio looks on in rhythm: the sample after the gap stands for one interval.
-    A frozen VM does not look: its next sample stands for the whole gap, and the rhythm stays shifted from there on.
+    A stalled device leaves samples out, but fio looks on in rhythm: the sample after a gap stands for one interval.
     """
-    log = [*_JOB, "kind", "ddir"]
     since_start = interval if epoch else samples["t_ms"]
-    distance = samples.groupby(log)["t_ms"].diff().fillna(since_start) / interval
-    off_beat = (distance - distance.round()).abs()
-    frozen = (off_beat > 0.02) & (off_beat.groupby([samples[c] for c in log]).shift(-1) < off_beat / 2)
-    return interval * distance.where((distance < 1.5) | frozen, 1.0)
+    distance = samples.groupby([*_JOB, "kind", "ddir"])["t_ms"].diff().fillna(since_start) / interval
+    return interval * distance.where(distance < 1.5, 1.0)
 
 
 def _rate_kinds(samples: pd.DataFrame) -> list[str]:
