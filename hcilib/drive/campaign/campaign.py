@@ -419,7 +419,7 @@ def _measure(
             host["hostname"], host["port"] = launched.places[host["vm"]]
         wrong = problems(work / "fio.json", (work / "fio.stderr").read_text(errors="replace"), launched.returncode,
                          record["hosts"], step.runtime_s, min_runtime_s=watch.shortest_s if watch else None,
-                         **_caps(step))  # fmt: skip
+                         disturbed=bool(step.cell.events), **_caps(step))  # fmt: skip
         wrong = [_name_vm(sentence, launched.places) for sentence in wrong]
         wrong += [*degraded, *launched.faults, *events.premature(record, work)]
         wrong += _unfilled(step, plan, testbed, work) if step.kind == "prefill" and not wrong else []

@@ -27,6 +27,10 @@ from hcilib.read.run.records import events_of, plan_of
 
 FULL_RUNTIME = 0.95
 """Share of the requested runtime below which a run was cut short."""
+LONG_RUNTIME, LATE_S = 1.1, 2.0
+"""A longer run stood still, as a VM does that its hypervisor freezes. Beyond this share of the requested runtime and
+these seconds it may wait for what is in flight at its end, twice its mean latency. The longest of 1,079 committed steps
+took 1.13 of 1 s, and 10.6 of 10 s."""
 RATE_TOLERANCE = 1.05
 """A capped job may exceed its cap by this factor (fio catches up in bursts); beyond, the cap was not honoured."""
 FIO_PORT = 8765
@@ -45,6 +49,7 @@ def problems(
     runtime_s: float | None,
     *,
     min_runtime_s: float | None = None,
+    disturbed: bool = False,
     rate_iops: float | None = None,
     rate_bytes: float | None = None,
 ) -> list[str]:
@@ -58,9 +63,12 @@ def problems(
         One dict per VM: hostname and port as in fio's host list (port 8765 if left out) and jobs, the number of
         reports it owes (1 per section with group_reporting, else sections x numjobs; 1 if left out).
     runtime_s
-        The requested runtime; each report must show 0.95 of it. None for a job that ends by its size.
+        The requested runtime; each report must show 0.95 of it, and not much more (`LONG_RUNTIME`). None for a job that
+        ends by its size.
     min_runtime_s
         For a run that the plan allowed to end early: the shortest runtime that counts, in place of 0.95 x runtime_s.
+    disturbed
+        Failures were injected: I/O that stands still is what is measured, so there is no longest runtime.
     rate_iops, rate_bytes
         The cap of one report and direction, where the job had one; exceeding it by more than 5 % is a problem.
 
@@ -82,6 +90,7 @@ def problems(
         *_of_the_noise(table.attrs.get("noise", "")),
         *_of_the_hosts(table, expected),
         *_of_the_reports(table, requested, shortest),
+        *(() if disturbed or not requested else _of_the_end(table, requested)),
         *(sentence for column, cap in caps.items() if cap for sentence in _of_the_cap(table, column, cap)),
     ]
 
@@ -138,6 +147,14 @@ def _of_the_reports(table: pd.DataFrame, runtime_s: float, shortest_s: float) ->
             yield f"{name}: no byte was transferred"
         if not report.runtime >= 1000 * shortest_s:
             yield f"{name}: ran {report.runtime / 1000:.3g} s of {runtime_s:g} s, at least {shortest_s:g} s are needed"
+
+
+def _of_the_end(table: pd.DataFrame, runtime_s: float) -> Iterator[str]:
+    """Runs that took longer than planned, and longer than the last I/Os may take."""
+    longest_s = LONG_RUNTIME * runtime_s + LATE_S + 2e-9 * table["lat_ns_mean"].fillna(0)
+    for report in table[table["runtime"] > 1000 * longest_s].drop_duplicates(_ENTRY).itertuples():
+        name, ran_s = f"{report.hostname}:{report.port} job {report.job}", report.runtime / 1000
+        yield f"{name}: ran {ran_s:.3g} s, planned {runtime_s:g} s: it stood still. Was the VM or its host frozen?"
 
 
 def _of_the_cap(table: pd.DataFrame, column: str, cap: float) -> Iterator[str]:
