@@ -189,14 +189,24 @@ def fio_at(rate_iops: str, out: Path, **options) -> None:
     subprocess.run([*argv, "--output-format=json+", f"--output={out}"], check=True, cwd=out.parent)
 
 
-def held_at(rate_iops: int, out: Path) -> None:
+def held_at(rate_iops: int, out: Path, **options) -> None:
     """As `fio_at`, until fio itself counts the rate that it was asked for: on a busy machine a job may end late."""
     for _ in range(10):
-        fio_at(str(rate_iops), out)
+        fio_at(str(rate_iops), out, **options)
         [job] = json.loads(out.read_text())["jobs"]
         if job["read"]["iops"] > 0.99 * 2 * rate_iops:
             return
     raise AssertionError(f"{out.name}: two jobs of 1 s missed {rate_iops}/s ten times")
+
+
+def test_a_rate_that_was_delivered_through_a_full_queue_was_kept_up_with(tmp_path):
+    """At iodepth 1 fio's queue is full with every I/O."""
+    held_at(60_000, tmp_path / "cedar.json", iodepth=1)
+    fio_at("90000000", tmp_path / "oak.json", iodepth=1)
+    results = hci.read_results(tmp_path, names="{system}.json").set_index("system")
+    assert results["full_depth_pct"].tolist() == [100, 100]
+    assert results["open_loop"].tolist() == [True, False]
+    assert ["saturated" in caveats(said).codes for said in results["warnings"]] == [False, True]
 
 
 @pytest.mark.deep

@@ -241,7 +241,7 @@ def _jobs_of_a_vm(parts: Sequence[Part], named: dict[str, Any], vms: int) -> flo
 def _at_demand(row: Mapping[str, Any], offered: float, full_pct: float) -> tuple[dict[str, Any], list[Caveat]]:
     """Columns and caveats of a run whose jobs were to do so many I/Os a second."""
     delivered = 100 * row["iops"] / offered
-    [kept_up] = open_loop(*map(np.atleast_1d, (delivered, full_pct, row["iops"] * row["runtime_s"])))
+    [kept_up] = open_loop(*map(np.atleast_1d, (delivered, row["iops"] * row["runtime_s"])))
     iops, lat_ns, vms, numjobs = (np.array([row[name]], dtype=float) for name in ("iops", "lat_ns", "vms", "numjobs"))
     [held] = held_back(iops, lat_ns, vms, numjobs, np.array([offered]), np.array([kept_up], dtype=object))
     told = {"demand": f"{offered:.0f}iops", "offered_iops": offered, "delivered_pct": delivered}

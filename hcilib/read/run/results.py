@@ -62,10 +62,10 @@ BUSY = Caveats([caveat("busy", limit_pct=BUSY_PCT)])
 """Of the embedded lab alone: a rack's processors at their limit are a finding, the lab's are the end of its method."""
 
 UNSYNCED = Caveats([caveat("unsynced")])
-DELIVERED, FULL_PCT = 0.99, 0.1
+DELIVERED = 0.99
+"""Share of its request rate that a run has to deliver, at least."""
 TOO_FEW = caveat("too-few/run")
 SATURATED = caveat("saturated/run")
-"""An open loop delivers this share of what was asked, and at most this percentage of its I/Os found the queue full."""
 
 
 class _Record(msgspec.Struct, gc=False):
@@ -213,7 +213,7 @@ def _table(steps: list[_Record], table: pa.Table, plan: dict) -> pd.DataFrame:
     cpu_pct = own[CPU[bool(plan["one_kernel"])]]
     offered = np.array([run.offered_iops for run in runs])
     delivered = 100 * own["iops"] / offered
-    kept_up = open_loop(delivered, own["full_depth_pct"], own["iops"] * own["runtime_s"])
+    kept_up = open_loop(delivered, own["iops"] * own["runtime_s"])
     unsteady, factors = _unsteady_before(steps), _factors_of(runs)
     vms, numjobs = (factors[name].to_numpy(float) for name in ("vms", "numjobs"))
     said = (
@@ -371,10 +371,13 @@ def held_back(
     return said
 
 
-def open_loop(delivered_pct: np.ndarray, full_pct: np.ndarray, ios: np.ndarray) -> np.ndarray:
-    """Which runs kept up with their demand: 99 % of it, less three standard errors of a Poisson process, through a
-    queue that did not bind. None of one whose I/Os are too few to show that 1 % is missing."""
+def open_loop(delivered_pct: np.ndarray, ios: np.ndarray) -> np.ndarray:
+    """Return which runs kept up with their request rate: 99 % was delivered, less three standard errors of a Poisson
+    process (METHODS section 6). None of one whose I/Os are too few to show that 1 % is missing.
+
+    A full queue is no sign of the opposite: at iodepth 1 fio's is full with every I/O.
+    """
     error = 3 / np.sqrt(np.maximum(ios, 1))
-    kept_up = ((delivered_pct >= 100 * (DELIVERED - error)) & (full_pct <= FULL_PCT)).astype(object)
+    kept_up = (delivered_pct >= 100 * (DELIVERED - error)).astype(object)
     kept_up[kept_up.astype(bool) & (error > 1 - DELIVERED)] = None
     return kept_up
