@@ -121,7 +121,9 @@ def test_a_run_that_took_much_longer_than_planned_is_no_run():
     assert len(judge("healthy", frozen, runtime_s=4)) == 4
     assert "ran 21 s, planned 4 s" in judge("healthy", frozen, runtime_s=4)[0]
     assert judge("healthy", frozen, runtime_s=20.5) == []
-    assert judge("healthy", frozen, runtime_s=4, disturbed=True) == [], "a failure was injected: that is what was measured"
+    assert judge("healthy", frozen, runtime_s=4, disturbed=True) == [], (
+        "a failure was injected: that is what was measured"
+    )
     assert judge("healthy", frozen.assign(lat_ns_mean=8e9), runtime_s=4) == []
 
 
