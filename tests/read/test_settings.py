@@ -198,3 +198,19 @@ def test_byte_copies_are_one_line_and_every_reason_is_printed(tmp_path, capsys):
         file.write_text('{"fio version": "fio-3.33", "jobs": ')
     assert main(["recognise", str(tmp_path)]) == 0
     assert "broken off" in capsys.readouterr().out
+
+
+def test_a_campaign_of_our_own_is_held_to_the_standard_of_a_stranger_s_files():
+    """Its rows warn of short runs and small working sets, as the raw files of its steps do."""
+    asked = {"short", "small-file", "direct"}
+    samples = {one: ROOT / "data/samples/box" / one for one in ("box-drbd", "failure-drbd")} | hci.samples()
+    for name in ("lab-single", "box-drbd", "failure-drbd"):
+        results = hci.read_results(samples[name])
+        for said, ran_s, span_bytes in zip(
+            results["warnings"], results["runtime_s"], results["span_bytes"], strict=True
+        ):
+            own = {code for code, holds in (("short", ran_s < 10), ("small-file", span_bytes < 2**34)) if holds}
+            assert caveats(said).codes & asked == own
+    step = next(Path(samples["lab-single"]).glob("steps/measure-b1-*/fio.json*"))
+    stranger = hci.read_results(step, system="x").iloc[0]
+    assert caveats(stranger["warnings"]).codes & asked == {"short", "small-file"}

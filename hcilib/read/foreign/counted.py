@@ -83,8 +83,9 @@ def jobs_by_time(asked: Mapping[str, Any], rows: Sequence[Row], jobs: int, ran: 
     full = sections * asked["outstanding"]
     flying = sum(row.numbers[0] * row.numbers[2] for row in rows) / 1e9
     if rate_iops == rate_iops or rate_bytes == rate_bytes:
-        alike = abs(iops / (sections * rate_iops) - 1) <= 2 * RATE
-        alike |= abs(bw_bytes / (sections * jobs * rate_bytes) - 1) <= 2 * RATE
+        held = iops / (sections * rate_iops) if rate_iops == rate_iops else bw_bytes / (sections * jobs * rate_bytes)
+        first = 1000 * sections * jobs / (iops * runtime_ms)  # the I/O of each job that nothing holds back
+        alike = FULL <= held <= 1 + 2 * RATE + first
     else:
         waits = asked.get("direct") == 0 and asked["outstanding"] == jobs  # on the processor: no latency of an I/O
         alike = flying <= OVERFULL * full and (waits or flying >= FULL * full)

@@ -16,9 +16,9 @@ from hcilib.model.metrics import QUANTILES
 from hcilib.model.workload import LONG_RW, MIXED, READ_PCT, SYNC, Pattern, PlanError
 from hcilib.read.fio.fio_reports import milliseconds
 from hcilib.read.foreign.counted import Row, contradictions
-from hcilib.read.foreign.settings import ONE_IN_FLIGHT, bytes_of, caveats_of, together
+from hcilib.read.foreign.settings import bytes_of, together
 from hcilib.read.run.records import RunReadError
-from hcilib.read.run.results import SATURATED, TOO_FEW, held_back, open_loop
+from hcilib.read.run.results import ONE_IN_FLIGHT, SATURATED, TOO_FEW, held_back, open_loop, short_cuts
 from hcilib.read.run.step_tables import NUMBERS, aggregate, of_one, thin_tail
 from hcilib.read.run.step_tables import percentiles as percentiles_of
 from hcilib.say.caveats import caveat, text_of
@@ -127,7 +127,7 @@ def row_of(parts: Sequence[tuple[Part, str]], named: dict[str, Any]) -> dict[str
     percentiles, why = _percentiles(of)
     if all(part.bins for part in of):
         said += thin_tail(sum(part.bins[1].sum() for part in of if part.bins)).found
-    said += caveats_of(row, numjobs, row["runtime_s"])
+    said += short_cuts(row, row.get("size_bytes", nan) * max(numjobs, 1) * vms, row["runtime_s"])
     ran_s, wanted_s = row["runtime_s"], found.get("runtime_s", nan)
     if found.get("time_based") and ran_s < 0.95 * wanted_s:
         errors.append(f"ran {ran_s:.3g} s of {wanted_s:g} s")

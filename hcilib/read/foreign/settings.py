@@ -12,22 +12,11 @@ from functools import lru_cache
 from math import isfinite, nan
 from typing import Any
 
-from hcilib.model.caveats import Caveat
 from hcilib.model.metrics import SETTINGS
 from hcilib.read.fio.fio_reports import milliseconds
-from hcilib.say.caveats import caveat
 
 DEFAULTS = {"ioengine": "psync", "direct": "0"}
 """fio's, on Linux."""
-ONE_IN_FLIGHT = frozenset({"sync", "psync", "vsync", "pvsync", "pvsync2", "mmap"})
-PAGE_CACHED = ONE_IN_FLIGHT | {"libaio", "io_uring", "posixaio", "windowsaio", "solarisaio"}
-SHORT_S = 10
-"""Runs that are shorter show caches and a drive's first seconds."""
-MEMORY_BYTES = 16 * 2**30
-"""A file that is smaller fits into the memory of almost every server."""
-CACHED = caveat("direct")
-SHORT = caveat("short", least_s=SHORT_S)
-SMALL = caveat("small-file", least_gib=MEMORY_BYTES // 2**30)
 _TARGET = ("filename", "directory", "uri", "pool", "rbdname", "volume", "brick", "opendir")
 _OF_THE_QUEUE = (
     "iodepth_batch", "iodepth_batch_submit", "iodepth_batch_complete", "iodepth_batch_complete_min",
@@ -113,15 +102,3 @@ def _one(values: list) -> Any:
     if len(values) == 1:
         return values[0]
     return ", ".join(values) if isinstance(values[0], str) else values[-1]
-
-
-def caveats_of(settings: Mapping[str, Any], numjobs: float, runtime_s: float) -> list[Caveat]:
-    """Return what may have answered in place of the storage: the page cache, memory, the first seconds."""
-    caveats = []
-    if settings.get("direct") == 0 and settings.get("ioengine", "psync") in PAGE_CACHED:
-        caveats.append(CACHED)
-    if runtime_s < SHORT_S:
-        caveats.append(SHORT)
-    if settings.get("size_bytes", nan) * max(numjobs, 1) < MEMORY_BYTES:
-        caveats.append(SMALL)
-    return caveats

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Mapping, Sequence
+from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +61,16 @@ BUSY_PCT = 90.0
 BUSY = Caveats([caveat("busy", limit_pct=BUSY_PCT)])
 """Of the embedded lab alone: a rack's processors at their limit are a finding, the lab's are the end of its method."""
 
+ONE_IN_FLIGHT = frozenset({"sync", "psync", "vsync", "pvsync", "pvsync2", "mmap"})
+"""Engines of fio that wait for each I/O."""
+PAGE_CACHED = ONE_IN_FLIGHT | {"libaio", "io_uring", "posixaio", "windowsaio", "solarisaio"}
+SHORT_S = 10
+"""Runs that are shorter show caches and a drive's first seconds."""
+MEMORY_BYTES = 16 * 2**30
+"""What is smaller fits into the memory of almost every server."""
+CACHED = caveat("direct")
+SHORT = caveat("short", least_s=SHORT_S)
+SMALL = caveat("small-file", least_gib=MEMORY_BYTES // 2**30)
 UNSYNCED = Caveats([caveat("unsynced")])
 DELIVERED = 0.99
 """Share of its request rate that a run has to deliver, at least."""
@@ -225,6 +235,7 @@ def _table(steps: list[_Record], table: pa.Table, plan: dict) -> pd.DataFrame:
         held_back(own["iops"], own["lat_ns"], vms, numjobs, offered, kept_up),
         map(thin_tail, own["ios"]),
         _of_engine(cpu_pct, factors["sync"], plan),
+        map(short_cuts, repeat({"ioengine": "libaio"} | plan["testbed"].get("fio", {})), span_bytes, own["runtime_s"]),
     )
     warnings = [Caveats(chain(*each)) for each in zip(*said, strict=True)]
     nothing = np.full(len(runs), np.nan)
@@ -342,6 +353,25 @@ def _warned(step: _Record, kept_up: bool | None) -> list[Caveat]:
     if np.isnan(step.offered_iops) or kept_up:
         return own
     return [*own, TOO_FEW if kept_up is None else SATURATED]
+
+
+def short_cuts(fio: Mapping[str, Any], working_set_bytes: float, runtime_s: float) -> list[Caveat]:
+    """Return what may have answered in place of the storage, of every source: the page cache, memory, the first
+    seconds.
+
+    Parameters
+    ----------
+    fio : ioengine and direct, where they are stated
+    working_set_bytes : of all jobs together
+    """
+    said = []
+    if fio.get("direct") in (0, False) and fio.get("ioengine", "psync") in PAGE_CACHED:
+        said.append(CACHED)
+    if runtime_s < SHORT_S:
+        said.append(SHORT)
+    if working_set_bytes < MEMORY_BYTES:
+        said.append(SMALL)
+    return said
 
 
 def held_back(
