@@ -12,6 +12,7 @@ from hcilib.model.archives import unpacked
 from hcilib.model.study import load_studies
 from hcilib.model.yaml_models import TestbedError
 from hcilib.show.report.folders import with_scenarios
+from hcilib.show.report.page import rendered
 from hcilib.show.report.scenarios import find_scenarios, page_title
 from hcilib.show.report.site import topology
 from hcilib.show.report.strips import strip
@@ -149,6 +150,20 @@ def test_a_strip_shows_every_system_and_pattern_with_the_values_of_its_tables():
     best = winners.loc[winners.groupby("pattern")["iops"].idxmax()].set_index("pattern")
     values = [float(row["value"].replace(",", "")) for row in shown["rows"]]
     assert sorted(values) == sorted(best["iops"].round())
+
+
+@pytest.mark.parametrize(("lo", "hi", "beyond"), [(60.0, 90.0, False), (40.0, 250.0, True)])
+def test_an_interval_is_drawn_whole_or_ends_in_an_arrow(lo, hi, beyond):
+    table = hci.winners(published()).query("pattern == '4k-randread'").assign(n=3)
+    behind = table["pct_of_best"] < 99
+    table = table.assign(pct_of_best_lo=lo, pct_of_best_hi=hi).where(behind, table)
+    shown = strip(rows_of(table))
+    marks = [mark for mark in shown["rows"][0]["marks"] if "lo" in mark]
+    assert marks
+    assert all((mark["lo"], mark["hi"], mark["beyond"]) == (lo, min(hi, 100), beyond) for mark in marks)
+    assert all(f"({lo:.1f} to {hi:.1f} %)" in mark["said"] for mark in marks)
+    html = rendered("index", stories=[Story("x", find_studies(ROOT)["yours"], [], shown)], results=[], revision="")
+    assert ("bar beyond" in html) == beyond
 
 
 def test_a_system_that_was_not_measured_in_a_pattern_is_named():

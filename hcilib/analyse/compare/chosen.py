@@ -15,6 +15,7 @@ from hcilib.analyse.compare.cells import (
     left_out,
     listed,
     not_among,
+    numbers_of,
     unlike_tools,
     valid_rows,
 )
@@ -189,7 +190,8 @@ def load_factors(results: pd.DataFrame) -> list[str]:
 def pooled(results: pd.DataFrame) -> pd.DataFrame:
     """What stands behind each system, in the order of the rows: a line a system.
 
-    Returns system, runs (valid), invalid, campaigns (run directories or articles), source, warnings: that runs of
+    Returns system, runs (valid), invalid, campaigns (run directories or articles), source, runtime_s and span_bytes
+    (the least of a valid run, NaN where none states it), warnings: that runs of
     several campaigns are pooled is said, as a campaign is also a reboot, a refilled disk and another day; and that
     another system was measured with another tool.
 
@@ -217,6 +219,7 @@ def pooled(results: pd.DataFrame) -> pd.DataFrame:
         invalid=groups.size().to_numpy() - out["runs"],
         campaigns=counts,
         source=groups["source"].agg(lambda s: ", ".join(map(str, s.dropna().unique()))).to_numpy(),
+        **{name: numbers_of(results, name).where(valid).groupby(code).min() for name in ("runtime_s", "span_bytes")},
         warnings=annotate(
             [NONE] * len(out),
             (counts > 1, several.__getitem__),

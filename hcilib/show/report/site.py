@@ -8,10 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from nbconvert.filters import markdown2html
 
+from hcilib.model.caveats import warnings_of
 from hcilib.model.places import ROOT
 from hcilib.model.system import System, TestbedError, known_labels, load_systems
+from hcilib.say.compare.headlines import setting_value
 from hcilib.say.runs.failure import without_failure
 from hcilib.say.words import scheme_words
 from hcilib.show.report.page import TEMPLATES, Section, dark_inks, rendered, unescaped
@@ -26,6 +29,7 @@ def write_index(results: Sequence[Result], out: Path, revision: str, root: Path 
     for story in told:
         story.strip = strip_of(story, out)
         story.compared = next((page["answer"] for page in story.pages if _is_compared(page, out)), "")
+        story.runs, story.caveats = _conditions(story, out)
         costs = _costs(story, out)
         story.unfailed = _unfailed(story, costs, systems)
         story.unrecovered = {name: sum(map(_is_unrecovered, rows)) for name, rows in costs.items()}
@@ -38,12 +42,29 @@ def write_index(results: Sequence[Result], out: Path, revision: str, root: Path 
 
 
 def strip_of(story: Story, out: Path) -> dict[str, Any] | None:
-    """Return the strip of a study's comparison of IOPS, from the files beside its page."""
-    for page in (page for page in story.pages if page["ok"] and STRIP in page.get("files", [])):
-        winners = _download(out / page["name"] / STRIP)
-        if winners and "iops" in winners[0]:
-            return strip(winners)
-    return None
+    """Return the strip of a study's first comparison, whose answers are beside it, if it is of IOPS."""
+    page = next((page for page in story.pages if page["ok"] and STRIP in page.get("files", [])), None)
+    winners = _download(out / page["name"] / STRIP) if page else []
+    return strip(winners) if winners and "iops" in winners[0] else None
+
+
+def _conditions(story: Story, out: Path) -> tuple[str, list[str]]:
+    """Return the least runtime and working set of a study's runs, and the caveats that each of its rows has."""
+    pages = [out / page["name"] for page in story.pages if "pooled.csv" in page.get("files", [])]
+    if not pages:
+        return "", []
+    systems = [row for page in pages for row in _download(page / "pooled.csv")]
+    least = {name: min((float(row[name]) for row in systems if row[name]), default=None) for name in CONDITIONS}
+    runtime, span = least["runtime_s"], least["span_bytes"]
+    runs = "runtime not stated" if runtime is None else f"runs of at least {runtime:.3g} s"
+    size = "working set not stated" if span is None else f"working set of at least {setting_value('size_bytes', span)}"
+    rows = warnings_of(pd.DataFrame([row for page in pages for row in _download(page / "iops.csv")]))
+    every = frozenset.intersection(*(own.codes for own in rows)) if len(rows) else frozenset()
+    texts = {code: {str(caveat) for own in rows for caveat in own if caveat.code == code} for code in sorted(every)}
+    return f"{runs}, {size}", [f"{code}: {min(own)}" if len(own) == 1 else code for code, own in texts.items()]
+
+
+CONDITIONS = ("runtime_s", "span_bytes")
 
 
 def _is_compared(page: Result, out: Path) -> bool:

@@ -65,6 +65,10 @@ class Story:
     """How the first take a failure that was measured of others (hcilib.say.runs.failure.without_failure)."""
     unrecovered: Mapping[str, int] = field(default_factory=dict)
     """Page of failures -> in how many runs the IOPS did not recover after a node was back."""
+    runs: str = ""
+    """How long the runs of its comparison lasted at least, and over how much data; empty without one."""
+    caveats: Sequence[str] = ()
+    """What holds of every row of its comparison."""
     compared: str = ""
     """The answer of the first page on which systems were compared; empty where none has a ratio."""
     figures: list[dict[str, Any]] = field(default_factory=list)
@@ -85,7 +89,9 @@ class Story:
         by = f"measured by {self.study.measured_by}" if self.study.measured_by else ""
         who = ", ".join(filter(None, (by, self.study.date)))
         what = ", ".join(filter(None, (HARDWARE[self.study.hardware], self.study.repeats)))
-        return " ".join(f"{text[:1].upper()}{text[1:]}." for text in (self.study.under_test, who, what) if text)
+        return " ".join(
+            f"{text[:1].upper()}{text[1:]}." for text in (self.study.under_test, who, what, self.runs) if text
+        )
 
     @property
     def chapters(self) -> list[tuple[str, list[Result]]]:
