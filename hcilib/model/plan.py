@@ -31,7 +31,8 @@ class Step:
     """One thing done once. ``runtime_s`` 0 means until the whole span was written (prefill).
 
     ``offered_iops`` is the fleet's demand, known when it begins, as it may be a share of what was measured just before;
-    ``offered_process`` is fio's rate_process.
+    ``offered_process`` is fio's rate_process. ``io_bytes``: what each of its jobs may do at most, of those that write,
+    known then as well (0: as much as it can in its time).
 
     In a plan of several systems (`Plan.interleaved`) ``system`` is what results call the one it is done to,
     ``disks_of`` the system on whose disks (the same, but for a setting of it), and ``pair`` the number of the visit
@@ -46,6 +47,7 @@ class Step:
     ramp_s: float = 0.0
     offered_iops: float = 0.0
     offered_process: str = "poisson"
+    io_bytes: int = 0
     system: str = ""
     disks_of: str = ""
     pair: int = 0
@@ -64,7 +66,7 @@ class Step:
         """Plain data; :meth:`from_dict` is its inverse. What says nothing is left out, and what is decided while it
         runs."""
         plain = {**vars(self), "cell": self.cell.to_dict()}
-        of_several, decided = ("system", "disks_of", "pair"), ("offered_iops", "offered_process")
+        of_several, decided = ("system", "disks_of", "pair"), ("offered_iops", "offered_process", "io_bytes")
         return {key: value for key, value in plain.items() if key not in decided and (key not in of_several or value)}
 
     @classmethod

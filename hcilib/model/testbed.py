@@ -201,7 +201,8 @@ class Testbed(Model):
     """Nodes, VMs and disks. `consent` is the token a campaign must repeat before these disks may be overwritten.
 
     `may_hold_data`: serial -> digest of the content that may be overwritten on that disk, as the guard's refusal names
-    it. `most_bytes_written`: by one campaign, to all disks together. `lease`: ``required``, or ``none`` where hosts
+    it. `most_bytes_written`: by all campaigns on it whose run directories lie beside each other, to all
+    disks together. `lease`: ``required``, or ``none`` where hosts
     cannot be leased: nobody is kept from measuring there at the same time then, and every row says so.
     """
 

@@ -109,6 +109,7 @@ TEXTS = {
     "held-back/vms": "the request rate is too high for {vms} at this latency: some I/Os started late, and latencies exclude that delay| ({fleet} VMs with numjobs {numjobs} each would avoid it)",
     # ---- read/run
     "no-lease": "hosts were not leased (lease: none), so another campaign may have run there too",
+    "ceiling-reached": "it ended when most_bytes_written was reached, so it is shown and counts in no mean",
     "cap-missed": "the rate limit was not reached, as the storage delivered only {delivered:,.4g} of {limit:,.4g} {unit}",
     "not-steady": "IOPS were still unsteady after the warm-up|, which ran {pattern} for {rounds} rounds",
     "busy": "a node's CPU was above {limit_pct:g} %",

@@ -8,13 +8,15 @@ import pytest
 from loops import MIB, SIZE, mounted, own_kernels
 from probes import mkfs
 
-from hcilib.drive.campaign import campaign, ledger
+import hcilib as hci
+from hcilib.drive.campaign import campaign
 from hcilib.drive.campaign.campaign import CampaignError, run
 from hcilib.drive.campaign.ledger import WriteLimit
 from hcilib.drive.guard import preflight
 from hcilib.drive.guard.guard import GuardError, identify
 from hcilib.drive.guard.last_look import LastLook
 from hcilib.drive.launch import client_server, job
+from hcilib.model.caveats import caveats
 from hcilib.model.plan import Plan
 from hcilib.model.sweeps import sweep
 from hcilib.model.system import System
@@ -63,7 +65,7 @@ def test_a_campaign_on_a_disk_with_a_file_system_is_refused_whole(own, blank, tm
     assert not (tmp_path / "run" / "plan.json").exists()
 
 
-def test_a_disk_lost_on_the_way_costs_its_steps_and_makes_no_file(own, blank, media, tmp_path, monkeypatch):
+def test_a_disk_lost_on_the_way_ends_the_campaign_and_makes_no_file(own, blank, media, tmp_path, monkeypatch):
     _, device, testbed = blank
     before_step = LastLook.before
 
@@ -76,10 +78,9 @@ def test_a_disk_lost_on_the_way_costs_its_steps_and_makes_no_file(own, blank, me
         return before_step(look, vms, numjobs)
 
     monkeypatch.setattr(LastLook, "before", lose)
-    plan = sweep(["4k-randread"], **PLAN)
-    results = run(plan, testbed, SYSTEM, tmp_path / "run", consent="wipe", progress=False)
-    assert results.empty
-    assert results.attrs["missing"] == [step.id for step in plan.steps]
+    plan = sweep(["4k-randread"], **PLAN | {"outage_limit_s": 2})
+    with pytest.raises(CampaignError, match="vm1 has been away since .*B1"):
+        run(plan, testbed, SYSTEM, tmp_path / "run", consent="wipe", progress=False)
     record = (tmp_path / "run" / "failed" / f"{plan.steps[0].id}.1" / "step.json").read_text()
     assert f"B1: {device} ({device.removeprefix('/dev/')}) is another disk now: its disk sequence is" in record
 
@@ -176,10 +177,41 @@ def test_no_more_is_written_than_the_testbed_allows(own, blank, tmp_path):
         measured(7)
     assert not list((tmp_path / "run" / "steps").iterdir())
     for limit_mib in (9, 10):
-        with pytest.raises(CampaignError, match=r"; 8,388,608 are written and measure-b1.* would write about"):
+        with pytest.raises(CampaignError, match=rf"; {limit_mib * MIB:,} are written and measure-b"):
             measured(limit_mib)
-    assert ledger.writes(tmp_path / "run")["bytes_written"].tolist() == [8 * MIB]
-    assert len(measured(None)) == 4
+        results = hci.read_results(tmp_path / "run")
+        assert results["valid"].tolist() == [False]
+        assert "ceiling-reached" in caveats(results["warnings"].iloc[0]).codes
+        if limit_mib == 9:
+            assert file_bytes(tmp_path / "run") == 9 * MIB
+    assert measured(None)["valid"].tolist() == [True] * 4
+
+
+def file_bytes(run_dir) -> int:
+    """Written in all, as the kernel counted."""
+    records = (json.loads(file.read_text()) for file in run_dir.glob("*/*/step.json"))
+    return sum(record["bytes_written"] for record in records)
+
+
+@pytest.mark.parametrize("launcher", ["per-host", "client-server"])
+@pytest.mark.parametrize("pattern", ["4k-randwrite", "64k-write", "4k-randrw70"])
+def test_a_ceiling_holds_over_jobs_and_run_directories(own, blank, tmp_path, launcher, pattern):
+    _, _, testbed = blank
+    fio = testbed.fio.model_copy(update={"launcher": launcher})
+    bed = testbed.model_copy(update={"fio": fio, "most_bytes_written": 4 * MIB})
+    plan = sweep({pattern: {"numjobs": 3, "iodepth": 4}}, **{k: v for k, v in PLAN.items() if k != "iodepth"})
+    results = run(plan, bed, SYSTEM, tmp_path / "first", consent="wipe", progress=False)
+    assert results["valid"].tolist() == [False]
+    [record] = (json.loads(file.read_text()) for file in tmp_path.glob("first/steps/*/step.json"))
+    assert record["reason"] == "ceiling reached"
+    assert not list(tmp_path.glob("first/failed/*"))
+    most = 4 * MIB * (0.35 if "rw70" in pattern else 1)
+    assert most / 2 < record["bytes_written"] <= most, "as the kernel counted"
+    [job] = {file.read_text() for file in tmp_path.glob("first/steps/*/job.fio")}
+    assert "time_based" not in job
+    if "rw70" not in pattern:
+        with pytest.raises(CampaignError, match=f"{record['bytes_written']:,} are written"):
+            run(plan, bed, SYSTEM, tmp_path / "second", consent="wipe", progress=False)
 
 
 def test_what_failed_attempts_wrote_counts_when_no_step_is_done(blank, tmp_path):

@@ -24,7 +24,7 @@ from hcilib.drive.beds import filling
 from hcilib.drive.campaign import events, health, integrity, policy, stopping, subjects
 from hcilib.drive.campaign.facts import gather, note_wear, pool_fill_noted
 from hcilib.drive.campaign.ledger import of_step
-from hcilib.drive.campaign.outages import CampaignError, Outages
+from hcilib.drive.campaign.outages import CampaignError, Outages, causes
 from hcilib.drive.campaign.policy import Policy, Rules, Watch
 from hcilib.drive.campaign.progress import Bars, phase, red
 from hcilib.drive.campaign.rundir import RunDir
@@ -222,7 +222,7 @@ def _campaign(todo: Iterator[Step], course: Policy, switch: Settings, consent: s
                 with phase(f"network between {len(testbed.nodes)} nodes, {plan.network_s:g} s a link", progress):
                     network.write(network.measure(fleet, testbed, plan.network_s), rundir.path / NETWORK)
             try:
-                outages = Outages(fleet, rundir, look, lease, testbed, identify, plan.outage_limit_s)
+                outages = Outages(fleet, rundir, look, lease, testbed, identify, plan)
                 states = health.States(fleet, rundir, plan.outage_limit_s)
                 missing = _execute(todo, course, switch, fleet, look, outages, states, progress)
             finally:
@@ -358,26 +358,24 @@ def _measure_patiently(
     bars: Bars,
 ) -> bool:  # fmt: skip
     """Whether one of the attempts was accepted. None is made while a VM is away or where the system is known to be
-    degraded; after one that failed the nodes are waited for as well, whose outage may be why. An attempt that an outage
-    hit is none of `ATTEMPTS`, unless the step's own events make outages."""
+    degraded; after one that failed disks and nodes are waited for as well, whose outage may be why. An attempt that an
+    outage hit is none of `ATTEMPTS`, unless the step's own events make outages."""
     subject = course.of(step)
     testbed = subject.testbed
-    vms = [vm.name for vm in testbed.fleet(step.cell.vms) if step.of_vm(vm.name)]
-    nodes: list[str] = []
+    wrong: list[str] = []
     failures = 0
     for attempt in range(MOST_ATTEMPTS):
         with _naming_full_disk(course.rundir.path, f"step {step.id}"):
-            was_away = outages.wait(step.id, vms, nodes, bars)
+            was_away = outages.wait(step, testbed, attempt, wrong, bars)
             failures += attempt > 0 and (bool(step.cell.events) or not was_away)
             if failures == ATTEMPTS:
                 break
-            course.write_limit.require(step, testbed, course.plan.span_bytes)
+            bounded = course.write_limit.require(step, testbed, course.plan.span_bytes)
             states.wait(subject, step, bars, failed=attempt > 0)
-            wrong = _measure(step, course, switch, fleet, look, states)
+            wrong = _measure(bounded, course, switch, fleet, look, states)
         if not wrong:
             return True
         bars.say(f"{step.id}: not accepted: {'; '.join(wrong)}", failed=True)
-        nodes = [node.name for node in testbed.nodes if node.name not in vms]
     return False
 
 
@@ -417,14 +415,16 @@ def _measure(
         record |= asdict(launched) | {"counters": remarks, "elapsed_s": elapsed_s}
         for host in record["hosts"]:
             host["hostname"], host["port"] = launched.places[host["vm"]]
+        ended = course.write_limit.ended(step, work)
+        shortest_s = 0.0 if ended else watch.shortest_s if watch else None
         wrong = problems(work / "fio.json", (work / "fio.stderr").read_text(errors="replace"), launched.returncode,
-                         record["hosts"], step.runtime_s, min_runtime_s=watch.shortest_s if watch else None,
+                         record["hosts"], step.runtime_s, min_runtime_s=shortest_s,
                          disturbed=bool(step.cell.events), **_caps(step))  # fmt: skip
         wrong = [_name_vm(sentence, launched.places) for sentence in wrong]
         wrong += [*degraded, *launched.faults, *events.premature(record, work)]
         wrong += _unfilled(step, plan, testbed, work) if step.kind == "prefill" and not wrong else []
         wrong += [] if wrong or beside else _foreign_writes(step, record, look, work, course)
-        record |= {} if wrong else course.judgement(step, record, watch, work)
+        record |= {} if wrong else course.judgement(step, record, watch, work) | ended
     except (FioError, FleetError, guard.GuardError) as error:
         wrong = [str(error)]
         if "health" in record and not isinstance(error, health.HealthError):  # it may be why
@@ -432,11 +432,15 @@ def _measure(
     except BaseException as error:
         rundir.reject(work, step.id, [f"interrupted: {type(error).__name__}: {error}"], record)
         raise
-    record |= course.write_limit.add(step, look.counted, work, record.get("elapsed_s", 0.0))
+    if step.cell.pattern.writes:
+        places = testbed.targets(step.cell.vms, step.cell.numjobs)
+        disks = {(vm, disk.serial) for vm, disk in places}
+        record |= course.write_limit.add(look.counted, disks, work, not wrong)
     if step.cell.events:  # what they do, and what takes them back, may have written there too
         look.writing(vms, step.cell.numjobs)
         look.after()
     if wrong:
+        wrong = [*causes(wrong, step, vms).values(), *wrong]
         rundir.reject(work, step.id, wrong, record)
     else:
         rundir.accept(work, step, record, float(read_fio(work / "fio.json")["iops"].sum()))
@@ -487,11 +491,15 @@ def _launch(
     limit_s = job.deadline_s(step, vms, plan.span_bytes)
     paths, preludes = look.before(vms, step.cell.numjobs)
     writes = step.cell.pattern.writes or beside is not None
-    judged = partial(look.writing, vms, step.cell.numjobs) if writes else lambda: None
+
+    def judged() -> None:  # a job file tells that fio was started
+        (work / "job.fio").write_text("".join(f"; --- {vm.name}\n{of.jobs[vm.name]}\n" for vm in vms))
+        if writes:
+            look.writing(vms, step.cell.numjobs)
+
     of = Launch(step, vms, testbed, fleet, work, plan.span_bytes, limit_s, paths, plan.content, preludes, watch,
                 sample_s=watch.sample_s if watch else 1.0, judged=judged, readonly=plan.readonly,
                 begun=begun)  # fmt: skip
-    (work / "job.fio").write_text("".join(f"; --- {vm.name}\n{of.jobs[vm.name]}\n" for vm in vms))
     every_s, nodes = min(1.0, max(0.25, step.runtime_s / 4 or 1.0)), [node.name for node in testbed.nodes]
     speed = filling(testbed) if step.kind == "prefill" else contextlib.nullcontext()
     measured = step.kind == "measure"

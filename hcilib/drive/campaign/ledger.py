@@ -12,12 +12,15 @@ sequential, on one span (``4k random``). The rules, this library's own where no 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from hcilib.drive.campaign.outages import CampaignError
@@ -28,6 +31,7 @@ from hcilib.model.testbed import Testbed
 from hcilib.model.workload import Cell, Pattern
 from hcilib.read.fio.fio_document import FioOutputError
 from hcilib.read.fio.fio_json import read_fio
+from hcilib.read.run.acceptance import FULL_RUNTIME
 from hcilib.read.run.records import read_journal
 
 SPOILT_SPANS = 0.1
@@ -207,60 +211,92 @@ def _plan(folder: Path) -> dict:
 # ---- How much may still be written: flash wears out
 
 
-FIELD = "bytes_written"
-"""Of an attempt that failed: what it wrote all the same."""
+FIELD, CEILING = "bytes_written", "ceiling"
+"""Of an attempt's record: what it wrote; and the limit, where that ended it before its time was over."""
 
 
 class WriteLimit:
-    """Know what one run directory's attempts wrote, failed ones too, and end the campaign before a step that would take
-    it beyond the limit. Without one nothing is counted."""
+    """Know what the attempts of a testbed's run directories wrote, failed ones too, and let a step write what is left.
 
-    def __init__(self, rundir: RunDir, testbed: Testbed):
+    They are this one and those beside it. What an attempt wrote is what the kernel counted, else what fio did; where
+    nobody knows, all that its job file allowed. Without a limit nothing is counted.
+    """
+
+    def __init__(self, rundir: RunDir, testbed: Testbed, earlier: Iterable[str | Path] = ()):
         self._limit, self._path, self._testbed = testbed.most_bytes_written, rundir.path, testbed
         self._spent = 0
-        self._rates: dict[str, float] = {}  # pattern -> bytes a second, the fastest so far
+        for step in (rundir.path / STEPS).iterdir():
+            if record_of(step).get(CEILING, math.inf) < (self._limit or math.inf):
+                rundir.set_aside(step.name, "most_bytes_written ended it, and was raised since")
         if self._limit is None:
             return
-        failed = (record_of(folder).get(FIELD, 0) for folder in (rundir.path / FAILED).iterdir())
-        self._spent += int(sum(failed))
-        if not any((rundir.path / STEPS).iterdir()):
-            return
-        for step, bytes_written in writes(rundir.path).groupby("step")["bytes_written"].sum().items():
-            record = record_of(rundir.path / STEPS / str(step))
-            self._learn(record.get("cell", {}).get("pattern", ""), bytes_written, record.get("elapsed_s", 0))
+        folders = {Path(folder).resolve() for folder in (rundir.path, *earlier)}
+        for file in rundir.path.absolute().parent.glob("*/plan.json"):
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                if json.loads(file.read_text())["testbed"]["name"] == testbed.name:
+                    folders.add(file.parent.resolve())
+        attempts = (attempt for folder in folders for part in (STEPS, FAILED) for attempt in folder.glob(f"{part}/*"))
+        self._spent = sum(map(_written, attempts))
 
-    def require(self, step: Step, testbed: Testbed, span_bytes: int) -> None:
-        """CampaignError where the step would write more than is left: a prefill its whole span, another step as fast as
-        its pattern has written before."""
-        if self._limit is None or not step.cell.pattern.writes:
-            return
-        likely = int(step.duration_s * self._rates.get(step.cell.pattern.name, 0))
+    def require(self, step: Step, testbed: Testbed, span_bytes: int) -> Step:
+        """The step with what each of its jobs may do at most; CampaignError where less is left than a block for each,
+        or than a prefill writes."""
+        loads = [load for vm in testbed.fleet(step.cell.vms) for load, _ in step.jobs_of(vm)]
+        blocks = [load.cell.pattern.bs_bytes for load in loads if load.cell.pattern.writes]
+        if self._limit is None or not blocks:
+            return step
+        least, left = len(blocks) * max(blocks), self._limit - self._spent
         if step.kind == "prefill":
-            likely = testbed.used_bytes(step.cell.vms, step.cell.numjobs, span_bytes)
-        if self._spent + max(likely, 1) > self._limit:
+            least = testbed.used_bytes(step.cell.vms, step.cell.numjobs, span_bytes)
+        if least > left:
             may = f"testbed {testbed.name} allows most_bytes_written {self._limit:,}"
             raise CampaignError(
-                f"{self._path}: {may}; {self._spent:,} are written and {step.id} would write about {likely:,} more. "
+                f"{self._path}: {may}; {self._spent:,} are written and {step.id} would write about {least:,} more. "
                 "Finished steps are kept: raise the limit and run the same again, or read what there is"
             )
+        return replace(step, io_bytes=left // len(blocks))
 
-    def add(self, step: Step, written: Mapping[tuple[str, str], int], work: Path, elapsed_s: float) -> dict[str, int]:
-        """Count an attempt by the kernel, else by fio; returns what its record says of it."""
-        if self._limit is None or not step.cell.pattern.writes:
+    def ended(self, step: Step, work: Path) -> dict[str, Any]:
+        """What the record says of a step whose jobs had done all that they may before their time was over; {} of every
+        other. fio does not count what a job did in its ramp."""
+        try:
+            hosts = read_fio(work / "fio.json")
+        except (FioOutputError, OSError):
             return {}
-        counted = sum(written.values())
-        if not written:
-            try:
-                hosts = read_fio(work / "fio.json")
-            except (FioOutputError, OSError):
-                return {}
-            counted = int(hosts.loc[hosts["ddir"] == "write", "io_bytes"].sum())
-        self._learn(step.cell.pattern.name, counted, elapsed_s)
+        jobs = hosts.groupby(["hostname", "port", "job"]).agg({"io_bytes": "sum", "runtime": "max"})
+        short = jobs[jobs["runtime"] < 1000 * FULL_RUNTIME * step.runtime_s]
+        most = step.io_bytes - step.cell.pattern.bs_bytes
+        if not step.io_bytes or short.empty or not (step.ramp_s or (short["io_bytes"] > most).all()):
+            return {}
+        return {CEILING: self._limit, "reason": "ceiling reached"}
+
+    def add(self, written: Mapping[tuple[str, str], int], places: Collection, work: Path, ok: bool) -> dict[str, int]:
+        """Count an attempt on these disks; returns what its record says of it. Of one that failed fio's count may
+        lack what it wrote on a VM that was lost."""
+        if written.keys() >= set(places):
+            counted = sum(written.values())
+        elif self._limit is None:
+            return {}
+        else:
+            counted = _written(work) if ok else _allowed(work)
+        self._spent += counted
         return {FIELD: counted}
 
-    def _learn(self, pattern: str, bytes_written: float, seconds: float) -> None:
-        if not np.isfinite(bytes_written):
-            return
-        self._spent += int(bytes_written)
-        if seconds > 0:
-            self._rates[pattern] = max(self._rates.get(pattern, 0.0), bytes_written / seconds)
+
+def _written(attempt: Path) -> int:
+    record = record_of(attempt)
+    if FIELD in record:
+        return int(record[FIELD])
+    for file in attempt.glob("fio.json*"):
+        with contextlib.suppress(FioOutputError, OSError):
+            hosts = read_fio(file)
+            return int(hosts.loc[hosts["ddir"] == "write", "io_bytes"].sum())
+    return _allowed(attempt)
+
+
+def _allowed(attempt: Path) -> int:
+    """What the jobs of an attempt may write at most, by its job file, which is there once fio was started."""
+    file = attempt / "job.fio"
+    jobs = file.read_text().split("[")[1:] if file.exists() else ()
+    writers = (dict(re.findall(r"(?m)^(\w+)=(.*)$", job)) for job in jobs)
+    return sum(int(own.get("io_size", own["size"])) for own in writers if own["rw"] not in ("read", "randread"))

@@ -89,7 +89,7 @@ class Policy:
     @cached_property
     def write_limit(self) -> ledger.WriteLimit:
         """What may still be written, by the testbed's own limit."""
-        return ledger.WriteLimit(self.rundir, self.testbed)
+        return ledger.WriteLimit(self.rundir, self.testbed, self.earlier)
 
     def of(self, step: Step) -> Subject:
         """Whose step it is: the system's that it names, or the one there is."""
@@ -100,6 +100,7 @@ class Policy:
 
         Of a visit that systems share, all runs are left where one is: an interrupted pair is measured again (`begin`).
         """
+        self.write_limit  # noqa: B018  sets aside what a lower limit ended
         for step in self.plan.steps:
             if self.plan.volume and step.kind == "warmup":
                 yield from self._rounds(step)

@@ -68,12 +68,24 @@ each() {
   done
 }
 sample() { { first "$1" "$2"; last "$1" "$2"; blocks "$1" "$2" "$3" "$4"; } | sha256sum | cut -c 1-32; }
-counts() { sync "$2" 2>/dev/null; read -r _ _ _ _ _ _ w _ _ _ _ _ _ d _ <"/sys/dev/block/$1/stat"; echo "$w ${d:-0}"; }
-boot() { read -r b </proc/sys/kernel/random/boot_id; echo "$b"; }
+readable() { first "$1" "$2" && last "$1" "$2"; } >/dev/null
+stats() {
+  n=$(cd -P "/sys/dev/block/$1" && pwd); n=${n##*/}
+  case $n in nvme*n*) ls -d "/sys/block/${n%n*}"c*n"${n##*n}"/stat;; *) false;; esac 2>/dev/null || echo "/sys/dev/block/$1/stat"
+}
+counts() {
+  sync "$2" 2>/dev/null; w=0 d=0
+  for s in $(stats "$1"); do read -r _ _ _ _ _ _ a _ _ _ _ _ _ b _ <"$s"; w=$((w + a)) d=$((d + ${b:-0})); done
+  echo "$w $d"
+}
+boot() { read -r b </proc/sys/kernel/random/boot_id; echo "$b$(stats "$1" | tr -d '\n')"; }
 """  # noqa: E501
 """Shell: ``sample DEVICE BYTES SEED BLOCKS`` prints a digest; ``counts NUMBER DEVICE`` the sectors written and
-discarded since the machine started, as the kernel counts them. What others wrote through its cache is counted only
-once it is on the disk; as a lease keeps the disk open, their close does not bring it there, so `sync` does."""
+discarded since the machine started, as the kernel counts them. Of an NVMe disk with native multipath some kernels
+count on its hidden path devices alone (``nvme0c1n1``): these are summed, and ``boot NUMBER`` names
+them behind the boot id, as counts over other paths cannot be compared. What others wrote through its
+cache is counted only once it is on the disk; as a lease keeps the disk open, their close does not
+bring it there, so `sync` does."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +113,7 @@ def samples(
     for (vm, serial), (device, seed, blocks) in wanted.items():
         path = shlex.quote(device.path)
         draw, count = f"sample {path} {device.size_bytes} {seed} {blocks}", f"counts {device.number} {path}"
-        print_it = f'{{ c=$({count}); s=$({draw}); echo "{serial} $s $(boot) $c $({count})"; }} &\n'
+        print_it = f'{{ c=$({count}); s=$({draw}); echo "{serial} $s $(boot {device.number}) $c $({count})"; }} &\n'
         scripts[vm] = scripts.get(vm, f"LC_ALL=C; export LC_ALL\n{READ}") + print_it
     answers = fleet.run({vm: f"{script}wait" for vm, script in scripts.items()}, limit_s=ANSWER_S)
     found, lost = {}, []

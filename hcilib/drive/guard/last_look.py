@@ -70,6 +70,10 @@ signature() {
 # (but for a GPT of which the last sector alone is left).
 _LOOK = r"""
 refuse() { echo "$serial: $path ($name) $1" >&2; exit 1; }
+strange() {
+  readable "$node" "$size" || refuse 'cannot be read now'
+  refuse "was written by somebody else since our last step: $1"
+}
 busy() { case $(wipefs --no-act --all "$1" 2>&1) in *[Bb]usy*) true;; *) false;; esac; }
 look() {
   serial=$1 path=$2 name=$3 number=$4 hex=$5 sequence=$6 size=$7 left=$8 counted=$9; shift 9; node=$1
@@ -79,6 +83,7 @@ look() {
   sys=/sys/dev/block/$number; s=; [ -r "$sys/diskseq" ] && read -r s <"$sys/diskseq"
   [ "$s" = "$sequence" ] || refuse "is another disk now: its disk sequence is $s where $sequence was judged"
   read -r s <"$sys/size" && [ $((s * 512)) = "$size" ] || refuse "has $((s * 512)) bytes now where $size were judged"
+  readable "$node" "$size" || refuse 'cannot be read now'
   [ -z "$readonly" ] || return 0
   read -r s <"$sys/ro" && [ "$s" = 0 ] || refuse 'is read-only now'
   for h in "$sys"/holders/* "$sys"/*/partition; do
@@ -101,15 +106,15 @@ look() {
   if [ "$left" ]; then
     [ "$(ends "$node" "$size")" = "$left" ] || {
       what=$(signature "$node" "$size")
-      refuse "was written by somebody else since our last step: ${what:+it carries $what; }what we left at its first and last MiB is gone"
+      strange "${what:+it carries $what; }what we left at its first and last MiB is gone"
     }
-    case $counted in "${sequence:--} $booted "*)
+    case $counted in "${sequence:--} $(boot "$number") "*)
       s=$(counts "$number" "$node") counted=${counted#* * }
       [ "$counted" = "$s" ] ||
-        refuse "was written by somebody else since our last step: sectors written and discarded $s where we left $counted";;
+        strange "sectors written and discarded $s where we left $counted";;
     esac
     case $line$sampled in *"$line$serial same$line"*) ;; *)
-      refuse "was written by somebody else since our last step: at one of several places it holds other bytes";;
+      strange "at one of several places it holds other bytes";;
     esac
   elif [ "$probed" ] || half "$node" "$size"; then
     what=$(signature "$node" "$size"); [ -z "$what" ] || refuse "carries $what now"
@@ -125,11 +130,12 @@ note() {
     near=$({ piece "$node" 0 2; last "$node" "$size" | tail -c 131072; } | tr -cd '\0' | wc -c)
     [ "$zeros" -gt 9600 ] || [ "$near" -gt 1300 ] && return 0
   fi
-  echo "counted $serial $(boot) $(counts "$8" "$node")"
+  echo "counted $serial $(boot "$8") $(counts "$8" "$node")"
   echo "left $serial $(ends "$node" "$size")"
   echo "few $serial $(sample "$node" "$size" "$5" "$6")"
   echo "many $serial $(sample "$node" "$size" "$5" "$7")"
   echo "places $serial $(places "$node" "$size" | cksum)"
+  readable "$node" "$size" && echo "whole $serial yes"
 }
 """
 _PROBED = "probed=$(wipefs --no-act --all {} 2>&1 || echo 'it cannot be probed so')"
@@ -152,7 +158,7 @@ class _Left:
         draw = f"sample {node} {device.size_bytes} {self.sample.seed}"
         few = f'[ "$({draw} {FEW})" = {self.few} ]'
         every = f'[ "$({draw} {self.sample.blocks})" = {self.sample.digest} ]'
-        return f'if [ "$booted" = {boot} ]; then {few}; else {every}; fi' if same_disk else every
+        return f'if [ "$(boot {device.number})" = {boot} ]; then {few}; else {every}; fi' if same_disk else every
 
     def since(self, old: _Left) -> int | None:
         """Bytes written and discarded since then; None where the kernel counts from another boot, or another disk."""
@@ -241,7 +247,6 @@ class LastLook:
                 "writers=" if beside else f"writers=$({OPEN_TO_WRITE})",
                 "swaps=$(cat /proc/swaps 2>/dev/null)",
                 "line='\n'",
-                "booted=$(boot)",
                 "sampled=$line$(" + "\n".join([*draws, "wait"]) + ")$line",
                 "probed=" if beside else _PROBED.format(all_nodes),
                 f'numbers="$(stat -L -c %t:%T {all_nodes})$line"',
@@ -294,11 +299,11 @@ class LastLook:
         scripts = {vm: note(own, {serial: seeds[vm, serial] for serial in own}) for vm, own in devices.items()}
         for vm, outcome in self._fleet.run(scripts, limit_s=ANSWER_S).items():
             told: dict[str, dict[str, str]] = {}
-            line = r"(?m)^(left|places|few|many|counted) (\S+) (.+)$"
+            line = r"(?m)^(left|places|few|many|counted|whole) (\S+) (.+)$"
             for what, serial, value in re.findall(line, outcome.value or ""):
                 told.setdefault(serial, {})[what] = value
             for serial, own in told.items():
-                if own.keys() != {"left", "places", "few", "many", "counted"}:
+                if own.keys() != {"left", "places", "few", "many", "counted", "whole"}:
                     continue
                 sample = Sample(seeds[vm, serial], content.PLACES, own["many"])
                 counted = content.counted_of(self.guarded[vm][serial], own["counted"])

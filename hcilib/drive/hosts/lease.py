@@ -208,6 +208,11 @@ class Lease:
             raise LeaseError("; ".join(f"{name} {what}" for name, what in taken.items()))
         need("leasing the hosts", {name: o for name, o in asked.items() if required is None or name in required})
 
+    def release(self, name: str) -> None:
+        """Let go of a host whose disks changed, so that `renew` takes those that are there now."""
+        if channel := self._channels.pop(name, None):
+            channel.close()
+
     def _holds(self, name: str) -> bool:
         channel = self._channels.get(name)
         return channel is not None and not (channel.closed or channel.eof_received or channel.exit_status_ready())

@@ -67,6 +67,8 @@ threading.Thread(target=copy, args=(lambda: far.recv(65536), lambda data: os.wri
 copy(lambda: os.read(0, 65536), far.send)' <&4;;
   nc) nc -N -U "${mark##*/}" <&4;;
 esac 2>/dev/null
+sleep 0.1
+[ -e "/proc/$job/exe" ] || { wait $job; echo "hci ended $?" >&2; }
 """  # noqa: E501
 
 
@@ -77,7 +79,10 @@ def launch(of: Launch) -> tuple[Launched, dict[str, Clock], dict[str, float]]:
         _start(of, opened)
         with _bridges(folder, opened) as lost, watched(of, opened, "client-server") as seen:
             done = _client(of, folder, opened, seen)
-            broken = dict(lost)  # before the sessions are closed from here, which to a bridge still open is a loss too
+            if done.returncode:  # whose server ended, and how?
+                of.fleet.each(opened, lambda name: opened[name].look(), limit_s=CONNECT_S)
+            # before the sessions are closed from here, which to a bridge still open is a loss too
+            broken = dict(lost) | {name: s.hurt for name, s in opened.items() if s.hurt}
     named = tuple(f"{name}: {why}" for name, why in broken.items()) if not seen.faults else seen.faults
     done = replace(done, places={vm.name: (vm.target, PORT) for vm in of.vms}, faults=(*named, *done.faults))
     return done, {name: s.clock for name, s in opened.items()}, {}

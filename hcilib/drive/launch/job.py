@@ -199,7 +199,10 @@ def _options(
     if step.cell.demand:
         options |= {"rate_iops": ",".join(map(str, job_demand(step))), "rate_process": step.offered_process}
     if step.runtime_s:
-        options |= {"time_based": 1, "runtime": f"{round(step.runtime_s * 1000)}ms"}
+        # with time_based fio would ignore io_size, and beyond it write one more block
+        most = step.io_bytes // pattern.bs_bytes * pattern.bs_bytes if pattern.writes else 0
+        options |= {"io_size": most} if most else {"time_based": 1}
+        options["runtime"] = f"{round(step.runtime_s * 1000)}ms"
     if step.ramp_s:
         options["ramp_time"] = f"{round(step.ramp_s * 1000)}ms"
     if content and pattern.writes:  # without refill_buffers a job writes variations of one buffer
@@ -266,7 +269,7 @@ def _target(vm: Vm, disk: Disk, paths: Paths) -> dict[str, str | int]:
 # replaced,
 # `...` and (...) are computed by a shell, `include` reads another file, and an engine may be a library to load.
 _NUMBER, _NAME = r"\d+", r"[\w.-]+"
-_NUMBERS = ("bs", "iodepth", "size", "offset", "rwmixread", "randseed", "dedupe_percentage",
+_NUMBERS = ("bs", "iodepth", "size", "io_size", "offset", "rwmixread", "randseed", "dedupe_percentage",
             "buffer_compress_percentage", "log_avg_msec", "log_hist_msec")  # fmt: skip
 _FORMS = {
     "|".join(ENGINES): ("ioengine",),

@@ -48,10 +48,11 @@ timeout -k 5 "$seconds" "$fio" $status --output-format=json+ "$d/job.fio" >$out 
 wait $job; code=$?
 kill $ready $stop 2>/dev/null
 exec 7<>gate
+full=; head -c 65536 /dev/zero 2>/dev/null >room || full="${d%/*}"
 pkill -KILL -f "$mark"
 [ -z "$every" ] || wait $tally
 echo "hci ready as it ended
-hci ended $code" >&2
+hci ended $code $full" >&2
 while read -r word <&3; do :; done
 """
 
@@ -95,6 +96,7 @@ def launch(of: Launch) -> tuple[Launched, dict[str, Clock], dict[str, float]]:
         need("fetching fio's logs", fetched)
     late = [name for name, s in opened.items() if s.late(started + of.limit_s)] if not seen.faults else []
     faults = (*seen.faults, *(f"{name}: fio was stopped from outside after {of.limit_s:g} s" for name in late))
+    faults = faults or tuple(f"{name}: {s.hurt}" for name, s in opened.items() if s.hurt)
     times = _merged(of.work, done, places)
     began, ended = zip(*times.values(), strict=True) if len(times) == len(opened) else ((), ())
     # fio's own code for having obeyed our stop is none.

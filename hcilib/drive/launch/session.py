@@ -41,6 +41,7 @@ FETCHING_S = 1800.0  # the session's own end, should its controller neither come
 HEAD = r"""
 umask 077
 hci_folder=$(mktemp -d "$1/hci-$2.XXXXXX") && cd "$hci_folder" && mkdir logs || exit 1
+head -c 65536 /dev/zero 2>/dev/null >room || { echo "$1 is full" >&2; rm -rf "$hci_folder"; exit 1; }
 hci_ready=
 hci_refuse() { why=$(tail -n 1 said); echo "hci refused ${why:-$1}" >&3; hci_ready=1; exit 1; }
 hci_end() {
@@ -78,6 +79,7 @@ class Session:
     clock: Clock = (0.0, 0.0)
     heard: bytes = b""
     returncode: int | None = None
+    hurt: str = ""
     ended_s: float = float("nan")
 
     def say(self, word: str) -> None:
@@ -106,7 +108,9 @@ class Session:
         channel = self.channel
         told = self.heard or channel.recv_stderr_ready() or channel.eof_received or channel.closed
         if self.returncode is None and told:
-            self.returncode, self.ended_s = int(self.answer("ended")), time.time()
+            code, _, full = self.answer("ended").partition(" ")
+            self.returncode, self.ended_s = int(code), time.time()
+            self.hurt = f"{full} is full" if full else "fio was killed (signal 9)" if code == "137" else ""
 
 
 @contextlib.contextmanager

@@ -76,6 +76,7 @@ DELIVERED = 0.99
 """Share of its request rate that a run has to deliver, at least."""
 TOO_FEW = caveat("too-few/run")
 SATURATED = caveat("saturated/run")
+CEILING = caveat("ceiling-reached")
 
 
 class _Record(msgspec.Struct, gc=False):
@@ -99,6 +100,7 @@ class _Record(msgspec.Struct, gc=False):
     pair: float | None = None
     warnings: list[str] = []
     counters: list[str] = []
+    ceiling: float | None = None
     silent_s: dict[str, float] = {}
     disks_of: str | None = None
     offsets: dict[str, list[int]] | None = None
@@ -253,7 +255,8 @@ def _table(steps: list[_Record], table: pa.Table, plan: dict) -> pd.DataFrame:
     columns["iops_per_cpu_pct"] = own["iops"] / nodes / np.where(shared_cpu, np.nan, cpu_pct)
     columns["bw_bytes"] = own["bw_bytes"].astype(np.int64)
     columns["savings_pct"] = np.array([run.savings_pct for run in runs], dtype=float)  # where a store says so
-    return pd.DataFrame(columns | {"valid": True, "warnings": column(warnings)}, columns=list(COLUMNS))
+    columns |= {"valid": [run.ceiling is None for run in runs], "warnings": column(warnings)}
+    return pd.DataFrame(columns, columns=list(COLUMNS))
 
 
 def _loads_of(step: _Record, measures: str | None) -> list[tuple[_Record, dict[str, float]]]:
@@ -348,6 +351,7 @@ def _warned(step: _Record, kept_up: bool | None) -> list[Caveat]:
     """What every reader of the run must know: counters of nodes that are doubtful, VMs that fell silent, a demand that
     was not met."""
     own = [caveat("counters/doubt", reason=reason) for reason in step.counters]
+    own += [CEILING] * (step.ceiling is not None)
     if step.silent_s:
         own.append(caveat("silent/vms", vms=", ".join(f"{vm} for up to {s:.2g} s" for vm, s in step.silent_s.items())))
     if np.isnan(step.offered_iops) or kept_up:
