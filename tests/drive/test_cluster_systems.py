@@ -10,6 +10,7 @@ from probes import listening, processes, until
 
 import hcilib as hci
 from hcilab.cluster import CONSENT, cluster, running
+from hcilib.drive.guard import content
 from hcilib.drive.guard.guard import inventory, judge
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.model.system import load_system
@@ -31,6 +32,16 @@ def test_a_mirror_over_nvme_tcp_holds_two_equal_copies(box_programs, tmp_path):
         assert json.loads(say(box, "nvme list --output-format=json", ["node1"])["node1"])["Devices"]
         _capacity_is_the_schemes(box)
         _its_parts_are_refused(box)
+        _what_is_written_over_nvme_is_counted(box)
+
+
+def _what_is_written_over_nvme_is_counted(box):
+    """The kernel of the box counts on the hidden path alone."""
+    count = f"{content.READ}\ncounts $(cat /sys/block/nvme0n1/dev) /dev/nvme0n1"
+    before = say(box, count, ["node1"])["node1"].split()
+    say(box, "dd if=/dev/zero of=/dev/md1 bs=1M count=4 oflag=direct 2>&1", ["node1"])
+    after = say(box, count, ["node1"])["node1"].split()
+    assert int(after[0]) - int(before[0]) >= 8192
 
 
 def _capacity_is_the_schemes(box):

@@ -79,7 +79,7 @@ def test_a_disk_lost_on_the_way_ends_the_campaign_and_makes_no_file(own, blank, 
 
     monkeypatch.setattr(LastLook, "before", lose)
     plan = sweep(["4k-randread"], **PLAN | {"outage_limit_s": 2})
-    with pytest.raises(CampaignError, match="vm1 has been away since .*B1"):
+    with pytest.raises(CampaignError, match=r"vm1 has been away since .*B1"):
         run(plan, testbed, SYSTEM, tmp_path / "run", consent="wipe", progress=False)
     record = (tmp_path / "run" / "failed" / f"{plan.steps[0].id}.1" / "step.json").read_text()
     assert f"B1: {device} ({device.removeprefix('/dev/')}) is another disk now: its disk sequence is" in record

@@ -9,8 +9,8 @@ import pytest
 from loops import MIB, RANDOM, SIZE, Attacked, own_kernels
 
 from hcilib.drive.campaign import campaign, ledger
-from hcilib.drive.campaign.campaign import run
-from hcilib.drive.guard import content, last_look
+from hcilib.drive.campaign.campaign import CampaignError, run
+from hcilib.drive.guard import content, guard, last_look
 from hcilib.drive.guard.content import Memory, Sample, require_known
 from hcilib.drive.guard.guard import GuardError, identify
 from hcilib.drive.guard.last_look import LastLook
@@ -248,10 +248,9 @@ def test_what_the_look_refused_is_not_ours_at_the_next_one(own, blank, tmp_path,
         return before_step(look, vms, numjobs, **how)
 
     monkeypatch.setattr(LastLook, "before", strike)
-    results = measured(testbed, tmp_path / "run")
-    assert len(results) == 1
-    assert len(results.attrs["missing"]) == 3
-    assert len(list((tmp_path / "run" / "failed").iterdir())) == 9
+    with pytest.raises(CampaignError, match=r"vm1: .*B1: .* somebody else"):
+        measured(testbed, tmp_path / "run")
+    assert len(list((tmp_path / "run" / "failed").iterdir())) == 1
     assert at(device, 3 * MIB) == STRANGE
     with pytest.raises(GuardError):
         measured(testbed, tmp_path / "another")
@@ -288,10 +287,10 @@ def test_more_bytes_than_fio_wrote_end_the_disks_use(own, blank, tmp_path, monke
         return after(look)
 
     monkeypatch.setattr(LastLook, "after", strike)
-    results = measured(testbed, tmp_path / "run")
-    assert len(results) == 1
-    problems = [(f / "step.json").read_text() for f in sorted((tmp_path / "run" / "failed").iterdir())]
-    assert sum("4,096 bytes more were written or discarded during" in text for text in problems) == len(problems) == 9
+    with pytest.raises(CampaignError, match=r"vm1: B1: .* somebody else"):
+        measured(testbed, tmp_path / "run")
+    [problem] = [(f / "step.json").read_text() for f in (tmp_path / "run" / "failed").iterdir()]
+    assert "4,096 bytes more were written or discarded during" in problem
     assert at(device, 12 * MIB) == STRANGE
     with pytest.raises(GuardError, match="holds data that carries no signature"):
         measured(testbed, tmp_path / "another")
@@ -344,3 +343,38 @@ def test_a_sample_is_of_its_seed_whoever_reads_it(attacked, monkeypatch):
     monkeypatch.setattr(content, "READ", content.READ.replace("command -v python3", "command -v no-such-python"))
     again = content.samples(attacked.fleet, {("vm1", "B1"): (replace(device), 3, 16)})["vm1", "B1"][0]
     assert again == drawn[3]
+
+
+def test_the_paths_of_an_nvme_disk_are_summed(tmp_path):
+    """In a stand-in for sysfs: this kernel has no NVMe. The box asks a real one (test_cluster_systems.py)."""
+    stat = "1 0 8 0 1 0 {} 0 0 0 0 1 0 {} 0 0 0\n"
+    for name, written in (("nvme0n1", 0), ("nvme0c0n1", 800), ("nvme0c1n1", 16), ("nvme0c0n12", 9), ("sda", 5)):
+        (disk := tmp_path / "block" / name).mkdir(parents=True)
+        (disk / "stat").write_text(stat.format(written, written // 8))
+    (tmp_path / "dev" / "block").mkdir(parents=True)
+    for number, name in (("259:0", "nvme0n1"), ("8:0", "sda")):
+        (tmp_path / "dev" / "block" / number).symlink_to(tmp_path / "block" / name)
+
+    def said(command: str) -> str:
+        script = content.READ.replace("/sys/", f"{tmp_path}/") + command
+        return subprocess.run(["sh", "-c", script], check=True, capture_output=True, text=True).stdout.strip()
+
+    assert said("counts 259:0 /dev/null") == "816 102"
+    assert said("counts 8:0 /dev/null") == "5 0"
+    one_path = said("boot 259:0")
+    (tmp_path / "block" / "nvme0c1n1" / "stat").unlink()
+    assert said("boot 259:0") != one_path, "counts over other paths are no counts of the same"
+
+
+def test_a_kernel_that_counts_nothing_is_said_on_the_row(own, blank, tmp_path, monkeypatch):
+    """As NVMe's head: a device that counts by itself, and counts 0."""
+    _, device, testbed = blank
+    switch = Path("/sys/class/block") / device.removeprefix("/dev/") / "queue" / "iostats"
+    monkeypatch.setattr(guard, "INVENTORY", guard.INVENTORY.replace("printf '\\tmq=yes'", ":"))
+    switch.write_text("0")
+    try:
+        results = measured(testbed, tmp_path / "run", ["4k-randwrite"])
+    finally:
+        switch.write_text("1")
+    assert results["valid"].all()
+    assert results["warnings"].str.contains("not counted: the kernel of vm1").all()

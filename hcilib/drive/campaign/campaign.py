@@ -412,7 +412,7 @@ def _measure(
         if system.savings and step.kind == "measure":
             saved, unsaid = subjects.saved_pct(fleet, subject)
             record, remarks = record | ({"savings_pct": saved} if saved == saved else {}), [*remarks, *unsaid]
-        record |= asdict(launched) | {"counters": remarks, "elapsed_s": elapsed_s}
+        record |= asdict(launched) | {"counters": [*remarks], "elapsed_s": elapsed_s}
         for host in record["hosts"]:
             host["hostname"], host["port"] = launched.places[host["vm"]]
         ended = course.write_limit.ended(step, work)
@@ -476,6 +476,9 @@ def _foreign_writes(step: Step, record: Mapping, look: LastLook, work: Path, cou
             )
             look.accuse(place, why)
             said.append(f"{vm}: {serial}: {why}")
+        elif not look.counted[place] and ours and look.guarded[vm][serial].counted is None:
+            unseen = "so what others write there during a step cannot be seen"
+            record["counters"].append(f"not counted: the kernel of {vm} counted no write to {serial}, {unseen}")
         elif more < 0 and look.guarded[vm][serial].counted:
             why = f"{-more:,} of the bytes that fio wrote did not reach it, as its kernel counts"
             said.append(f"{vm}: {serial}: {why}. Is queue/iostats of {look.guarded[vm][serial].name} 1?")

@@ -298,5 +298,5 @@ def _allowed(attempt: Path) -> int:
     """What the jobs of an attempt may write at most, by its job file, which is there once fio was started."""
     file = attempt / "job.fio"
     jobs = file.read_text().split("[")[1:] if file.exists() else ()
-    writers = (dict(re.findall(r"(?m)^(\w+)=(.*)$", job)) for job in jobs)
+    writers: list[dict[str, str]] = [dict(re.findall(r"(?m)^(\w+)=(.*)$", job)) for job in jobs]
     return sum(int(own.get("io_size", own["size"])) for own in writers if own["rw"] not in ("read", "randread"))
