@@ -15,6 +15,7 @@ from hcilib.analyse.campaigns.regression import (
     visible_change,
 )
 from hcilib.model.caveats import caveats
+from hcilib.model.places import shipped
 
 
 def campaigns(logs, system="a"):
@@ -186,7 +187,7 @@ def test_campaigns_are_dated_by_their_journals(tmp_path):
     assert times.loc["lab-single-3", "began"] == "2026-11-23 14:12:03 UTC"
     assert (times["began"] < times["ended"]).all()
     copy = tmp_path / "lab-single"
-    shutil.copytree(hci.ROOT / SAMPLES[0], copy)
+    shutil.copytree(shipped(SAMPLES[0]), copy)
     (copy / "journal.jsonl").unlink()
     assert hci.campaign_times(copy)["began"].isna().all()
 

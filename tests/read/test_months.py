@@ -27,7 +27,9 @@ def night(folder: Path, name: str, start_s: float, iops: float = 1.0) -> Path:
     """A real result of fio under another time, its rates scaled."""
     text = FILE.read_text()
     text = re.sub(r'"timestamp" ?: ?\d+', f'"timestamp" : {int(start_s)}', text)
-    text = re.sub(r'"(iops)" ?: ?([\d.]+)', lambda found: f'"iops" : {iops * float(found[2])}', text)
+    counted = r'"(iops|bw|bw_bytes|io_bytes|io_kbytes|total_ios)" ?: ?([\d.]+)'
+    scaled = lambda found: f'"{found[1]}" : {type(json.loads(found[2]))(iops * float(found[2]))}'  # noqa: E731
+    text = re.sub(counted, scaled, text)
     place = folder / f"{name}.json"
     place.write_text(text)
     return place
