@@ -6,7 +6,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SHIPPED = ("notebooks", "params", "data/published", "data/samples", "docs/ARTICLES.md")
+SHIPPED = ("notebooks", "params", "data/published", "data/samples")
 MADE = {"tables", ".lock", ".ipynb_checkpoints", "__pycache__"}
 
 

@@ -1,16 +1,19 @@
-"""docs/ARTICLES.md: every passage of the five articles is there, current, and leads to what exists."""
+"""data/published/passages.csv: every passage of the five articles is there and leads to what exists."""
 
+import fnmatch
 import json
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 
 import hcilib as hci
 from hcilib.read.published import published_claims, published_passages
+from hcilib.show.report.scenarios import Scenario, find_scenarios
 from hcilib.show.report.site import write_index
 from hcilib.show.report.studies import figures
-from tests.articles import AUDITS, DOCUMENT, campaigns, document, planned, table
 
 ROOT = Path(__file__).resolve().parents[1]
 PASSAGES, CLAIMS = published_passages().fillna(""), published_claims()
@@ -22,29 +25,28 @@ SENTENCES = {
     "proxmox-2node-hci": 247,
     "s2d-2way-vs-nested": 67,
 }
-"""How many passages each article has by the rule at the head of docs/ARTICLES.md."""
+"""How many passages each article has by the rule in data/published/README.md."""
+FOLDERS = {"c": "campaigns", "s": "systems", "t": "testbeds"}
+
+
+@cache
+def campaigns() -> dict[str, Scenario]:
+    return {s.name: s for s in find_scenarios(ROOT / "params" / "campaigns", ROOT / "notebooks")}
+
+
+def planned(scenario: Scenario) -> hci.Plan:
+    """Return the plan that the scenario's notebook makes of its params, and of nothing else."""
+    params = scenario.params
+    depth = {"iodepth": [params["iodepth"]]} if "iodepth" in params else {}
+    if scenario.notebook.stem == "05_latency":
+        depth = {"iodepth": [1], "numjobs": 1, "vms": 1}
+    return hci.sweep(**{"patterns": params.get("patterns"), **depth, **params["sweep"]})
 
 
 def headings(notebook: str) -> set[str]:
     cells = json.loads((ROOT / "notebooks" / f"{notebook}.ipynb").read_text(encoding="utf-8"))["cells"]
     text = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
     return set(re.findall(r"(?m)^## (.+)$", text))
-
-
-def test_the_page_is_current():
-    assert DOCUMENT.read_text(encoding="utf-8") == document(), "python -m tests.articles"
-
-
-def test_a_file_that_changes_changes_the_page(monkeypatch):
-    """What campaigns and systems know is read from them and written down nowhere."""
-    from tests import articles
-
-    row = PASSAGES[PASSAGES["where"].str.contains("c:10_audit.*-pve:sweep.repeats", regex=False)]
-    before = table(row, CLAIMS.head(0))
-    kept = articles.loaded.__wrapped__
-    moved = lambda kind, name: {**kept(kind, name), "sweep": {**kept(kind, name)["sweep"], "repeats": 5}}  # noqa: E731
-    monkeypatch.setattr(articles, "loaded", moved)
-    assert table(row, CLAIMS.head(0)) == before.replace("sweep.repeats = 3", "sweep.repeats = 5") != before
 
 
 @pytest.mark.parametrize("source", SENTENCES)
@@ -72,17 +74,20 @@ def test_every_claim_is_in_a_passage_and_quotes_at_most_five_words():
     assert PASSAGES["statement"].str.split().str.len().max() <= 12  # own words, no copied sentence
 
 
-def test_every_page_that_is_named_exists():
-    for where in PASSAGES["where"]:
-        for scenario, heading in re.findall(r"p:([^#;]+)#([^;]+)", where):
-            assert (ROOT / "params" / f"{scenario}.yaml").exists(), scenario
-            assert heading in {*headings(scenario.partition(".")[0])}, (scenario, heading)
-    assert all((ROOT / "params" / f"{name}.yaml").exists() for name in AUDITS.values())
-
-
-def test_every_campaign_is_on_the_page():
-    text = DOCUMENT.read_text(encoding="utf-8")
-    assert not [name for name in campaigns() if f"| `{name}` |" not in text]
+def test_every_place_that_is_named_exists():
+    tokens = {token for where in PASSAGES["where"] for token in where.split("; ") if token}
+    for scenario, heading in {re.fullmatch(r"p:([^#]+)#(.+)", t).groups() for t in tokens if t.startswith("p:")}:
+        assert (ROOT / "params" / f"{scenario}.yaml").exists(), scenario
+        assert heading in {*headings(scenario.partition(".")[0])}, (scenario, heading)
+    for token in (token for token in tokens if token.partition(":")[0] in FOLDERS):
+        kind, pattern, key = token.split(":", 2)
+        files = (ROOT / "params" / FOLDERS[kind]).glob("*.yaml")
+        named = [file for file in files if fnmatch.fnmatch(file.stem, pattern)]
+        assert named, token
+        for file in named if not key.startswith("plan.") else ():
+            found = yaml.safe_load(file.read_text(encoding="utf-8"))
+            for part in key.split("."):
+                found = found[int(part) if part.isdigit() else part]
 
 
 @pytest.mark.parametrize("source", ["starwind-s2d-rdma-hyperv", "proxmox-2node-hci"])

@@ -257,7 +257,7 @@ def case(name: str) -> str:
 def figures(root: Path = ROOT) -> dict[str, list[dict[str, str]]]:
     """Return article -> its figures and tables, with the scenario and heading that show each.
 
-    Source: data/published/passages.csv, of which docs/ARTICLES.md is made.
+    Source: data/published/passages.csv.
     """
     sources, passages = (shipped(f"data/published/{name}.csv", root) for name in ("sources", "passages"))
     numbers = {row["source"]: row["article"][:3] for row in rows_of(sources)}
