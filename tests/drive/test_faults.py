@@ -122,7 +122,7 @@ def test_a_step_that_cannot_be_done_is_missing_and_the_next_one_is_done(
     victim, short, mirror_system, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(campaign, "ATTEMPTS", 1)
-    killer = meanwhile(lambda: send(set.union(*running(victim, victim.vms[0])), signal.SIGKILL))
+    killer = meanwhile(lambda: send(set.union(*running(victim, victim.vms[0])), signal.SIGTERM))
     plan = short(repeats=2, read_runtime_s=2)
     results = run(plan, victim, mirror_system, tmp_path / "run", progress=False)
     killer.join()

@@ -366,7 +366,7 @@ def _measure_patiently(
     failures = 0
     for attempt in range(MOST_ATTEMPTS):
         with _naming_full_disk(course.rundir.path, f"step {step.id}"):
-            was_away = outages.wait(step, testbed, attempt, wrong, bars)
+            was_away = outages.wait(step, testbed, attempt, wrong, bars, degraded=states.degraded(subject))
             failures += attempt > 0 and (bool(step.cell.events) or not was_away)
             if failures == ATTEMPTS:
                 break

@@ -57,6 +57,10 @@ class States:
         wrong = self._asked(subject, step, record, "after")
         return [] if step.cell.events else wrong
 
+    def degraded(self, subject: Subject) -> bool:
+        """Tell whether the system was degraded when it was last asked."""
+        return subject.system.name in self._since
+
     def wait(self, subject: Subject, step: Step, bars: Bars, failed: bool) -> None:
         """Return once the system is healthy; it is asked ever more rarely.
 

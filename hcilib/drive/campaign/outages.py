@@ -87,7 +87,9 @@ class Outages:
         self._logins = dict(fleet.logins)
         self._asked_at = dict(fleet.logins)
 
-    def wait(self, step: Step, testbed: Testbed, attempt: int, wrong: Sequence[str], bars: Bars) -> bool:
+    def wait(
+        self, step: Step, testbed: Testbed, attempt: int, wrong: Sequence[str], bars: Bars, *, degraded: bool
+    ) -> bool:
         """Return once the step's VMs answer, and whether one was away, or its connection lost, since the last call;
         they are asked ever more rarely.
 
@@ -97,6 +99,7 @@ class Outages:
             nodes are asked then, as they may be the reason; where fio was killed, or had no room, one pause passes
             though all is well, longer after each `attempt`. A node that is down costs its counters and not the run:
             without one that stays away beyond the limit, one more attempt is made
+        degraded : the system is known to be; its disks may not answer until it recovers, and are not asked
 
         Raises
         ------
@@ -118,7 +121,7 @@ class Outages:
                     why = f"{name} turns us away ({refusing[name]})"
                     raise CampaignError(paused(self._rundir.path, why))
             away = {name: silent[name] for name in (*vms, *nodes) if name in silent} or self._unlike(vms)
-            away, hurt = away or (self._unready(step, testbed, users) if wrong else {}) or hurt, {}
+            away, hurt = away or (self._unready(step, testbed, users) if wrong and not degraded else {}) or hurt, {}
             self._note(step_id, asked, silent | away, bars)
             late = {name for name in away if self._spent_s(name) >= self._limit_s}
             for name in late:
