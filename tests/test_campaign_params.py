@@ -14,7 +14,7 @@ from hcilib.measure import tier_warning
 from hcilib.model.system import load_system
 from hcilib.model.testbed import load_testbed
 from hcilib.show.report.scenarios import find_scenarios
-from tests.articles import campaigns, planned
+from tests.test_articles import campaigns, planned
 
 ROOT = Path(__file__).resolve().parents[1]
 SCENARIOS = list(campaigns().values())
