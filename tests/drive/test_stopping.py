@@ -132,14 +132,11 @@ ENDINGS = [
     pytest.param(terminal, close_terminal, signal.SIGHUP, id="a closed terminal"),
     pytest.param(notebook, subprocess.Popen.send_signal, signal.SIGHUP, id="papermill, whose terminal is closed"),
     pytest.param(report, again_and_again, signal.SIGTERM, id="hci report, by systemctl stop"),
-    pytest.param(script, subprocess.Popen.send_signal, signal.SIGTERM, id="a script", marks=pytest.mark.deep),
-    pytest.param(script, again_and_again, signal.SIGTERM, id="a script, four times", marks=pytest.mark.deep),
+    pytest.param(script, again_and_again, signal.SIGTERM, id="a script", marks=pytest.mark.deep),
     pytest.param(notebook, signal_all, signal.SIGTERM, id="papermill, by slurm", marks=pytest.mark.deep),
     pytest.param(
         notebook, subprocess.Popen.send_signal, signal.SIGKILL, id="papermill, killed", marks=pytest.mark.deep
     ),
-    pytest.param(report, subprocess.Popen.send_signal, signal.SIGTERM, id="hci report", marks=pytest.mark.deep),
-    pytest.param(report, subprocess.Popen.send_signal, signal.SIGHUP, id="hci report, closed", marks=pytest.mark.deep),
 ]
 
 
