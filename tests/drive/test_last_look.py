@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from loops import FIO, MIB, RANDOM, SIZE, Attacked, by_id, losetup, mounted_elsewhere
-from probes import mkfs
+from probes import mkfs, patiently
 from signatures import gpt, write
 
 from hcilib.drive.guard.guard import GuardError, identify
@@ -161,7 +161,7 @@ def test_random_data_of_ours_that_looks_like_a_signature_is_never_refused(look):
 @pytest.mark.parametrize("make", [["mkfs.ext4", "-qF"], ["mkswap", "-q"]])
 def test_a_signature_that_appears_during_our_step_is_not_ours(look, make):
     write(look.device, 0, RANDOM)
-    subprocess.run([*make, look.device], check=True)
+    patiently([*make, look.device])
     look.note()
     assert not look.noted
     assert " carries " in look.said()
