@@ -1,6 +1,6 @@
 """Committed campaigns are archives, one each. Reading one unpacks it into the user's cache folder, never beside it.
 
-python -m hcilib.model.archives data/samples/lab-mirror      pack a campaign: data/samples/lab-mirror.tar.zst
+make pack CAMPAIGN=data/samples/lab-mirror packs one: data/samples/lab-mirror.tar.zst
 """
 
 from __future__ import annotations

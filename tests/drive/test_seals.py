@@ -24,7 +24,7 @@ from hcilib.model.testbed import Disk, Node, Testbed, Vm
 from hcilib.read.run.records import RunReadError, events_of, progress
 from tests.read.test_run import client, direction, write_counters
 
-EARLIER = shipped("data/samples/box/box-drbd")
+EARLIER = shipped("tests/data/box-short/box-drbd")
 """A campaign of before digests were kept."""
 PLAN = sweep(["4k-randread", "4k-randwrite"], repeats=2, iodepth=1, vms=1, span_bytes=2**20, read_runtime_s=8,
              write_runtime_s=8, prefill=False, canary=False)  # fmt: skip

@@ -48,7 +48,7 @@ HOSTILE = settings(
 )
 LARGE = 2 * 2**30
 SAMPLE = hcilib.samples()["lab-single-2"]
-EARLIER = shipped("data/samples/box/box-drbd")
+EARLIER = shipped("tests/data/box-short/box-drbd")
 
 
 SECRET = "root:$6$topsecret$abc:19000:0:99999:7:::\ndaemon:*:topsecret:0:99999:7:::\n"

@@ -203,8 +203,9 @@ def test_byte_copies_are_one_line_and_every_reason_is_printed(tmp_path, capsys):
 def test_a_campaign_of_our_own_is_held_to_the_standard_of_a_stranger_s_files():
     """Its rows warn of short runs and small working sets, as the raw files of its steps do."""
     asked = {"short", "small-file", "direct"}
-    samples = {one: ROOT / "data/samples/box" / one for one in ("box-drbd", "failure-drbd")} | hci.samples()
-    for name in ("lab-single", "box-drbd", "failure-drbd"):
+    short, long = ROOT / "tests/data/box-short/box-drbd", ROOT / "data/samples/box/box-drbd"
+    samples = {"short": short, "long": long} | hci.samples()
+    for name in ("lab-single", "short", "long"):
         results = hci.read_results(samples[name])
         for said, ran_s, span_bytes in zip(
             results["warnings"], results["runtime_s"], results["span_bytes"], strict=True

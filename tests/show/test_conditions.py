@@ -18,7 +18,7 @@ def site(tmp_path_factory) -> Path:
     return build(folder, tmp_path_factory.mktemp("site"), 1, hci.ROOT)[0].parent
 
 
-def test_runtime_and_working_set_are_on_the_index_and_the_page_of_a_study(site):
+def test_runtime_working_set_and_drives_are_on_the_index_and_the_page_of_a_study(site):
     runs = hci.read_results([f"{hci.ROOT}/data/samples/box/box-{name}" for name in ("raid5", "drbd", "nvme-tcp")])
     said = f"of at least {runs['runtime_s'].min():.3g} s", f"of at least {runs['span_bytes'].min() / 2**20:g} MiB"
     for page in ("index.html", "study.yours.html"):

@@ -23,7 +23,7 @@ PRINTED = hci.published().query("source == 'proxmox-2node-hci' and vms > 1")
 @pytest.fixture(scope="module")
 def box() -> pd.DataFrame:
     names = ("box-raid5", "box-drbd", "box-nvme-tcp")
-    results = hci.read_results([f"{hci.ROOT}/data/samples/box/{name}" for name in names])
+    results = hci.read_results([f"{hci.ROOT}/tests/data/box-short/{name}" for name in names])
     return hci.closed_loop(hci.under_load(results))
 
 

@@ -192,7 +192,7 @@ def describe(
         "title": page_title(study.short, answer) if answer and not error else "",
         "format": FORMAT, "name": scenario.name, "ok": not error, "error": error, "question": question,
         "answer": answer, "notebook": scenario.notebook.name, "params_file": scenario.params_path.name,
-        "params": _without_consent(scenario),
+        "drive": scenario.params.get("drive"), "params": _without_consent(scenario),
     }  # fmt: skip
 
 

@@ -49,10 +49,11 @@ def strip_of(story: Story, out: Path) -> dict[str, Any] | None:
 
 
 def _conditions(story: Story, out: Path) -> tuple[str, list[str]]:
-    """Return the least runtime and working set of a study's runs, and the caveats that each of its rows has."""
-    pages = [out / page["name"] for page in story.pages if "pooled.csv" in page.get("files", [])]
-    if not pages:
+    """Return a study's least runtime and working set and its drives' set speed, and the caveats that each row has."""
+    compared = [page for page in story.pages if "pooled.csv" in page.get("files", [])]
+    if not compared:
         return "", []
+    pages = [out / page["name"] for page in compared]
     systems = [row for page in pages for row in _download(page / "pooled.csv")]
     least = {name: min((float(row[name]) for row in systems if row[name]), default=None) for name in CONDITIONS}
     runtime, span = least["runtime_s"], least["span_bytes"]
@@ -61,7 +62,10 @@ def _conditions(story: Story, out: Path) -> tuple[str, list[str]]:
     rows = warnings_of(pd.DataFrame([row for page in pages for row in _download(page / "iops.csv")]))
     every = frozenset.intersection(*(own.codes for own in rows)) if len(rows) else frozenset()
     texts = {code: {str(caveat) for own in rows for caveat in own if caveat.code == code} for code in sorted(every)}
-    return f"{runs}, {size}", [f"{code}: {min(own)}" if len(own) == 1 else code for code, own in texts.items()]
+    set_to = "drives set to {read_iops:g} read and {write_iops:g} write IOPS"
+    drives = dict.fromkeys(set_to.format(**page["drive"]) for page in compared if isinstance(page.get("drive"), dict))
+    said = [f"{code}: {min(own)}" if len(own) == 1 else code for code, own in texts.items()]
+    return ", ".join([runs, size, *drives]), said
 
 
 CONDITIONS = ("runtime_s", "span_bytes")
