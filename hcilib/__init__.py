@@ -25,6 +25,7 @@ _ROOMS = {
     "model.metrics": "METRICS metric",
     "model.caveats": "caveats",
     "drive.guard.preflight": "preflight require_ready wear PreflightError",
+    "drive.launch.job": "job_files",
     "drive.hosts.commands": "prepare stated_settings",
     "drive.hosts.network": "network",
     "drive.discover.discover": "discover DiscoverError",

@@ -3,11 +3,13 @@
 import json
 import shutil
 import subprocess
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import hcilib as hci
 from tests.snapshot import refusals
 from tests.snapshot.compare import compare_folders
 from tests.snapshot.files import read, write
@@ -172,7 +174,7 @@ def test_a_changed_refusal_is_found(capsys, tmp_path, monkeypatch):
     ask(tmp_path / "before")
     ask(tmp_path / "again")
     assert differences(capsys, tmp_path / "before", tmp_path / "again")[0] == 0
-    guard = refusals.Guard().guard
+    guard = import_module(hci.GuardError.__module__)
     judge = guard.judge
 
     def lenient(*arguments):
@@ -185,9 +187,3 @@ def test_a_changed_refusal_is_found(capsys, tmp_path, monkeypatch):
     assert status == 1
     case = "a blank disk with mounts (('/srv', 'sdb'),)"
     assert f"refusals: refusals / {case} / refused / length: 1 -> 0" in lines
-
-
-def test_every_case_of_the_guard_has_one_outcome(tmp_path):
-    ask(tmp_path)
-    decided = read(tmp_path / "refusals.json.gz")["refusals"]
-    assert {"class", "refused", "accepted"} <= {key for case in decided.values() for key in case}

@@ -66,13 +66,6 @@ def test_a_name_with_a_slash():
     assert disk.signatures == ("several signatures at once",)
 
 
-def test_a_serial_carried_twice_is_found_twice():
-    inventory = parse(capture("rocky8_lvm_on_luks"))
-    assert [d.name for d in find(inventory, "MP1")] == ["sde", "sdf"]
-    assert [d.name for d in find(inventory, "wwn-0x600144f0d2c2dd0000005a1b6b8e0001")] == ["dm-3"]
-    assert [d.name for d in find(inventory, "0x600144F0D2C2DD0000005A1B6B8E0001")] == ["sde", "sdf"]
-
-
 @pytest.mark.parametrize(
     ("serial", "name"),
     [
@@ -101,45 +94,6 @@ def test_the_path_for_fio_is_the_link_that_names_the_serial():
     assert disk.path == "/dev/disk/by-id/scsi-0QEMU_QEMU_HARDDISK_PVE01-D1"
     [disk] = find(parse(capture("alpine_busybox")), "ALP-D0")
     assert disk.path == "/dev/vdb", "no udev, no link: the kernel's name, found anew in every campaign"
-
-
-def test_links_that_lead_to_no_device():
-    assert parse(capture("ubuntu_hyperv_user")).astray == {"google-image": "/srv/disk.img", "gone": "/dev/sdz"}
-
-
-@pytest.mark.parametrize(
-    ("host", "name", "reason"),
-    [
-        ("ubuntu_hyperv_user", "sdb", "user bench may not read it, so its content cannot be judged: log in as a user"),
-        ("ubuntu_hyperv_user", "sdc", "user bench may not write it"),
-        ("ubuntu_hyperv_user", "sdd", "reading its first block failed for user bench"),
-        ("alpine_busybox", "vdb", "`blkid -p` ended with 1; install util-linux's blkid"),
-        ("alpine_busybox", "vdc", "`blkid -p` ended with 127"),
-        ("debian12_proxmox", "sr0", "its content was not looked at"),
-    ],
-)
-def test_what_cannot_be_read_is_not_taken_for_blank(host, name, reason):
-    assert reason in devices(host)[name].unjudged
-
-
-def test_without_probes_nothing_is_said_of_the_content():
-    text = capture("debian12_proxmox")
-    inventory = parse(text[: text.index("==== content")] + "==== end\n")
-    assert {d.unjudged for d in inventory.devices.values()} == {None}
-    assert inventory.devices["sdb"].size_bytes == GIB100
-
-
-@pytest.mark.parametrize("part", ["user", "lsblk", "sysfs", "links", "mounts", "swaps", "end"])
-def test_half_an_answer_is_an_error(part):
-    with pytest.raises(DevicesError, match=f"ends early: no part {part}"):
-        parse(capture("debian12_proxmox").replace(f"==== {part}\n", ""))
-
-
-@pytest.mark.parametrize("cut", [0.1, 0.5, 0.9, 0.999])
-def test_a_torn_answer_is_an_error(cut):
-    text = capture("rocky8_lvm_on_luks")
-    with pytest.raises(DevicesError):
-        parse(text[: int(len(text) * cut)])
 
 
 @pytest.mark.parametrize(("old", "new"), [("dev=8:16\t", ""), ("size=209715200", "size=many"), ("head=00", "head=zz")])

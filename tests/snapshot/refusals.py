@@ -1,20 +1,20 @@
 """Put known hazards before the guard of a checkout and record its decisions.
 
 The cases are made here, so that an older and a newer checkout are asked the same. Captured
-listings of real hosts come from tests/data/devices of this checkout.
+listings of real hosts come from tests/data/devices of this checkout. The guard has one seam,
+`refusals(testbed, listings)`: what hosts print goes in, and every refusal comes out.
 """
 
 from __future__ import annotations
 
 import copy
-import inspect
+import csv
 import os
+import re
 import tempfile
 from collections.abc import Iterator
-from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import yaml
@@ -23,36 +23,78 @@ from .files import SUFFIX, write
 from .outcomes import Outcomes
 from .values import Normal
 
-DEVICES = Path(__file__).resolve().parents[1] / "data" / "devices"
+DATA = Path(__file__).resolve().parents[1] / "data"
+DEVICES = DATA / "devices"
+DISKS = DATA / "nets" / "disks.csv"
+"""Every name by which a captured listing knows a device, and the device's size."""
 SIZE = 4096
-BLANK = ("debian12_proxmox", "PVE01-D0")
-"""A listing and the serial of a blank disk in it, which every version accepts."""
-CHANGES: dict[str, list[Any]] = {
-    "number": ["8:99"],
-    "size_bytes": [0, 100 * 2**30 - 512, 2**50],
-    "path": ["/dev/sdz"],
-    "identifiers": [frozenset(), frozenset({"OTHER"})],
-    "sequence": ["", "99"],
-    "read_only": [True],
-    "partition": [True],
-    "partitions": [("sdb1",), ("sdb1", "sdb2")],
-    "holders": [("md127",), ("dm-0", "dm-1")],
-    "slaves": [("sda",)],
-    "mounts": [
-        (("/", "sdb1"),),
-        (("/srv", "sdb"),),
-        (("[SWAP]", "sdb"),),
-        (("/boot/efi", "sdb2"),),
-    ],
-    "signatures": [("ext4",), ("gpt partition table", "LVM2_member"), ("ceph_bluestore",)],
-    "writers": [("dd (process 1)",)],
-    "claimed": [True],
-    "unjudged": [None, "user bench may not read it"],
-    "stack": ["md-uuid-1", "drbd-r0-0"],
-    "role": ["Primary", "Secondary", "Unknown"],
-    "exports": [("nvmet/subsystems/x/namespaces/1",)],
+BLANK = ("debian12_proxmox", "PVE01-D0", 100 * 2**30)
+"""A listing, the serial and the size of a blank disk in it, sdb, which every version accepts."""
+PLAIN = {
+    "alpine_busybox": "ALP-D0",
+    "box_drbd_on_raid5": "BOX-N1D1",
+    "debian12_proxmox": "PVE01-D0",
+    "rocky8_lvm_on_luks": "PV1",
+    "ubuntu_hyperv_user": "60022480000000000000000000000001",
 }
-"""Field of a device -> hostile or changed values. A field that a version lacks is left out."""
+"""Listing -> a disk that may be read, whatever lies on it."""
+
+
+def column(name: str, value: str) -> tuple[str, str]:
+    """Set a column of sdb's line in /sys."""
+    return rf"(?m)^(name=sdb\t(?:.*\t)?{name}=)[^\t\n]*", rf"\g<1>{value}"
+
+
+def before(line: str, *added: str) -> tuple[str, str]:
+    """Add lines before a line of the listing."""
+    return rf"(?m)^{line}$", "\n".join([*added, line])
+
+
+def mounted(place: str) -> tuple[str, str]:
+    """Mount sdb on a folder."""
+    return before("==== swaps", f"99 31 8:16 / {place} rw shared:9 - ext4 /dev/sdb rw")
+
+
+def content(*found: str) -> tuple[str, str]:
+    """Add lines to what a probe of sdb printed."""
+    return r"(?m)^device=sdb$", "\n".join(["device=sdb", *found])
+
+
+CHANGES = {
+    "number 8:99": column("dev", "8:99"),
+    "size_bytes 0": column("size", "0"),
+    f"size_bytes {100 * 2**30 - 512}": column("size", f"{100 * 2**21 - 1}"),
+    f"size_bytes {2**50}": column("size", f"{2**41}"),
+    "path /dev/sdz": before(
+        "==== mounts", "lrwxrwxrwx 1 0 0 9 Nov 3 09:12 0-PVE01-D0 -> ../../sdb"
+    ),
+    "identifiers []": ("PVE01-D0", "NONE"),
+    "identifiers ['OTHER']": ("PVE01-D0", "OTHER"),
+    "sequence ": column("diskseq", ""),
+    "sequence 99": column("diskseq", "99"),
+    "read_only True": column("ro", "1"),
+    "partition True": column("partition", "1"),
+    "partitions ('sdb1',)": column("partitions", "sdb1 "),
+    "partitions ('sdb1', 'sdb2')": column("partitions", "sdb1 sdb2 "),
+    "holders ('md127',)": column("holders", "md127 "),
+    "holders ('dm-0', 'dm-1')": column("holders", "dm-0 dm-1 "),
+    "slaves ('sda',)": column("slaves", "sda "),
+    "mounts (('/', 'sdb1'),)": mounted("/"),
+    "mounts (('/srv', 'sdb'),)": mounted("/srv"),
+    "mounts (('[SWAP]', 'sdb'),)": before("==== content", "/dev/sdb partition 1 0 -2"),
+    "mounts (('/boot/efi', 'sdb2'),)": mounted("/boot/efi"),
+    "signatures ('ext4',)": content("TYPE=ext4"),
+    "signatures ('gpt partition table', 'LVM2_member')": content("PTTYPE=gpt", "TYPE=LVM2_member"),
+    "signatures ('ceph_bluestore',)": content("TYPE=ceph_bluestore"),
+    "writers ('dd (process 1)',)": before("==== end", "8:10 dd (process 1)"),
+    "claimed True": content("held=yes"),
+    "unjudged None": (r"(?s)==== content\n.*?(?===== writers)", ""),
+    "unjudged user bench may not read it": (r"(?s)(device=sdb\n.*?)blkid=2\n", r"\1"),
+    "exports ('nvmet/subsystems/x/namespaces/1',)": before(
+        "==== content", "==== exports", "/dev/sdb /dev/sdb nvmet/subsystems/x/namespaces/1"
+    ),
+}
+"""What differs at the blank disk -> what is replaced in its listing, and by what."""
 ANSWER = {
     "clock": "1000.050", "memory": "MemAvailable: 600000 kB", "governor": "performance",
     "fio": "fio-3.33", "processes": "", "clock2": "1000.150", "end": "",
@@ -86,10 +128,8 @@ class Guard:
         import hcilib
 
         self.public = hcilib
-        self.guard = import_module(hcilib.GuardError.__module__)
+        self.refusals = import_module(hcilib.GuardError.__module__).refusals
         self.preflight = import_module(hcilib.preflight.__module__)
-        self.devices = import_module(self.guard.parse.__module__)
-        self.last_look = import_module(f"{self.guard.__package__}.last_look")
         self.models = import_module(hcilib.Testbed.__module__)
         self.outcome = self.preflight.Outcome
 
@@ -119,7 +159,6 @@ def save_refusals(tree: Path, folder: Path) -> None:
         ceph_images(guard, outcomes, Path(temporary))
         answers(guard, outcomes)
         tables(guard, outcomes)
-        scripts(guard, outcomes)
         model_files(guard, outcomes, tree, Path(temporary))
     document = {"refusals": outcomes.refusals, "wording": outcomes.wording}
     write(folder / f"refusals{SUFFIX}", document)
@@ -131,8 +170,7 @@ def consents(guard: Guard, outcomes: Outcomes) -> None:
         for given in ("wipe", "wipe ", "WIPE", "", None):
             bed = guard.bed({"vm1": {"A": SIZE}}).model_copy(update={"consent": own})
             name = f"consent {own!r} of the testbed, {given!r} of the campaign"
-            outcomes.record(name, guard.guard.refusals, bed, 1, 1, given)
-            outcomes.record(f"{name}: require", guard.guard.require, bed, 1, 1, given)
+            outcomes.record(name, asked, guard, bed, None, given)
     bed = guard.bed({"vm1": {"A": SIZE}})
     changed = [
         (
@@ -143,93 +181,97 @@ def consents(guard: Guard, outcomes: Outcomes) -> None:
     ]
     for name, update in changed:
         other = bed.model_copy(update={"vms": (bed.vms[0].model_copy(update=update),)})
-        outcomes.record(name, guard.guard.refusals, other, 1, 1, "wipe")
+        outcomes.record(name, asked, guard, other, None)
+
+
+def asked(
+    guard: Guard, bed: Any, listings: Any, consent: str | None = "wipe", **more: Any
+) -> list[Any]:
+    """Return the refusals of a testbed's disks, with what its hosts list."""
+    return guard.refusals(bed, listings, consent=consent, **more)
 
 
 def listings(guard: Guard, outcomes: Outcomes) -> None:
     """Judge every device of the captured hosts by every name that it has, and a disk not there."""
-    for file in sorted(DEVICES.glob("*.txt")):
-        inventory = guard.devices.parse(file.read_text("utf-8"))
-        sizes = dict.fromkeys(("NOT-THERE", *inventory.astray), SIZE)
-        for device in inventory.devices.values():
-            names = sorted(
-                {*device.identifiers, *device.links, *([device.stack] if device.stack else [])}
-            )
-            sizes |= {name: device.size_bytes or SIZE for name in names}
-        for serial, size in sizes.items():
-            for offset in (0, 512):
-                name = f"{file.stem}: {serial}{' of another size' if offset else ''}"
-                judge(guard, outcomes, name, {"vm1": {serial: size + offset}}, {"vm1": inventory})
+    with DISKS.open(newline="", encoding="utf-8") as file:
+        rows = [(r["capture"], r["serial"], int(r["size_bytes"])) for r in csv.DictReader(file)]
+    for capture, serial, size in rows:
+        for offset in (0, 512):
+            name = f"{capture}: {serial}{' of another size' if offset else ''}"
+            judge(guard, outcomes, name, {"vm1": {serial: size + offset}}, {"vm1": text(capture)})
 
 
-def judge(guard: Guard, outcomes: Outcomes, name: str, disks: Any, inventories: Any) -> None:
+def text(capture: str) -> str:
+    """Return a captured listing."""
+    return (DEVICES / f"{capture}.txt").read_text("utf-8")
+
+
+def judge(guard: Guard, outcomes: Outcomes, name: str, disks: Any, listings: Any) -> None:
     """Record the judgement of a testbed's disks; a serial that no testbed may have is skipped."""
     try:
         bed = guard.bed(disks)
     except ValueError as error:
         outcomes.add(name, {"class": type(error).__name__, "fields": ["serial"]}, [])
         return
-    jobs = max(map(len, disks.values()))
-    outcomes.record(name, guard.guard.judge, bed, len(disks), jobs, inventories)
-
-
-def blank(guard: Guard) -> tuple[Any, Any]:
-    """Return an inventory and a blank disk in it."""
-    inventory = guard.devices.parse((DEVICES / f"{BLANK[0]}.txt").read_text("utf-8"))
-    [device] = guard.devices.find(inventory, BLANK[1])
-    return inventory, device
+    outcomes.record(name, asked, guard, bed, listings)
 
 
 def changed_devices(guard: Guard, outcomes: Outcomes) -> None:
     """Judge a blank disk with one property changed; and compare it with what it was."""
-    inventory, device = blank(guard)
-    known = {field.name for field in fields(device)}
-    for field, value in ((f, v) for f, values in CHANGES.items() for v in values if f in known):
-        other = replace(device, **{field: value})
-        there = replace(inventory, devices={**inventory.devices, device.name: other})
-        shown = sorted(value) if isinstance(value, frozenset) else value
-        name = f"a blank disk with {field} {shown}"
-        judge(guard, outcomes, name, {"vm1": {BLANK[1]: device.size_bytes}}, {"vm1": there})
-        before, after = {"vm1": {BLANK[1]: device}}, {"vm1": {BLANK[1]: other}}
-        outcomes.record(f"{name}, checked again", guard.guard.same, before, after)
-    gone = {"vm1": {BLANK[1]: device}}
-    outcomes.record("a disk that vanished", guard.guard.same, gone, {"vm1": {}})
-    outcomes.record("a VM that vanished", guard.guard.same, gone, {})
-    outcomes.record("the same disk", guard.guard.same, gone, gone)
+    capture, serial, size = BLANK
+    listed, disks = text(capture), {"vm1": {serial: size}}
+    bed, was = guard.bed(disks), {"vm1": listed}
+    for change, (old, new) in CHANGES.items():
+        now = {"vm1": re.sub(old, new, listed)}
+        if now == was:
+            raise ValueError(f"{change}: the listing {capture} has nothing like {old!r}.")
+        judge(guard, outcomes, f"a blank disk with {change}", disks, now)
+        name = f"a blank disk with {change}, checked again"
+        outcomes.record(name, again, guard, bed, now, was)
+    none = {"vm1": re.sub("PVE01-D0", "NONE", listed)}
+    others = {"a disk that vanished": none, "a VM that vanished": {}, "the same disk": was}
+    for name, now in others.items():
+        outcomes.record(name, again, guard, bed, now, was)
+
+
+def again(guard: Guard, bed: Any, now: Any, was: Any) -> list[Any]:
+    """Return the refusals of disks that are not those of an earlier listing."""
+    return guard.refusals(bed, now, before=was)
 
 
 def shared_disks(guard: Guard, outcomes: Outcomes) -> None:
     """Judge disks that two VMs see, and VMs that were not asked or could not answer."""
-    inventory, device = blank(guard)
-    disks = {"vm1": {BLANK[1]: device.size_bytes}, "vm2": {"PVE01-D1": device.size_bytes}}
+    capture, serial, size = BLANK
+    listed, disks = text(capture), {"vm1": {serial: size}, "vm2": {"PVE01-D1": size}}
+    diskless = re.sub(r"(?s)(==== sysfs\n).*?(?===== links)", r"\1", listed)
     answers = {
-        "two VMs with the same disks": {"vm1": inventory, "vm2": inventory},
-        "a VM that was not asked": {"vm1": inventory},
-        "a VM without an answer": {"vm1": inventory, "vm2": "its devices could not be listed"},
-        "a VM without disks": {"vm1": replace(inventory, devices={}), "vm2": inventory},
+        "two VMs with the same disks": {"vm1": listed, "vm2": listed},
+        "a VM that was not asked": {"vm1": listed},
+        "a VM without an answer": {"vm1": listed, "vm2": ""},
+        "a VM without disks": {"vm1": diskless, "vm2": listed},
     }
-    for name, inventories in answers.items():
-        judge(guard, outcomes, name, disks, inventories)
+    for name, own in answers.items():
+        judge(guard, outcomes, name, disks, own)
 
 
 def damaged_listings(guard: Guard, outcomes: Outcomes) -> None:
     """Read listings that lack a part, end early, or come from a command that failed."""
-    for file in sorted(DEVICES.glob("*.txt")):
-        text = file.read_text("utf-8")
-        parts = ["==== " + part for part in text.split("==== ")[1:]]
+    with DISKS.open(newline="", encoding="utf-8") as file:
+        sizes = {(r["capture"], r["serial"]): int(r["size_bytes"]) for r in csv.DictReader(file)}
+    for capture, serial in PLAIN.items():
+        bed = guard.bed({"vm1": {serial: sizes[capture, serial]}})
+        parts = ["==== " + part for part in text(capture).split("==== ")[1:]]
         for place, part in enumerate(parts):
             without = "".join(parts[:place] + parts[place + 1 :])
-            name = f"{file.stem} without the part {part.split()[1]} ({place})"
-            outcomes.record(name, read_text, guard, without)
+            name = f"{capture} without the part {part.split()[1]} ({place})"
+            outcomes.record(name, read_text, guard, bed, without)
             cut = "".join(parts[:place]) + part[: len(part) // 2]
-            outcomes.record(f"{file.stem} cut in part {place}", read_text, guard, cut)
-    failed = guard.outcome("vm1", False, error="`script` ended with 1")
-    outcomes.record("a listing that failed", guard.guard.read_inventory, failed)
+            outcomes.record(f"{capture} cut in part {place}", read_text, guard, bed, cut)
 
 
-def read_text(guard: Guard, text: str) -> Any:
-    """Return what the guard reads from a listing: an inventory, or the sentence why not."""
-    return guard.guard.read_inventory(guard.outcome("vm1", True, text))
+def read_text(guard: Guard, bed: Any, listed: str) -> list[Any]:
+    """Return the refusals of a disk that is only read, as its host lists it."""
+    return guard.refusals(bed, {"vm1": listed}, writes=False)
 
 
 def lab_files(guard: Guard, outcomes: Outcomes, temporary: Path) -> None:
@@ -237,7 +279,7 @@ def lab_files(guard: Guard, outcomes: Outcomes, temporary: Path) -> None:
     for name, harm in LAB_HARMS.items():
         bed = lab_bed(guard, temporary / name.replace(" ", "-"))
         harm(Path(bed.vms[1].disks[0].backing[0]))
-        outcomes.record(f"lab: {name}", guard.guard.refusals, bed, 2, 1)
+        outcomes.record(f"lab: {name}", guard.refusals, bed)
     bed = lab_bed(guard, temporary / "changed")
     image = bed.vms[1].disks[0].backing[0]
     for field, value in (
@@ -251,11 +293,11 @@ def lab_files(guard: Guard, outcomes: Outcomes, temporary: Path) -> None:
             update={"vms": (bed.vms[0], bed.vms[1].model_copy(update={"disks": (disk,)}))}
         )
         name = f"lab: a disk whose {field} is {shown_value(value, temporary)}"
-        outcomes.record(name, guard.guard.refusals, other, 2, 1)
+        outcomes.record(name, guard.refusals, other)
     for address in ("192.0.2.1", "localhost.example", "128.0.0.1", "::1"):
         vm = bed.vms[1].model_copy(update={"address": address})
         other = bed.model_copy(update={"vms": (bed.vms[0], vm)})
-        outcomes.record(f"lab: a VM at {address}", guard.guard.refusals, other, 2, 1)
+        outcomes.record(f"lab: a VM at {address}", guard.refusals, other)
 
 
 def shown_value(value: Any, temporary: Path) -> str:
@@ -299,7 +341,7 @@ def ceph_images(guard: Guard, outcomes: Outcomes, temporary: Path) -> None:
         for number, uri in enumerate(uris):
             root = temporary / f"{name.replace(' ', '-')}-{number}"
             bed = ceph_bed(guard, root, config, uri)
-            outcomes.record(f"ceph: {name}, image {uri}", guard.guard.refusals, bed, 1, 1)
+            outcomes.record(f"ceph: {name}, image {uri}", guard.refusals, bed)
 
 
 def ceph_bed(guard: Guard, root: Path, config: str | None, uri: str | None) -> Any:
@@ -384,27 +426,6 @@ def tables(guard: Guard, outcomes: Outcomes) -> None:
         rows = [("vm1", check, check != failed, "detail") for check in checks.split()]
         table = pd.DataFrame(rows, columns=["host", "check", "ok", "detail"])
         outcomes.record(f"require_ready: {failed} fails", guard.public.require_ready, table)
-
-
-def scripts(guard: Guard, outcomes: Outcomes) -> None:
-    """Record the shell of the last look: what it refuses on a host is its text."""
-    _, device = blank(guard)
-    vm = guard.bed({"vm1": {BLANK[1]: device.size_bytes}}).vms[0]
-    fleet = SimpleNamespace(run=lambda *args, **kwargs: {})
-    look = guard.last_look.LastLook(fleet, {"vm1": {BLANK[1]: device}})
-    sequenced = replace(device, sequence="7")
-    look.guarded = {"vm1": {BLANK[1]: sequenced}}
-    for beside in (False, True):
-        paths, preludes = look.before([vm], 1, beside=beside)
-        name = f"last look, {'beside another fio' if beside else 'alone'}"
-        outcomes.add(name, {"paths": paths, "script": preludes["vm1"].splitlines()}, [])
-    seeds = (
-        [{BLANK[1]: 1}] if len(inspect.signature(guard.last_look.note).parameters) > 1 else []
-    )  # a tree of before
-    note = guard.last_look.note({BLANK[1]: sequenced}, *seeds)
-    outcomes.add("note after a step", {"script": note.splitlines()}, [])
-    inventory = (guard.devices.INVENTORY + guard.devices.CONTENT).splitlines()
-    outcomes.add("inventory of a host", {"script": inventory}, [])
 
 
 def model_files(guard: Guard, outcomes: Outcomes, tree: Path, temporary: Path) -> None:

@@ -43,6 +43,41 @@ class GuardError(RuntimeError):
 
 
 def refusals(
+    testbed: Testbed,
+    listings: Mapping[str, str] | None = None,
+    *,
+    vms: int | None = None,
+    numjobs: int | None = None,
+    consent: str | None = None,
+    writes: bool = True,
+    before: Mapping[str, str] | None = None,
+) -> list[Refusal]:
+    """List every reason against writing a testbed's disks. No host is asked: the one seam of the guard.
+
+    Parameters
+    ----------
+    listings : VM -> what INVENTORY, CONTENT and END (hcilib.drive.guard.devices) printed there; None: judge only by
+        the testbed and this machine's files
+    vms, numjobs : of the plan; all disks of all VMs if left out
+    consent : the campaign's token; None: the one of the environment
+    writes : False: the disks are only read
+    before : listings by which these disks were judged before; then only a disk that is another one now is refused
+
+    Returns
+    -------
+    list of Refusal : one for each reason; empty: all of them may be written
+    """
+    vms = len(testbed.vms) if vms is None else vms
+    numjobs = max(len(vm.disks) for vm in testbed.vms) if numjobs is None else numjobs
+    asked = (testbed, vms, numjobs)
+    if before is not None:
+        was, now = (judge(*asked, _read(texts), writes)[0] for texts in (before, listings or {}))
+        return same(was, now)
+    refused = without_hosts(*asked, consent, writes)
+    return refused if listings is None else refused + judge(*asked, _read(listings), writes)[1]
+
+
+def without_hosts(
     testbed: Testbed, vms: int, numjobs: int, consent: str | None = None, writes: bool = True
 ) -> list[Refusal]:
     """Every refusal that needs no host to be asked (DESIGN section 6): all of them for a lab, for real hosts consent
@@ -63,7 +98,7 @@ def refusals(
 
 def require(testbed: Testbed, vms: int, numjobs: int, consent: str | None = None, writes: bool = True) -> None:
     """GuardError if any device may not be overwritten. Looks at this machine's files alone: no host is touched."""
-    refused = refusals(testbed, min(vms, len(testbed.vms)), numjobs, consent, writes)
+    refused = without_hosts(testbed, min(vms, len(testbed.vms)), numjobs, consent, writes)
     if refused:
         raise GuardError(refused)
 
@@ -123,7 +158,7 @@ def identify(
     ------
     GuardError : with every refusal, of every host; nothing was written
     """
-    refused = refusals(testbed, vms, numjobs, consent, writes)
+    refused = without_hosts(testbed, vms, numjobs, consent, writes)
     found: Guarded = {}
     if not testbed.lab_root:
         inventories = inventory(fleet, {name for name, _ in testbed.targets(vms, numjobs)} - testbed.windows)
@@ -221,10 +256,18 @@ def read_inventory(outcome: Outcome) -> Inventory | str:
     if not outcome.ok:
         head, _, tail = outcome.error.rpartition("` ")
         return f"its devices could not be listed: {tail if head else outcome.error}"
-    try:
-        return parse(outcome.value)
-    except DevicesError as error:
-        return f"its devices could not be listed: {error}"
+    return _read({outcome.host: outcome.value})[outcome.host]
+
+
+def _read(listings: Mapping[str, str]) -> dict[str, Inventory | str]:
+    """VM -> its devices, or one sentence on why they are not known."""
+    found: dict[str, Inventory | str] = {}
+    for vm, text in listings.items():
+        try:
+            found[vm] = parse(text)
+        except DevicesError as error:
+            found[vm] = f"its devices could not be listed: {error}"
+    return found
 
 
 def judge(

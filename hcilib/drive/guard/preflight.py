@@ -22,7 +22,7 @@ from pathlib import Path
 import pandas as pd
 
 from hcilib.drive.guard.devices import CONTENT, END, INVENTORY, Device, Inventory
-from hcilib.drive.guard.guard import CONSENT, Guarded, Refusal, read_inventory, refusals
+from hcilib.drive.guard.guard import CONSENT, Guarded, Refusal, read_inventory, without_hosts
 from hcilib.drive.guard.guard import judge as judge_devices
 from hcilib.drive.hosts import counters, lease
 from hcilib.drive.hosts.commands import execute_all, tasks
@@ -265,7 +265,7 @@ def _devices(
     silent = {vm.name for vm in vms if not (vm.name in answered and answered[vm.name].ok)} - testbed.windows
     found: Guarded = {}
     unseen: dict[str, str] = {}
-    refused: list[Refusal] = refusals(testbed, len(vms), plan.numjobs, consent, not plan.readonly)
+    refused: list[Refusal] = without_hosts(testbed, len(vms), plan.numjobs, consent, not plan.readonly)
     if not testbed.lab_root:
         known: dict[str, Inventory | str] = dict.fromkeys((vm.name for vm in vms), "its host could not be asked")
         known |= {vm: read_inventory(outcome) for vm, outcome in answered.items() if vm in known}
