@@ -106,10 +106,10 @@ def _parser() -> argparse.ArgumentParser:
     discover = verbs.add_parser("discover", help="write a testbed file for review; hosts are only read")
     discover.add_argument("hosts", nargs="+", metavar="VM", help="load generators: [name=][user@]address[:port]")
     discover.add_argument("--nodes", nargs="+", default=[], metavar="NODE", help="their hypervisors")
-    discover.add_argument("--platform", help="the nodes' platform: libvirt, proxmox, kubevirt or hyperv")
+    discover.add_argument("--windows", action="store_true", help="the nodes run Windows: they are listed, not asked")
     discover.add_argument(
-        "--system", dest="systems", action="append", type=_system, metavar="NAME=SERIALS",
-        help='disks of one of several systems, e.g. ceph="*-ceph"; repeat for each',
+        "--system", dest="systems", action="append", type=_system, metavar="NAME=FILE",
+        help="a system's example to copy, and patterns of its serials where several share the VMs, with commas",
     )  # fmt: skip
     discover.add_argument(
         "--runs", type=Path, default=RUNS, metavar="DIR",
@@ -184,7 +184,7 @@ def _init(folder: Path) -> None:
 def _system(given: str) -> tuple[str, list[str]]:
     name, _, serials = given.partition("=")
     if not name or not serials:
-        raise argparse.ArgumentTypeError(f"{given!r}: write NAME=SERIALS, patterns with commas between them")
+        raise argparse.ArgumentTypeError(f"{given!r}: write NAME=FILE, or serials' patterns, with commas between them")
     return name, serials.split(",")
 
 
@@ -313,7 +313,7 @@ def _fleet_up(out: Path | None, **asked: Any) -> None:
     if out:
         account = f"{asked['user']}@" if asked["user"] else ""
         hosts = [f"{vm.vm}={account}{vm.address}" for vm in made.itertuples()]
-        same = {name: asked[name] for name in ("nodes", "platform", "key")}
+        same = {name: asked[name] for name in ("nodes", "key")}
         same["known_hosts"] = made.attrs["known_hosts"]
         _discover(out, made.attrs["systems"].items(), hosts=hosts, runs=RUNS, **same)
     else:

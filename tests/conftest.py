@@ -76,7 +76,7 @@ LONG = re.compile(
     r"|drive/test_(discover|fleets|interleaved|known_content|outages|outside|stopping))\.py"
 )
 # One worker starts one Ceph cluster for all of them.
-CEPH = re.compile(r"tests/drive/test_(ceph|storage)\.py")
+CEPH = re.compile(r"tests/drive/test_ceph\.py")
 
 
 def pytest_collection_modifyitems(items):

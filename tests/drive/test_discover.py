@@ -18,11 +18,12 @@ from hcilib import cli
 from hcilib.drive.discover import discover as module
 from hcilib.drive.discover.answers import PlatformError, parse_node, parse_vm, read_libvirt, vm_question
 from hcilib.drive.discover.discover import disk_table
-from hcilib.drive.discover.testbed_file import UNKNOWN_NODE, size_text
+from hcilib.drive.discover.testbed_file import UNKNOWN_NODE, size_text, write_scenarios
 from hcilib.drive.guard.devices import parse_stacks
 from hcilib.drive.hosts import hosts as hosts_module
 from hcilib.drive.hosts.hosts import FleetError, Outcome
 from hcilib.model.testbed import Host, Node, TestbedError, load_testbed
+from hcilib.show.report.scenarios import find_scenarios
 
 DATA = Path(__file__).parents[1] / "data"
 WHO = "==== hostname\n{host}\n==== macs\n{mac}\n==== uuid\n==== fio\nfio-3.36\n==== bytes\n{bytes}\n"
@@ -145,9 +146,30 @@ def test_systems_that_share_a_testbed_have_disks_of_their_own(ask, hosts, media,
         *("mine-a.yaml", "mine-b.yaml", "mine.yaml"),
     ]
     assert [path.name for path in found.systems] == ["mine-a.yaml", "mine-b.yaml"]
+    assert [hci.load_system(path).disks for path in found.systems] == [("S-1",), ("S-2",)]
     with pytest.raises(SystemExit):
         cli.main(["discover", "vm1", "--system", "a"])
-    assert "'a': write NAME=SERIALS" in capsys.readouterr().err
+    assert "'a': write NAME=" in capsys.readouterr().err
+
+
+@pytest.mark.lab
+def test_a_systems_file_is_a_stub_with_the_formulas_or_a_copy(ask, hosts, media, tmp_path):
+    hosts.give("vm1", "S-1", file := media.file("1.img"))
+    media.attach(file)
+    stub = ask(["vm1"], ["node1"], out=tmp_path / "a.yaml")
+    [path] = stub.systems
+    assert hci.load_system(path).scheme is None
+    assert "# scheme: Mirror(2) * Raid5(5)" in stub.systems[path]
+    assert len([q for q in stub.questions if "lay out data" in q]) == 1
+    example = "params/systems/ceph-pve.yaml"
+    copied = ask(["vm1"], ["node1"], out=tmp_path / "b.yaml", systems={"ceph": ["S-*", example]})
+    [path] = copied.systems
+    own, other = hci.load_system(path), hci.load_system(hci.ROOT / example)
+    assert (own.name, own.disks) == ("b-ceph", ("S-*",))
+    assert (own.scheme, own.health, own.fingerprint) == (other.scheme, other.health, other.fingerprint)
+    assert not [q for q in copied.questions if "lay out data" in q]
+    with pytest.raises(hci.DiscoverError, match="system ceph: its example cannot be copied"):
+        ask(["vm1"], ["node1"], systems={"ceph": ["params/systems/none.yaml"]})
 
 
 @pytest.mark.lab
@@ -235,13 +257,6 @@ ODD_TOOLS = {
         "case $* in *list*) echo a;; *) yes;; esac",
         "node1 did not answer: .*printed more than 1,048,576 bytes, the limit of an answer",
     ),
-    "drbdsetup": (
-        """echo '[{"name": "r", "devices": [], "connections": []}]'""",
-        "node1: drbdsetup printed .*IndexError",
-    ),
-    "kubectl": (f"echo '{DEEP}'", "node1: kubevirt could not be read: kubectl printed no JSON"),
-    "ceph": ('echo "pool 1 \'x size 3 crush_rule 0"', "node1: ceph printed something else than is known"),
-    "zpool": ("printf ' pool: a\\nconfig:\\n\\t  raidz1-0\\n pool: \\n'", ""),
 }
 
 
@@ -267,9 +282,7 @@ def with_lsblk(printed: str) -> str:
     return re.sub(r"(?s)(==== lsblk\n).*?(?=====)", lambda m: m[1] + printed + "\n", VM_TEXT)
 
 
-DRBD_8 = "==== drbd\n 1: cs:Connected ro:Primary/Secondary ds:UpToDate/UpToDate C r-----\n"
 ROWS = "".join(f"name=a{n}\n" for n in range(9999))
-PLACES = f'{DRBD_8}==== linstor\n"place_count": {"9" * 5000}\n==== end'
 ODD_ANSWERS = {
     "nested": (module._vm_facts, with_lsblk(DEEP), "RecursionError"),
     "rows": (module._vm_facts, with_lsblk('{"blockdevices": [7]}'), "AttributeError"),
@@ -277,7 +290,6 @@ ODD_ANSWERS = {
     "many": (module._vm_facts, VM_TEXT.replace("==== sysfs\n", f"==== sysfs\n{ROWS}"), "more than 4,096"),
     "speed": (module._node_facts, NODE_TEXT.replace("speed=25000", f"speed={'9' * 400}"), "OverflowError"),
     "size": (module._node_facts, NODE_TEXT.replace("size=468862128", f"size={'9' * 400}"), "OverflowError"),
-    "place count": (module._node_facts, NODE_TEXT.replace("==== end", PLACES), "4300"),
     "no host": (module._node_facts, "==== end\n", "KeyError"),
 }
 
@@ -297,13 +309,7 @@ LONG = 2**22
 LONG_ANSWERS = {
     "domains": "==== libvirt\n" + "<domain " * (LONG // 8),
     "begun domains": "==== libvirt\n" + "<domain>" * (LONG // 8),
-    "md": "==== md\n" + "md0 : active (\n" * (LONG // 15),
-    "pools": "==== zpool\n" + " pool: a\n" * (LONG // 9),
-    "blanks": "==== zpool\n" + " " * LONG,
     "drbd": "==== stacks\nexists device name:r " + "volume:1 " * (LONG // 9),
-    "brackets": "==== kubevirt\n" + "[\n" * (LONG // 2),
-    "documents": "==== kubevirt\n" + "[\n" * 900 + "1," * (LONG // 2) + "1" + "]" * 900,
-    "unfinished": "==== kubevirt\n" + "[\n" * 900 + "1," * (LONG // 2),
 }
 
 
@@ -422,13 +428,6 @@ def test_a_host_that_cannot_be_is_named(given, said):
         hci.discover(given)
 
 
-def test_a_platform_nobody_reads_is_named():
-    with pytest.raises(
-        hci.DiscoverError, match="platform 'vmware': expected one of libvirt, proxmox, kubevirt, hyperv"
-    ):
-        hci.discover(["vm1"], platform="vmware")
-
-
 def test_a_size_is_written_exactly():
     assert [size_text(n) for n in (100 * 2**30, 16 * 2**20, 1920383410176, 2**30 + 1)] == [
         "100 GiB",
@@ -446,3 +445,42 @@ def test_other_mounts_of_a_boot_disk_are_not_part_of_what_is_written_down():
     vm = replace(facts, inventory=replace(facts.inventory, devices={**facts.inventory.devices, "sda": later}))
     pd.testing.assert_frame_equal(disk_table({"vm01": vm}), disk_table({"vm01": facts}))
     assert not disk_table({"vm01": vm}).set_index("device").loc["sda", "proposed"]
+
+
+def test_the_scenarios_that_come_along_are_valid(tmp_path):
+    disks = pd.DataFrame(
+        {"vm": ["vm1", "vm1", "vm2"], "proposed": [True, True, True], "size_bytes": [2**30, 2**31, 2**30]}
+    ).assign(serial=["a-1", "a-2", "b-1"])
+    files = write_scenarios(
+        tmp_path / "mine.yaml", "mine", [tmp_path / "mine-drbd.yaml", tmp_path / "mine-md.yaml"], disks
+    )
+    for path, text in files.items():
+        path.write_text(text)
+    found = {s.name: s.params for s in find_scenarios(list(files), hci.ROOT / "notebooks")}
+    assert sorted(found) == ["01_plan.mine", "03_sweep.mine", "04_compare.mine"]
+    short = found["01_plan.mine"]["sweep"]
+    assert short.items() >= {"vms": 2, "numjobs": 1, "iodepth": [1, 32], "span_bytes": "1 GiB"}.items()
+    assert found["04_compare.mine"]["baseline"] == "mine-drbd"
+    plan = hci.sweep(found["01_plan.mine"]["patterns"], **short)
+    assert plan.vms == 2
+    assert sum(2 * step.duration_s + 3 for step in plan.steps) < 40 * 60, "both systems, with time to start fio"
+    assert write_scenarios(tmp_path / "mine.yaml", "mine", [], disks[:0]) == {}
+
+
+@pytest.mark.parametrize("notebook", ["01_plan", "03_sweep", "04_compare"])
+def test_each_sweep_takes_what_its_scenario_says(notebook, tmp_path):
+    """The short one as it stands, the long one once its comments are taken off."""
+    disks = pd.DataFrame({"vm": [f"vm{n}" for n in range(6)], "proposed": True, "size_bytes": 2 << 40})
+    disks = disks.assign(serial=[f"a-{n}" for n in range(6)])
+    systems = [tmp_path / f"mine-{name}.yaml" for name in ("a", "b")]
+    text = write_scenarios(tmp_path / "mine.yaml", "mine", systems, disks)[tmp_path / f"{notebook}.mine.yaml"]
+    short, said = yaml.safe_load(text), re.findall(r"(\d+) (minutes|hours) of runs", text)
+    _, long_one = text.split(" in place of those above.\n")
+    long = short | yaml.safe_load(long_one.replace("# ", ""))
+    both = 1 + (notebook == "04_compare")
+    assert said == [(f"{27 * 30 * both / 60:.0f}", "minutes"), (f"{110 * 300 * both / 3600:.0f}", "hours")]
+    for given, hours in ((short, 27 * 30 / 3600), (long, 110 * 300 / 3600)):
+        plan = hci.sweep(**{"patterns": given.get("patterns"), **given["sweep"]})
+        assert plan.cost().query("kind != 'prefill'")["hours"].sum() == pytest.approx(hours)
+    assert [given["sweep"]["span_bytes"] for given in (short, long)] == ["42 GiB", "2 TiB"]
+    assert notebook == "01_plan" or long["run_dir"] == f"{short['run_dir']}-long"

@@ -16,8 +16,6 @@ from hcilib.drive.campaign import outages
 from hcilib.drive.campaign.campaign import CampaignError, run
 from hcilib.drive.campaign.health import SHOWN, HealthError, States
 from hcilib.drive.campaign.subjects import Subject
-from hcilib.drive.discover.storage import HEALTHS, storages
-from hcilib.drive.discover.testbed_file import write_system
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.model.places import shipped
 from hcilib.model.sweeps import sweep
@@ -207,7 +205,7 @@ def test_who_is_asked_is_named(tmp_path, on, said):
         hci.load_system(file)
 
 
-# What `hci discover` writes. Of the box (md, DRBD 8.4) as captured or as its test has it; the others as documented.
+# What the examples in params/systems ask. Of the box (md, DRBD 8.4) as captured; the others as documented.
 
 ARRAY = "Personalities : [raid5]\nmd0 : active raid5 vde[4] vda[0]\n      9 blocks level 5 [5/{up}] [{legs}]\n{more}\n"
 GOOD_ARRAY = ARRAY.format(up=5, legs="UUUUU", more="")
@@ -220,6 +218,13 @@ exists -
 """
 GOOD9 = DRBD9.format(cs="Connected", own="UpToDate", rep="Established", peer="UpToDate", no="no")
 CEPH = "{osds} osds: {up} up (since 3m), {into} in (since 4m); epoch: e15\nHEALTH_{said}\n"
+EXAMPLES = {
+    "ceph": "ceph-pve",
+    "drbd8": "box-drbd",
+    "drbd": "drbd-tcp-pve",
+    "md": "box-raid5",
+    "s2d": "s2d-two-way-mirror",
+}
 ANSWERS = {
     "ceph": {
         CEPH.format(osds=2, up=2, into=2, said="OK"): True,
@@ -262,11 +267,6 @@ ANSWERS = {
         ARRAY.format(up=5, legs="UUUUU", more="      [=>....]  check = 12.6% (3/9) finish=0.1min"): True,
         "Personalities : [raid5]\nunused devices: <none>\n": False,
     },
-    "zfs": {
-        "all pools are healthy\n": True,
-        "no pools available\n": False,
-        "  pool: tank\n state: DEGRADED\nstatus: One or more devices has been taken offline\n": False,
-    },
     "s2d": {
         "Healthy V1\r\nHealthy V2\r\n": True,
         "Healthy V1\r\nWarning V2\r\n": False,
@@ -276,13 +276,9 @@ ANSWERS = {
 }
 
 
-@pytest.mark.parametrize("kind", HEALTHS)
-def test_what_discover_writes_tells_healthy_from_degraded(kind, tmp_path):
-    on, run, expect = HEALTHS[kind]
-    (file := tmp_path / "s.yaml").write_text(
-        f"name: s\nlabel: S\nhealth: {{on: {on}, run: {json.dumps(run)}, expect: {json.dumps(expect)}}}\n"
-    )
-    health = hci.load_system(file).health
+@pytest.mark.parametrize("kind", EXAMPLES)
+def test_an_example_tells_healthy_from_degraded(kind, tmp_path):
+    health = hci.load_system(f"params/systems/{EXAMPLES[kind]}.yaml").health
     for text, healthy in ANSWERS[kind].items():
         (said := tmp_path / "said").write_bytes(text.encode())
         here = health.model_copy(update={"on": "controller", "run": f"cat '{said}'"})
@@ -291,20 +287,6 @@ def test_what_discover_writes_tells_healthy_from_degraded(kind, tmp_path):
         else:
             with pytest.raises(HealthError):
                 ask(here, {})
-
-
-@pytest.mark.parametrize(("answer", "kind"), [("box-drbd", "drbd8"), ("box-raid5", "md"), ("drbd9.json", "drbd")])
-def test_the_file_that_discover_writes_asks_for_it(tmp_path, answer, kind):
-    if answer.endswith(".json"):
-        text = f"==== drbdstatus\n{(hci.ROOT / 'tests/data/storage' / answer).read_text()}\n"
-    else:
-        facts = json.loads(shipped(f"data/samples/box/{answer}/facts/node1.json").read_text())["fingerprint"]
-        drbd = f"==== drbd\n{facts['cat /proc/drbd']}\n" if "cat /proc/drbd" in facts else ""
-        text = f"==== md\n{facts['cat /proc/mdstat']}\n{drbd}"
-    [storage, *_], _ = storages({"srv1": text, "srv2": text}, {})
-    (file := tmp_path / "s.yaml").write_text(write_system("s", storage, []))
-    health = hci.load_system(file).health
-    assert ((*health.on,), health.run, health.expect) == ((HEALTHS[kind][0],), *HEALTHS[kind][1:])
 
 
 def test_the_boxes_own_answers_are_healthy(tmp_path):

@@ -1,8 +1,7 @@
-"""What platforms say of their guests: a real libvirtd, and answers in the others' documented formats."""
+"""What libvirt says of its guests: a real libvirtd, and where a VM is placed by it."""
 
 import contextlib
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -16,14 +15,12 @@ from test_lab import ordinary_user  # noqa: F401 (a fixture)
 import hcilib as hci
 from hcilib.drive.discover import discover as module
 from hcilib.drive.discover.answers import (
-    PLATFORM_QUESTIONS,
+    LIBVIRT,
     Guest,
     NodeFacts,
     PlatformError,
-    guests,
     parse_node,
-    parse_windows_node,
-    read_kubevirt,
+    read_libvirt,
 )
 from hcilib.drive.discover.discover import _placed
 from hcilib.drive.discover.testbed_file import UNKNOWN_NODE
@@ -91,12 +88,8 @@ def libvirt(ordinary_user):  # noqa: F811
 def test_a_real_libvirtd_tells_its_guests_and_is_left_as_it_was(libvirt):
     uri, _ = libvirt
     asked = {**os.environ, "LIBVIRT_DEFAULT_URI": uri}
-    told = subprocess.run(
-        ["sh", "-c", PLATFORM_QUESTIONS["libvirt"]], env=asked, capture_output=True, text=True, timeout=30
-    )
-    found, failed = guests(told.stdout)
-    assert not failed
-    by_name = {guest.name: guest for guest in found["libvirt"]}
+    told = subprocess.run(["sh", "-c", LIBVIRT], env=asked, capture_output=True, text=True, timeout=30)
+    by_name = {guest.name: guest for guest in read_libvirt(told.stdout.partition("\n")[2])}
     assert by_name["other"].macs == {"52:54:00:00:00:02"}
     assert len(by_name["vm01"].uuid) == 36
 
@@ -117,68 +110,14 @@ def test_a_node_with_a_real_libvirtd_places_its_guest(libvirt, bed, monkeypatch)
 
     monkeypatch.setattr(module, "Fleet", OnNode1)
     vm = bed.vms[0].model_copy(update={"name": "vm01"})
-    found = hci.discover([vm], bed.nodes, "libvirt", known_hosts=bed.known_hosts, key=bed.key)
+    found = hci.discover([vm], bed.nodes, known_hosts=bed.known_hosts, key=bed.key)
     assert "node: node1  # found: libvirt's guest vm01, by its name" in found.text
     assert "node2: libvirt could not be read: virsh failed on the node" in " ".join(found.questions)
 
 
 def test_captured_libvirt():
-    found, _ = guests(f"==== libvirt\n{text('libvirt.xml')}==== end\n")
-    assert found == {"libvirt": [Guest("vm01", "", "9e481e10-eba4-4cc1-871f-af830fffd20e", frozenset())]}
-
-
-def test_proxmox():
-    [guest] = parse_node(text("proxmox.txt")).guests["proxmox"]
-    uuid, macs = "0f5c6f9e-2a41-4c8e-9b1a-0c8d3e6f1a22", frozenset({"bc:24:11:00:00:01"})
-    assert guest == Guest("vm01", "", uuid, macs)
-
-
-def test_kubevirt():
-    [guest] = read_kubevirt(text("kubevirt.json"))
-    assert (guest.name, guest.node, guest.macs) == ("vm01", "k8s-1", {"52:54:00:aa:00:01"})
-
-
-WARNED = """W1123 17:00:00.000000 4711 warnings.go:70] kubevirt.io/v1alpha3 is deprecated, use kubevirt.io/v1
-[client-go] {"level": "warn"} couldn't get current server API group list
-{"level": "warn", "msg": "[throttled] waited for 1.2 s"}
-Unable to connect to the server's metrics: {}
-"""
-"""What kubectl, client-go and plugins write beside a document."""
-
-
-def test_what_kubectl_writes_beside_its_json_is_no_part_of_it():
-    plain = read_kubevirt(document := text("kubevirt.json"))
-    for noisy in (WARNED + document, document + WARNED, f"{WARNED}\n\n{document}\n{WARNED}"):
-        assert read_kubevirt(noisy) == plain
-    for cut in (len(document) // 3, len(document) - 4):
-        with pytest.raises(PlatformError, match=r"kubectl printed (no|other) JSON"):
-            read_kubevirt(WARNED + document[:cut])
-    with pytest.raises(PlatformError, match="kubectl printed no JSON: 'No resources found"):
-        read_kubevirt("No resources found\n")
-
-
-@pytest.mark.parametrize(("program", "platform"), [("kubectl", "kubevirt"), ("pvesh", "proxmox")])
-def test_a_warning_on_standard_error_is_shown_only_where_the_program_fails(program, platform, tmp_path):
-    shim = tmp_path / program
-    document = text("kubevirt.json") if program == "kubectl" else '[{"vmid": 101, "name": "vm01"}]'
-    (tmp_path / "document").write_text(document)
-    shim.write_text(f"#!/bin/sh\necho '[warn] one' >&2; cat {tmp_path}/document; echo '{{two' >&2; exit ${{EXIT:-0}}\n")
-    shim.chmod(0o755)
-
-    def answered(code: str) -> tuple[dict, dict]:
-        env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "EXIT": code}
-        asked = subprocess.run(
-            ["sh", "-c", PLATFORM_QUESTIONS[platform]], env=env, capture_output=True, text=True, timeout=30
-        )
-        assert not asked.stderr
-        return guests(asked.stdout)
-
-    found, failed = answered("0")
-    assert not failed
-    assert [guest.name for guest in found[platform]] == (["vm01"] if program == "kubectl" else [])
-    found, failed = answered("1")
-    assert not found
-    assert f"{program} failed on the node: '{{two'" in failed[platform]
+    uuid = "9e481e10-eba4-4cc1-871f-af830fffd20e"
+    assert read_libvirt(text("libvirt.xml")) == (Guest("vm01", uuid),)
 
 
 def test_a_drive_of_a_guest_is_called_by_what_it_hangs_on():
@@ -189,44 +128,22 @@ def test_a_drive_of_a_guest_is_called_by_what_it_hangs_on():
     assert drives[:2] == (("virtio disk", 4096, 1), ("disk", 4096, 1))
 
 
-def test_hyperv():
-    node = parse_windows_node(text("hyperv.json"))
-    assert node.drives == (("NVMe SSD SAMSUNG MZQL21T9HCJR-00A07", 1920383410176, 2),)
-    assert node.links == ("SLOT 3 Port 1 25 Gbit/s",), "PowerShell writes a list of one as its one"
-    [guest] = node.guests["hyperv"]
-    assert guest.macs == {"00:15:5d:01:2a:03"}
-
-
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        ("==== proxmox\nipcc_send_rec[1] failed: Connection refused\nfailed "
-         "pvesh\n", "pvesh failed on the node: .*Connection refused"),
-        ("==== proxmox\n{}\n", "pvesh printed other JSON"),
-        ('==== proxmox\n[{"name": "x"}]\n', "without its vmid"),
-        ("==== kubevirt\nerror: You must be logged in\nfailed kubectl\n", "kubectl failed on the node: .*logged in"),
-        ("==== libvirt\nfailed error: failed to connect to the hypervisor\n", "virsh failed on the node: .*hypervisor"),
-        ("==== libvirt\n<domain><name>x</domain>\n", "a <domain> that is no XML"),
-        ("==== libvirt\nwelcome to srv1\n", "virsh printed no <domain>"),
+        ("failed error: failed to connect to the hypervisor\n", "virsh failed on the node: .*hypervisor"),
+        ("<domain><name>x</domain>\n", "a <domain> that is no XML"),
+        ("welcome to srv1\n", "virsh printed no <domain>"),
     ],
 )  # fmt: skip
-def test_what_a_platform_prints_instead_is_named(answer, said):
-    found, failed = guests(answer)
-    assert not found
-    [why] = failed.values()
-    assert re.search(said, why)
-
-
-def test_a_windows_node_that_prints_something_else():
-    with pytest.raises(PlatformError, match="PowerShell printed nothing about drives, links"):
-        parse_windows_node('{"node": "HV1", "guests": []}')
+def test_what_virsh_prints_instead_is_named(answer, said):
+    with pytest.raises(PlatformError, match=said):
+        read_libvirt(answer)
 
 
 def known(*homes: tuple[str, Guest]) -> dict[str, NodeFacts]:
     return {
-        node.name: NodeFacts(
-            f"{node.name}.example.org", guests={"proxmox": [g for home, g in homes if home == node.name]}
-        )
+        node.name: NodeFacts(f"{node.name}.example.org", guests=tuple(g for home, g in homes if home == node.name))
         for node in SRV
     }
 
@@ -237,13 +154,11 @@ MAC = frozenset({"bc:24:11:00:00:01"})
 @pytest.mark.parametrize(
     ("guests", "node", "how"),
     [
-        ([("srv2", Guest("web", macs=MAC)), ("srv1", Guest("vm01"))], "srv2", ("found: proxmox's guest web, by its "
+        ([("srv2", Guest("web", macs=MAC)), ("srv1", Guest("vm01"))], "srv2", ("found: libvirt's guest web, by its "
                                                                               "MAC address")),
-        ([("srv1", Guest("vm01"))], "srv1", "found: proxmox's guest vm01, by its name"),
+        ([("srv1", Guest("vm01"))], "srv1", "found: libvirt's guest vm01, by its name"),
         ([("srv1", Guest("vm01")), ("srv2", Guest("vm01"))], UNKNOWN_NODE, "guests of this name run on srv1, srv2"),
-        ([("srv1", Guest("vm01", node="srv2"))], "srv2", "found: proxmox's guest vm01, by its name"),
-        ([("srv1", Guest("vm01", node="srv3"))], UNKNOWN_NODE, "it runs on srv3, which is not among the nodes"),
-        ([], UNKNOWN_NODE, "no node's platform knows it"),
+        ([], UNKNOWN_NODE, "no node's libvirt knows it"),
     ],
 )  # fmt: skip
 def test_a_vm_is_placed_by_what_is_surest(guests, node, how):
@@ -255,4 +170,4 @@ def test_a_vm_is_placed_by_what_is_surest(guests, node, how):
 def test_a_vm_is_not_assumed_on_an_only_node_that_has_other_guests():
     one, vm = SRV[:1], captured("debian12_proxmox")
     assert _placed(VM, vm, one, known())[0] == "srv1"
-    assert _placed(VM, vm, one, known(("srv1", Guest("other")))) == (UNKNOWN_NODE, "no node's platform knows it")
+    assert _placed(VM, vm, one, known(("srv1", Guest("other")))) == (UNKNOWN_NODE, "no node's libvirt knows it")

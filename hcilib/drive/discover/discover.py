@@ -17,22 +17,20 @@ from pydantic import ValidationError
 
 from hcilib.drive.discover import answers, testbed_file
 from hcilib.drive.discover.answers import Guest, NodeFacts, VmFacts
-from hcilib.drive.discover.storage import Storage, storages
 from hcilib.drive.discover.testbed_file import NOTHING, UNKNOWN_NODE, Seen
 from hcilib.drive.guard.devices import Device, Inventory, find
 from hcilib.drive.guard.guard import BOOT, judge
 from hcilib.drive.guard.preflight import CLOCK_LIMIT_S, without_script
 from hcilib.drive.hosts.hosts import Fleet, FleetError, Outcome
 from hcilib.drive.hosts.hosts import clocks as ask_clocks
-from hcilib.model.places import at_home
+from hcilib.model.places import SYSTEMS, at_home
 from hcilib.model.system import load_system
 from hcilib.model.testbed import Disk, Host, Node, Testbed, TestbedError, Vm
 from hcilib.read.nodes.facts import read_left
 
 _HOST = re.compile(r"(?:(?P<name>[^=@]+)=)?(?:(?P<user>[^@]+)@)?(?P<address>\[[^\]]+\]|[^:@]+)(?::(?P<port>\d+))?")
-PLATFORMS = (*answers.PLATFORM_QUESTIONS, "hyperv")
 Own = Mapping[str, Sequence[str]]
-"""System -> patterns of the serials that are its own."""
+"""System -> patterns of the serials that are its own, and an example of its file."""
 
 
 class DiscoverError(ValueError):
@@ -60,8 +58,7 @@ class Discovery:
     diff : how the testbed's and the systems' files that were there already differ from what was found, "" if there were
         none or they are the same
     written : whether the file was written now
-    systems : path of a system's file -> its text; one for each storage that the nodes run, beside the testbed (in
-        ``systems`` beside a folder ``testbeds``)
+    systems : path of a system's file -> its text, beside the testbed (in ``systems`` beside a folder ``testbeds``)
     scenarios : path -> text of the scenarios of 01_plan, 03_sweep and, of several systems, 04_compare, beside the
         testbed
     """
@@ -83,13 +80,13 @@ class Discovery:
 def discover(
     hosts: Sequence[str | Host],
     nodes: Sequence[str | Host] = (),
-    platform: str | None = None,
     out: str | Path | None = None,
     *,
     name: str | None = None,
     known_hosts: str = "~/.ssh/known_hosts",
     key: str | None = None,
     systems: Mapping[str, Sequence[str]] | None = None,
+    windows: bool = False,
     runs: str | Path = "data/runs",
 ) -> Discovery:
     """A testbed file from what load generators and nodes say of themselves. Nothing is written on any host.
@@ -99,13 +96,12 @@ def discover(
     hosts, nodes : load generators, and the hypervisors they run on: ``vm01``, ``root@vm01:2222``,
         ``vm01=root@192.0.2.7``, or `Host` objects. What is left out comes from ~/.ssh/config. Every host key has to be
         in `known_hosts`
-    platform : the one to ask of the nodes, of libvirt, proxmox, kubevirt and hyperv (whose nodes run Windows); None
-        asks whichever of the first three a node has
     out : the file to write. One that is there already stays as it is: the result's `diff` says what would change
     name : of the testbed; the name of the file unless given
-    systems : of several that share the testbed, name -> patterns of the serials that are its own
-        (``{"ceph": ["*-ceph"]}``); those that the nodes tell of and are called so keep what they told. None: as the
-        systems' files beside `out` have it
+    systems : name -> patterns of the serials that are its own, where several share the testbed, and the file of an
+        example to copy, such as ``{"ceph": ["*-ceph", "params/systems/ceph-pve.yaml"]}``. None: as the systems' files
+        beside `out` have it
+    windows : the nodes run Windows: they are listed and not asked
     runs : folder of run directories: a disk that holds what one of these campaigns left on it, and nothing since, is
         known to be ours
 
@@ -115,8 +111,8 @@ def discover(
 
     Raises
     ------
-    DiscoverError : a host, a platform or a name that cannot be; a blank disk that is two systems', a system without
-        any
+    DiscoverError : a host or a name that cannot be; a blank disk that is two systems', a system without any; an
+        example that is no system's file
     FleetError : no load generator could be asked, with the reason of each
 
     Examples
@@ -125,14 +121,11 @@ def discover(
     Traceback (most recent call last):
     hcilib.drive.discover.discover.DiscoverError: host vm1: given more than once
     """
-    if platform not in (None, *PLATFORMS):
-        raise DiscoverError(f"platform {platform!r}: expected one of {', '.join(PLATFORMS)}, or none for what is there")
-    windows = platform == "hyperv"
     vms, carriers = hosts_given(hosts), hosts_given(nodes, "windows" if windows else "linux")
     called = _name(name or (Path(out).stem if out else "discovered"))
-    owned = {_name(system): tuple(serials) for system, serials in (systems or {}).items()}
+    owned, examples = _given(systems or {})
     every = tuple({host.name: host for host in (*carriers, *vms)}.values())
-    asks = dict.fromkeys([n.name for n in carriers], answers.HYPERV if windows else answers.node_question(platform))
+    asks = {} if windows else dict.fromkeys([node.name for node in carriers], answers.node_question())
     with Fleet(Testbed.model_construct(name=called, nodes=every, vms=(), known_hosts=known_hosts, key=key)) as fleet:
         linux = [host for host in every if host.os == "linux"]
         told = fleet.run({vm.name: answers.vm_question() for vm in vms}, limit_s=answers.LIMIT_S)
@@ -143,28 +136,26 @@ def discover(
         raise FleetError("discovering", {name: Outcome(name, False, error=why) for name, why in vm_failed.items()})
     node_facts, node_failed = _parsed(told_nodes, {node.name: node for node in carriers}, _node_facts)
     disks = disk_table(vm_facts, read_left(at_home(runs)))
-    _each_has_its_own(owned, disks)
+    _each_has_its_own({name: its for name, its in owned.items() if its}, disks)
     placed = {vm.name: _placed(vm, vm_facts[vm.name], carriers, node_facts) for vm in vms if vm.name in vm_facts}
     clocks = {host: _clock(seconds, blur) for host, (seconds, blur) in ahead.items()}
     seen = Seen(vms, carriers, vm_facts, node_facts, vm_failed, node_failed, disks, placed, clocks)
-    printed = {node: told_nodes[node].value for node in node_facts}
-    tiers = {node: facts.tiers for node, facts in node_facts.items()}
-    stored, unread = storages({}, tiers) if windows else storages(printed, {})
     beside = _beside(Path(out) if out else Path(called))
-    before = _before(beside, called, disks) if systems is None else {}
-    files = _systems(beside, called, stored, node_facts, owned, before)
-    doubts = (_doubt(path, files[path][0], len(files)) for path in sorted(files))
-    unsaid = (f"{node}: {why}; say its system yourself." for node, why in unread.items())
-    questions = (*_questions(seen), *unsaid, *filter(None, doubts))
+    own = owned or (_before(beside, called, disks) if systems is None else {}) or {"system": ()}
+    files = {name: beside / f"{called}-{name}.yaml" for name in own}
+    texts = {path: _system(path, own[name], examples.get(name)) for name, path in files.items()}
+    unsaid = sorted(n for n, path in files.items() if not re.search("(?m)^scheme:", texts[path]))
+    doubts = (f"How does {name} lay out data? Say it in {files[name]}: scheme, drives, health." for name in unsaid)
+    questions = (*_questions(seen), *doubts)
     text = testbed_file.write_testbed(called, seen, questions, known_hosts, key)
     roles = [("vm", vms, vm_failed), ("node", carriers, node_failed)]
     rows = [(h.name, role, h.name not in failed, failed.get(h.name, "")) for role, its, failed in roles for h in its]
     asked = pd.DataFrame(rows, columns=["host", "role", "ok", "detail"])
-    texts = {path: its for path, (_, its) in files.items()}
     if out is None:
         return Discovery(text, disks, asked, questions, systems=texts)
     new, diff = not Path(out).exists(), testbed_file.save(text, Path(out))
-    scenarios = testbed_file.write_scenarios(Path(out), called, list(texts), disks, list((owned or before).values()))
+    patterns = [serials for serials in own.values() if serials]
+    scenarios = testbed_file.write_scenarios(Path(out), called, list(texts), disks, patterns)
     plans = {path: its for path, its in scenarios.items() if not path.exists()}  # one that is there is its reader's
     diff += "".join(testbed_file.save(its, path) for path, its in {**texts, **plans}.items())
     left = tuple(q for q in questions if q != CONSENT or not testbed_file.says_consent(Path(out)))
@@ -187,31 +178,32 @@ def _before(beside: Path, called: str, disks: pd.DataFrame) -> dict[str, tuple[s
     return found
 
 
-def _systems(
-    beside: Path, called: str, stored: Sequence[Storage], node_facts: Mapping[str, NodeFacts], owned: Own, before: Own
-) -> dict[Path, tuple[Storage, str]]:
-    """Path -> storage and text of each system's file: those that were asked for, else those that were seen and those
-    that have a file from `before`, else one to be filled in. Of what no node tells a file that is there is the text."""
-    drives = {facts.drives for facts in node_facts.values()}
-    alike = next(iter(drives)) if len(drives) == 1 else ()
-    told = {one.name: one for one in stored}
-    files = {}
-    for name in list(owned) or [*before, *(name for name in told if name not in before)] or ["system"]:
-        one = told.get(name, Storage("", name, "", ()))
-        path, patterns = beside / f"{called}-{name}.yaml", owned.get(name) or before.get(name, ())
-        kept = path.read_text(encoding="utf-8") if name in before and not one.kind else ""
-        files[path] = (one, kept or testbed_file.write_system(path.stem, one, alike, patterns))
-    return files
+def _given(systems: Own) -> tuple[dict[str, tuple[str, ...]], dict[str, Path]]:
+    """System -> patterns of its serials, and system -> the example that is copied."""
+    owned: dict[str, tuple[str, ...]] = {}
+    examples: dict[str, Path] = {}
+    for name, its in systems.items():
+        files = [Path(one) for one in its if one.endswith(".yaml")]
+        try:
+            examples |= {_name(name): file for file in files if load_system(at_home(file))}
+        except TestbedError as error:
+            raise DiscoverError(f"system {name}: its example cannot be copied: {error}") from None
+        owned[_name(name)] = tuple(one for one in its if not one.endswith(".yaml"))
+    return owned, examples
 
 
-def _doubt(path: Path, storage: Storage, systems: int) -> str:
-    with contextlib.suppress(TestbedError):
-        if not storage.kind and load_system(path).scheme:
-            return ""
-    if not storage.kind:
-        return f"How does {storage.name} lay out data? No node told: say it in {path} (scheme, drives)."
-    its = " Say in its field disks which serials are its own." if systems > 1 else ""
-    return f"Is {path} what the system is? Each line that it was read from stands there.{its}"
+def _system(path: Path, serials: Sequence[str], example: Path | None) -> str:
+    """The text of a system's file: what is there already, a copy of the example, or a stub."""
+    if path.exists():
+        return path.read_text(encoding="utf-8")
+    if example:
+        text = at_home(example).read_text(encoding="utf-8")
+        return testbed_file.copy_system(path.stem, text, serials)
+    formulas: dict[str, list[str]] = {}
+    for file in sorted(SYSTEMS.glob("*.yaml")):
+        if scheme := load_system(file).scheme:
+            formulas.setdefault(scheme, []).append(file.name)
+    return testbed_file.write_system(path.stem, serials, formulas)
 
 
 def _each_has_its_own(owned: Own, disks: pd.DataFrame) -> None:
@@ -271,11 +263,7 @@ def _vm_facts(vm: Node, answer: str) -> VmFacts:
 
 def _node_facts(node: Node, answer: str) -> NodeFacts:
     """The same of a node."""
-    windows = node.os == "windows"
-    facts = answers.parse_windows_node(answer) if windows else answers.parse_node(answer)
-    stored, _ = storages({}, {node.name: facts.tiers}) if windows else storages({node.name: answer}, {})
-    for one in stored:
-        testbed_file.write_system(one.name, one, facts.drives)
+    facts = answers.parse_node(answer)
     seen = Seen([], [node], {}, {node.name: facts}, {}, {}, disk_table({}), {}, {})
     testbed_file.write_testbed(node.name, seen, list(_questions(seen)), "", None)
     return facts
@@ -302,27 +290,19 @@ def _placed(vm: Node, facts: VmFacts, nodes: Sequence[Node], node_facts: Mapping
     """The VM's node, and how that is known."""
     if vm.name in {node.name for node in nodes}:
         return vm.name, "found: it is the node itself"
-    told = [(node, known.guests.items()) for node, known in node_facts.items()]
-    running = [(node, platform, guest) for node, every in told for platform, its in every for guest in its]
-    # a platform calls a node as we do, or by its own host name
-    ours = {node.name: node.name for node in nodes}
-    ours |= {known.hostname.partition(".")[0]: node for node, known in node_facts.items()}
+    running = [(node, guest) for node, known in node_facts.items() for guest in known.guests]
     seen: dict[str, dict[str, str]] = {}
-    for asked, platform, guest in running:
+    for node, guest in running:
         if how := _same(vm, facts, guest):
-            theirs = ours.get(guest.node) or ours.get(guest.node.partition(".")[0], guest.node)
-            home = theirs if guest.node else asked
-            seen.setdefault(how, {})[home] = f"found: {platform}'s guest {guest.name}, by its {how}"
+            seen.setdefault(how, {})[node] = f"found: libvirt's guest {guest.name}, by its {how}"
     for how in ("MAC address", "UUID", "name"):
         if len(homes := seen.get(how, {})) > 1:
             return UNKNOWN_NODE, f"guests of this {how} run on {', '.join(sorted(homes))}"
         for home, said in homes.items():
-            if home in {node.name for node in nodes}:
-                return home, said
-            return UNKNOWN_NODE, f"it runs on {home}, which is not among the nodes that were given"
-    if len(nodes) == 1 and not running:  # a platform that knows others would know this one
+            return home, said
+    if len(nodes) == 1 and not running:  # a libvirt that knows others would know this one
         return nodes[0].name, "assumed: it is the only node"
-    return UNKNOWN_NODE, "no node's platform knows it"
+    return UNKNOWN_NODE, "no node's libvirt knows it"
 
 
 def _same(vm: Node, facts: VmFacts, guest: Guest) -> str:
@@ -348,9 +328,8 @@ def _questions(seen: Seen) -> Iterator[str]:
     if not seen.nodes:
         yield "On which nodes do the VMs run? Give them with --nodes: their CPU and links are counted."
     for node, of_node in seen.node_facts.items():
-        # where another platform told of the VMs, this one is not in use
-        for platform, why in of_node.failed.items() if not any(of_node.guests.values()) else ():
-            yield f"{node}: {platform} could not be read: {why}"
+        if of_node.failed:
+            yield f"{node}: libvirt could not be read: {of_node.failed}"
     for vm, (node, how) in seen.placed.items():
         if seen.nodes and node == UNKNOWN_NODE:
             yield f"On which node does {vm} run? ({how}) Replace {node}."

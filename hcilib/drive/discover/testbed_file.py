@@ -15,7 +15,6 @@ from pathlib import Path
 import pandas as pd
 
 from hcilib.drive.discover.answers import NodeFacts, VmFacts
-from hcilib.drive.discover.storage import FINGERPRINTS, Storage
 from hcilib.model.testbed import Host, Node
 from hcilib.model.yaml_files import read_yaml
 
@@ -79,46 +78,36 @@ def write_testbed(name: str, seen: Seen, questions: Sequence[str], known_hosts: 
     return "\n".join(lines) + "\n"
 
 
-def write_system(name: str, storage: Storage, drives: Sequence[tuple[str, int, int]], disks: Sequence[str] = ()) -> str:
-    """A system's text; `drives` are those of each of its nodes as (what, size_bytes, how many), where all nodes have
-    the same; `disks` are patterns of the serials that are its own."""
-    fits = [(what, size) for what, size, n in drives if n == storage.drives_per_node]
-    seen = f"What `hci discover` saw of {storage.kind}. Review it:" if storage.kind else "No node told of it. Say it:"
+def write_system(name: str, serials: Sequence[str], formulas: Mapping[str, Sequence[str]]) -> str:
+    """A stub of a system's file. `serials`: patterns of those that are its own; `formulas`: scheme -> the examples that
+    have it."""
+    schemes = [f"# scheme: {formula}  # as in {', '.join(files[:3])}" for formula, files in formulas.items()]
     lines = [
-        f"# {seen} the formula decides about capacity, ceilings and expected traffic.",
-        *(f"# Read from {node}: {_plain(line)}" for node, line in storage.said),
-        *(f"# {_plain(doubt)}" for doubt in storage.doubts),
+        "# Say what the system is. Capacity, ceilings and expected traffic are computed from its formula (scheme).",
+        "# `hci discover ... --system NAME=FILE` copies an example of params/systems instead.",
         f"name: {_scalar(name)}",
-        f"label: {_quoted(f'{storage.kind} {storage.name}, as discovered' if storage.kind else storage.name)}",
-        f"scheme: {_quoted(storage.scheme)}"
-        if storage.scheme
-        else "# scheme: Mirror(2)  # nothing told it: write the formula; capacity and ceilings are computed from it",
-        *([f"disks: [{', '.join(map(_quoted, disks))}]"] if disks else []),
-        *([f"nodes: {storage.nodes}"] if storage.nodes else []),
-        *([f"drives_per_node: {storage.drives_per_node}"] if storage.drives_per_node else []),
+        f"label: {_quoted(name)}",
+        *_own(serials),
+        *(schemes or ["# scheme: Mirror(2)"]),
+        "# nodes: 2",
+        "# drives_per_node: 4",
+        "# drive: {model: ..., bytes: 3.84 TB}  # 09_capacity needs it",
+        "# cache_bytes: 8 GiB  # what a node keeps of its data in memory or on a cache drive",
+        "# health: {on: nodes, run: ..., expect: HEALTHY}  # a run of a degraded system does not count",
+        "# pool_fill: {on: nodes, run: ..., expect: '([0-9.]+) %'}  # how full it is",
+        "# fingerprint: [{on: nodes, run: ...}]  # how it is set up, kept with every campaign",
     ]
-    drive = "# drive: {model: ..., bytes: ...}  # say which of the nodes' drives are its own; 09_capacity needs it"
-    if len(fits) == 1:
-        drive = f"drive: {{model: {_quoted(fits[0][0])}, bytes: {size_text(fits[0][1])}}}"
-    lines.append(drive)
-    lines += [f"transport: {storage.transport}"] if storage.transport else []
-    if storage.cache:
-        lines.append(f"cache_bytes: {size_text(storage.cache[0])}  # a node's: {storage.cache[1]}")
-    else:
-        lines.append("# cache_bytes: what a node keeps of its data in memory or on a cache drive, say 8 GiB")
-    versions = ", ".join(f"{what}: {_quoted(version)}" for what, version in storage.versions.items())
-    lines += [f"versions: {{{versions}}}"] if versions else []
-    on, run, expect = storage.pool_fill or ("nodes", "...", "([0-9.]+) %")
-    says = f"pool_fill: {{on: {on}, run: {_quoted(run)}, expect: {_quoted(expect)}}}"
-    lines.append(says if storage.pool_fill else f"# {says}  # what tells how full it is, where anything does")
-    on, run, expect = storage.health or ("nodes", "...", "HEALTHY")
-    says = f"health: {{on: {on}, run: {_quoted(run)}, expect: {_quoted(expect)}}}"
-    lines.append(says if storage.health else f"# {says}  # what says that nothing is degraded: such runs do not count")
-    if storage.kind:
-        lines += ["fingerprint:", *(f"  - {{on: {on}, run: {_quoted(run)}}}" for on, run in FINGERPRINTS[storage.kind])]
-    else:
-        lines.append("# fingerprint: [{on: nodes, run: ...}]  # what tells how it is set up, kept with every campaign")
     return "\n".join(lines) + "\n"
+
+
+def copy_system(name: str, example: str, serials: Sequence[str]) -> str:
+    """The text of an example under another name, with patterns of the serials that are its own."""
+    text = re.sub(r"(?m)^disks:.*\n", "", example) if serials else example
+    return re.sub(r"(?m)^name:.*$", "\n".join([f"name: {_scalar(name)}", *_own(serials)]), text, count=1)
+
+
+def _own(serials: Sequence[str]) -> list[str]:
+    return [f"disks: [{', '.join(map(_quoted, serials))}]"] * bool(serials)
 
 
 def write_scenarios(
@@ -223,7 +212,7 @@ def size_text(size: int) -> str:
 
 def _node_comments(facts: NodeFacts | None, clock: str) -> list[str]:
     if facts is None:
-        return ["  # could not be asked (see above)"]
+        return ["  # was not asked, or could not be (see above)"]
     drives = ", ".join(f"{n} x {what} of {size / 10**9:,.4g} GB" for what, size, n in facts.drives) or "none seen"
     rows = [f"drives: {drives}", f"links: {'; '.join(facts.links) or 'none seen'}"]
     rows += [f"controllers: {'; '.join(facts.controllers)}"] if facts.controllers else []
