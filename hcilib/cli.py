@@ -123,7 +123,6 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--template", required=True, help="a stopped VM with the QEMU guest agent and your key")
     up.add_argument("--count", type=int, default=6, help="number of VMs (default: %(default)s)")
     up.add_argument("--name", default="bench", help="name of the fleet; its VMs are NAME-1, ... (default: %(default)s)")
-    up.add_argument("--platform", default="libvirt", help="libvirt or proxmox (default: %(default)s)")
     up.add_argument("--disks", type=int, default=1, help="data disks per VM (default: %(default)s)")
     up.add_argument(
         "--disk",

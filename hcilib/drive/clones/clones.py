@@ -28,7 +28,6 @@ from hcilib.drive.clones.hypervisors import (
     ClonesError,
     Libvirt,
     Network,
-    Proxmox,
     systems_of,
 )
 from hcilib.drive.clones.records import Event, Record
@@ -42,8 +41,8 @@ from hcilib.model.metrics import parse_bytes
 from hcilib.model.places import at_home
 from hcilib.model.testbed import Host, Node, Testbed
 
-Maker = type[Libvirt] | type[Proxmox]
-PLATFORMS: dict[str, Maker] = {"libvirt": Libvirt, "proxmox": Proxmox}
+PLATFORM = "libvirt"
+"""What a record says of who made its VMs."""
 RECORDS = "data/fleets"
 NAME = re.compile("[a-z][a-z0-9]{0,9}")
 """A serial on virtio-blk has 20 characters, HCI-<name>-<number>-<disk>."""
@@ -68,7 +67,6 @@ def fleet_up(
     template: str,
     count: int,
     *,
-    platform: str = "libvirt",
     name: str = "bench",
     disks: int = 1,
     disk_bytes: int | str = "100 GiB",
@@ -89,12 +87,10 @@ def fleet_up(
 
     Parameters
     ----------
-    nodes : as of `discover`. With libvirt the template is on every node; with Proxmox on one of them, or on each
-        under this name
-    platform : ``libvirt``, or ``proxmox`` (written after its documented commands; no Proxmox VE was at hand)
+    nodes : as of `discover`, with libvirt; the template is on each of them
     name : of the fleet; its VMs are <name>-1, <name>-2, ...
     disks, disk_bytes : data disks of each VM (in each pool); their serials are HCI-<name>-<VM>-<disk>
-    pool : where data disks lie: a libvirt pool (default: that of the template's disk), a storage of Proxmox; several
+    pool : where data disks lie: a libvirt pool (default: that of the template's disk); several
         are systems to be compared: every VM gets its disks in each of them, in this order
     user : the account on the clones; default: as ~/.ssh/config has it
     known_hosts : the nodes' keys are in it. Nothing is added to it: the nodes' keys and the clones' are in the
@@ -116,8 +112,7 @@ def fleet_up(
         and why; `fleet_down` removes what was made
     FleetError : a node that cannot be asked
     """
-    maker, given = _maker(platform), _networks(networks)
-    size, carriers = _size(disk_bytes), hosts_given(nodes)
+    given, size, carriers = _networks(networks), _size(disk_bytes), hosts_given(nodes)
     if not NAME.fullmatch(name):
         raise ClonesError(f"fleet {name!r}: a name is at most ten lower-case letters and digits, the first a letter")
     pools = [pool] if isinstance(pool, str) else list(pool or [])
@@ -133,8 +128,8 @@ def fleet_up(
             there = f"is there already, whole or half made: {', '.join(c.name for c in standing)} ({record.path})"
             raise ClonesError(f"fleet {name} {there}; `hci fleet down {name}` removes them")
         say(f"looking for {template} on {', '.join(c.name for c in carriers)}")
-        told = need("looking for the template", fleet.run(maker.look(template), limit_s=60))
-        found = maker.found(told, template, pools)
+        told = need("looking for the template", fleet.run(Libvirt.look(template), limit_s=60))
+        found = Libvirt.found(told, template, pools)
         wanted = [f"{name}-{n}" for n in range(1, count + 1)]
         if taken := sorted(found.names & set(wanted)):
             there = "a VM of this name is there already and stays"
@@ -145,9 +140,9 @@ def fleet_up(
         first = [places.index(node) for node in dict.fromkeys(places)]
         groups = [[clones[n] for n in first], [clone for n, clone in enumerate(clones) if n not in first]]
         stages = [found.stages(group, size) for group in groups]
-        head = {"fleet": name, "platform": platform, "known_hosts": known_hosts, "key": key, "user": user}
+        head = {"fleet": name, "platform": PLATFORM, "known_hosts": known_hosts, "key": key, "user": user}
         record.append(**head, nodes=[carrier.model_dump(exclude={"drives"}) for carrier in carriers])
-        up = _Up(record, fleet, maker, carriers, known_hosts, key, user, given, count, say)
+        up = _Up(record, fleet, carriers, known_hosts, key, user, given, count, say)
         for group, its in zip(groups, stages, strict=True):
             up.bring(group, its)
     rows = [(c.name, c.node, up.hosts[c.name].address, user, ", ".join(c.serials), up.fio[c.name]) for c in clones]
@@ -163,7 +158,6 @@ class _Up:
 
     record: Record
     fleet: Fleet
-    maker: Maker
     carriers: Sequence[Node]
     known_hosts: str
     key: str | None
@@ -180,15 +174,15 @@ class _Up:
         if not clones:
             return
         _make(self.fleet, self.record, clones, stages, self.say)
-        reached = _wait(self.fleet, self.maker, clones, self.networks, self.say)
+        reached = _wait(self.fleet, clones, self.networks, self.say)
         hosts = [Host(name=c.name, address=reached[c.name][0], user=self.user) for c in clones]
         self._learn(hosts, {host.address: reached[host.name][1] for host in hosts})
         with Fleet(_bed(hosts, str(self.record.known_hosts), self.key)) as vms:
             self.say(f"trying login, SFTP, memory and fio of {', '.join(c.name for c in clones)}")
             _try(vms, self.record.name)
             self.fio |= _see_to_fio(vms, self.record.name)
-        for clone, outcome in _each(self.fleet, [(c.node, c, self.maker.judge(c)) for c in clones], LOOK_AT_S):
-            if outcome.ok and (volumes := self.maker.judged(outcome.value)[1]):
+        for clone, outcome in _each(self.fleet, [(c.node, c, Libvirt.judge(c)) for c in clones], LOOK_AT_S):
+            if outcome.ok and (volumes := Libvirt.judged(outcome.value)[1]):
                 self.record.append(left=clone.name, volumes=volumes)
         for host in hosts:
             self.record.append(ready=host.name, address=host.address)
@@ -252,8 +246,10 @@ def fleet_down(name: str, records: str | Path = RECORDS, unasked: Sequence[str] 
         if standing and head is None:
             raise ClonesError(f"{path}: its first line is not there, which says on which nodes its VMs are.")
         if standing and head is not None:
+            if head.platform != PLATFORM:
+                raise ClonesError(f"{path}: its VMs are {head.platform}'s. Remove them there, then the record.")
             with Fleet(_bed(head.nodes, head.known_hosts, head.key)) as fleet:
-                rows = _remove(fleet, _maker(head.platform), record, head, unasked)
+                rows = _remove(fleet, record, head, unasked)
         if all(removed for *_, removed, _ in rows):
             if head is not None:
                 _forget(head.known_hosts, record.learnt)
@@ -261,14 +257,12 @@ def fleet_down(name: str, records: str | Path = RECORDS, unasked: Sequence[str] 
     return pd.DataFrame(rows, columns=["vm", "node", "removed", "detail"])
 
 
-def _remove(
-    fleet: Fleet, maker: Maker, record: Record, head: Event, unasked: Sequence[str]
-) -> list[tuple[str, str, bool, str]]:
+def _remove(fleet: Fleet, record: Record, head: Event, unasked: Sequence[str]) -> list[tuple[str, str, bool, str]]:
     """(VM, node, whether it is gone whole, what was done or why not)."""
     standing = {clone.name: clone for clone in record.standing}
     states, details = {}, {}
-    for clone, outcome in _each(fleet, [(c.node, c, maker.judge(c)) for c in standing.values()], LOOK_AT_S):
-        state, volumes = maker.judged(outcome.value) if outcome.ok else ("", [])
+    for clone, outcome in _each(fleet, [(c.node, c, Libvirt.judge(c)) for c in standing.values()], LOOK_AT_S):
+        state, volumes = Libvirt.judged(outcome.value) if outcome.ok else ("", [])
         if more := sorted(f"{volume}" for _, volume in set(volumes) - set(map(tuple, clone.volumes)) if clone.volumes):
             details[clone.name] = f"it has other disks than recorded ({', '.join(more)}): left as it is"
         elif state:
@@ -277,7 +271,7 @@ def _remove(
         else:
             details[clone.name] = outcome.value.strip().rpartition("\n")[2] if outcome.ok else _last(outcome)
     running = [standing[vm] for vm, state in states.items() if state not in (GONE, OFF)]
-    details |= _in_use(fleet, maker, record, head, running, unasked)
+    details |= _in_use(fleet, record, head, running, unasked)
     if leased := [vm for vm, said in details.items() if said.startswith(LEASED)]:
         off = (vm for vm, state in states.items() if state == OFF)
         details |= dict.fromkeys(off, f"it is shut off while a campaign runs on {', '.join(leased)}: left as it is")
@@ -287,8 +281,8 @@ def _remove(
         if clone.volumes != before[clone.name]:  # told by the platform, which forgets them with the VM
             record.append(left=clone.name, volumes=clone.volumes)
     done = set()
-    for clone, outcome in _each(fleet, [(c.node, c, maker.remove(c, states[c.name])) for c in todo], MAKE_S):
-        said, left, why = maker.removed(outcome.value) if outcome.ok else (_last(outcome), [], "")
+    for clone, outcome in _each(fleet, [(c.node, c, Libvirt.remove(c, states[c.name])) for c in todo], MAKE_S):
+        said, left, why = Libvirt.removed(outcome.value) if outcome.ok else (_last(outcome), [], "")
         if left:
             record.append(left=clone.name, volumes=left)
             said = f"{said}, but of its volumes are left: {why}"
@@ -303,14 +297,14 @@ LEASED = "a campaign has leased it"
 
 
 def _in_use(
-    fleet: Fleet, maker: Maker, record: Record, head: Event, clones: Sequence[Clone], unasked: Sequence[str]
+    fleet: Fleet, record: Record, head: Event, clones: Sequence[Clone], unasked: Sequence[str]
 ) -> dict[str, str]:
     """VM -> why it may not be removed: it is leased, or it was handed over and cannot be asked whether it is. One that
     was never handed over is asked if it can be."""
     over, mute = record.addresses, {}
     addresses, lines = dict(over), []
-    for clone, outcome in _each(fleet, [(c.node, c, maker.tell(c)) for c in clones if c.name not in over], LOOK_AT_S):
-        told = maker.told(outcome.value, clone) if outcome.ok else _last(outcome)
+    for clone, outcome in _each(fleet, [(c.node, c, Libvirt.tell(c)) for c in clones if c.name not in over], LOOK_AT_S):
+        told = Libvirt.told(outcome.value, clone) if outcome.ok else _last(outcome)
         if isinstance(told, str):
             mute[clone.name] = told
         else:
@@ -345,12 +339,6 @@ def _networks(given: Sequence[str]) -> list[Network]:
         return [ip_network(one) for one in given]
     except ValueError as error:
         raise ClonesError(f"networks: {error}: write each as 10.1.0.0/16") from None
-
-
-def _maker(platform: str) -> Maker:
-    if platform not in PLATFORMS:
-        raise ClonesError(f"platform {platform!r}: VMs can be made with {' or '.join(PLATFORMS)}")
-    return PLATFORMS[platform]
 
 
 def _size(given: int | str) -> int:
@@ -424,16 +412,14 @@ def _last(outcome: Outcome) -> str:
     return outcome.error.rpartition("` ")[2] or outcome.error
 
 
-def _wait(
-    fleet: Fleet, maker: Maker, clones: Sequence[Clone], networks: Sequence[Network], say: Say
-) -> dict[str, tuple[str, str]]:
+def _wait(fleet: Fleet, clones: Sequence[Clone], networks: Sequence[Network], say: Say) -> dict[str, tuple[str, str]]:
     """VM -> (address, host key), as their agents tell them through the hypervisor."""
     reached: dict[str, tuple[str, str]] = {}
     began = said_s = time.monotonic()
     why: dict[str, str] = {}
     while missing := [clone for clone in clones if clone.name not in reached]:
-        for clone, outcome in _each(fleet, [(c.node, c, maker.tell(c)) for c in missing], LOOK_AT_S):
-            told = maker.told(outcome.value, clone, networks) if outcome.ok else _last(outcome)
+        for clone, outcome in _each(fleet, [(c.node, c, Libvirt.tell(c)) for c in missing], LOOK_AT_S):
+            told = Libvirt.told(outcome.value, clone, networks) if outcome.ok else _last(outcome)
             if isinstance(told, str):
                 why[clone.name] = told
             else:

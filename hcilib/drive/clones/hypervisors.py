@@ -1,8 +1,7 @@
-"""The hypervisors that clone a template, and what a clone is: its name, its node, the mark by which it is known again.
+"""libvirt clones a template, and what a clone is: its name, its node, the mark by which it is known again.
 
-Each is a class of what its nodes have. `look` and `tell` are questions to a node, `found` and `told` read the answers;
-`clone` says what is to be made, `stages` and `remove` are the commands that make it and take it away. What is asked and
-read alike of both is `Hypervisor`'s; each brings its scripts.
+`look` and `tell` are questions to a node, `found` and `told` read the answers; `clone` says what is to be made,
+`stages` and `remove` are the commands that make it and take it away.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class ClonesError(ValueError):
 
 @dataclass(frozen=True)
 class Clone:
-    """`ident`: a UUID (libvirt) or a number (Proxmox). `token`: the fleet's mark, which its description carries.
+    """`ident`: its UUID. `token`: the fleet's mark, which its description carries.
     `volumes`: (pool, volume) of each of its disks, where the platform does not remove them with it."""
 
     name: str
@@ -147,17 +146,15 @@ class Hypervisor:
 
     @staticmethod
     def told(text: str, clone: Clone, given: Sequence[Network] = ()) -> tuple[str, str] | str:
-        """(address, host key), or why there are none yet. Through virsh the agent's JSON comes as it is, Proxmox
-        unpacks it. `given`: networks that the user has named."""
+        """(address, host key), or why there are none yet. `given`: networks that the user has named."""
         parts = sections(text)
         if not {"networks", "cards", "key"} <= parts.keys():
             return "its QEMU guest agent does not answer, or may not read files"
         try:
             networks = networks_of(parts["networks"])
             cards, file = json.loads(parts["cards"]), json.loads(parts["key"])
-            packed = isinstance(cards, dict)
-            address, refused = address_of(cards["return"] if packed else cards, networks, given)
-            public = base64.b64decode(file["return"]["buf-b64"]).decode() if packed else file["content"]
+            address, refused = address_of(cards["return"], networks, given)
+            public = base64.b64decode(file["return"]["buf-b64"]).decode()
             key = " ".join(public.split()[:2])
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             return f"its QEMU guest agent's answer cannot be read ({type(error).__name__})"
@@ -431,136 +428,3 @@ def _lies_in(disk: ElementTree.Element, pool: str, volume: str) -> None:
             disk.remove(element)
     disk.set("type", "volume")
     ElementTree.SubElement(disk, "source", pool=pool, volume=volume)
-
-
-_QM_LOOK = """
-command -v pvesh >/dev/null || { echo 'pvesh is not installed' >&2; exit 1; }
-echo '==== node'; hostname -s
-echo '==== guests'; pvesh get /cluster/resources --type vm --output-format json
-echo '==== storages'; pvesh get "/nodes/$(hostname -s)/storage" --content images --enabled 1 --output-format json
-echo '==== next'; pvesh get /cluster/nextid
-echo '==== memory'; cat /proc/meminfo
-echo '==== end'
-"""
-_QM_JUDGE = r"""
-all=$(pvesh get /cluster/resources --type vm --output-format json) && here=$(qm list) || exit 1
-case $all in \[*\]) ;; *) echo 'pvesh printed no list of VMs' >&2; exit 1;; esac
-listed() { printf '%s\n' "$here" | { while read -r number _; do [ "$number" != IDENT ] || exit 0; done; exit 1; }; }
-state=gone volumes=
-if listed; then
-  x=$(qm config IDENT) && state=$(qm status IDENT) || exit 1
-  state=${state#status: }; [ "$state" != stopped ] || state='shut off'
-  case $x in *MARK*) ;; *) echo 'a VM of another origin has its number: left as it is'; exit 0;; esac
-  name=$(printf '%s\n' "$x" | sed -n 's/^name: *//p')
-  [ "$name" = NAME ] || { echo "it was renamed to $name: left as it is"; exit 0; }
-  volumes=$(printf '%s\n' "$x" | grep -v 'media=cdrom' |
-    sed -nE 's/^(scsi|virtio|ide|sata|efidisk|tpmstate|unused)[0-9]+: ([^:,]+):([^,]+).*/volume\t\2\t\2:\3/p')
-else case $(printf '%s' "$all" | tr -d ' \n\t') in *'"vmid":'IDENT[,}]* | *'"vmid":"'IDENT'"'*)
-  echo 'a VM of its number is on another node than was recorded: left as it is'; exit 0;; esac
-fi
-"""
-_QM_REMOVE = r"""
-if [ "$state" != gone ]; then
-  [ "$state" = 'shut off' ] || qm stop IDENT >&2
-  qm destroy IDENT --purge 1 --destroy-unreferenced-disks 0 >&2 || exit 1
-  here=$(qm list) || exit 1
-  ! listed || { echo 'qm destroy left it there' >&2; exit 1; }
-  said=removed
-fi
-drop() {
-  listed=$(pvesm list "$1" --vmid IDENT 2>&1) || { printf 'left\t%s\t%s\t%s\n' "$1" "$2" "$(line "$listed")"; return; }
-  printf '%s\n' "$listed" | while read -r name _; do
-    [ "$name" != "$2" ] || printf 'left\t%s\t%s\tqm destroy left it there: pvesm free %s\n' "$1" "$2" "$2"
-  done
-}
-"""
-_QM_TELL = r"""
-PATH=$PATH:/usr/sbin:/sbin
-cards=$(qm agent IDENT network-get-interfaces) || exit 0
-echo '==== networks'
-qm config IDENT | sed -n 's/^net[0-9]*: *//p' | tr , ' ' | while read -r model parts; do
-  mac=${model#*=} device= tag=
-  for part in $parts; do case $part in bridge=*) device=${part#*=};; tag=*) tag=.${part#*=};; esac; done
-  echo "$mac"
-  ip -o addr show dev "$device$tag" | while read -r _ _ _ address _; do echo "$mac $address"; done
-done
-echo '==== cards'; printf '%s\n' "$cards"
-file=/etc/ssh/ssh_host_ed25519_key.pub
-echo '==== key'; pvesh get "/nodes/$(hostname -s)/qemu/IDENT/agent/file-read" --file $file --output-format json
-"""
-SLOT = 20
-"""Data disks are scsi20 and after: a template rarely has as many of its own."""
-
-
-@dataclass(frozen=True)
-class Proxmox(Hypervisor):
-    """By qm and pvesh. Written after their documented commands and answers: no Proxmox VE was at hand.
-
-    `names` are taken, the numbers `free` are not; `sources` are (our name of the node, number) of every template of
-    that name, `called` the cluster's names of our nodes.
-    """
-
-    names: frozenset[str]
-    free: Sequence[int]
-    sources: Mapping[str, int]
-    called: Mapping[str, str]
-    pools: Sequence[str]
-    memory: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    LOOK, TELL, JUDGE, REMOVE = _QM_LOOK, _QM_TELL, _QM_JUDGE, _QM_REMOVE
-
-    @classmethod
-    def found(cls, told: Mapping[str, str], template: str, pools: Sequence[str]) -> Proxmox:
-        """What the nodes answered; ClonesError names what is missing."""
-        parts = {node: sections(text) for node, text in told.items()}
-        try:
-            guests = json.loads(next(iter(parts.values()))["guests"])
-            storages = {node: {row["storage"] for row in json.loads(part["storages"])} for node, part in parts.items()}
-            first = int(next(iter(parts.values()))["next"].strip().strip('"'))
-            names = {str(row.get("name", "")) for row in guests}
-            taken = {int(row["vmid"]) for row in guests}
-            called = {node: part["node"].strip() for node, part in parts.items()}
-        except (KeyError, ValueError, TypeError) as error:
-            node, text = next(iter(told.items()))
-            said = f"pvesh printed something else than is known ({error!r}): {' '.join(text.split())[:200]!r}"
-            raise ClonesError(f"{node}: {said}") from None
-        by_name = {their: ours for ours, their in called.items()}
-        templates = [row for row in guests if row.get("template")]
-        own = [row for row in templates if row.get("name") == template and row.get("node") in by_name]
-        sources = {by_name[row["node"]]: int(row["vmid"]) for row in own}
-        if not sources:
-            there = sorted(str(row.get("name")) for row in templates)
-            has = f"the cluster has {', '.join(there) or 'none'} (qm template makes one)"
-            raise ClonesError(f"no template {template!r} on {', '.join(told)}; {has}")
-        if not pools:
-            shared = ", ".join(sorted(set.intersection(*storages.values())))
-            raise ClonesError(f"pool: say on which storage the data disks are to lie: {shared}")
-        if absent := [(node, pool) for node, its in storages.items() for pool in pools if pool not in its]:
-            node, pool = absent[0]
-            raise ClonesError(f"{node}: no storage {pool!r} for images; it has {', '.join(sorted(storages[node]))}")
-        free = [n for n in range(first, first + 10_000) if n not in taken]
-        each = {by_name[row["node"]]: float(row.get("maxmem", nan)) for row in own}
-        memory = {
-            node: (each.get(node, next(iter(each.values()))), _available(part.get("memory", "")))
-            for node, part in parts.items()
-        }
-        return cls(frozenset(names), free, sources, called, pools, memory)
-
-    def clone(self, name: str, node: str, number: int, token: str, disks: int) -> Clone:
-        return Clone(name, node, str(self.free[number]), token, serials_of(name, disks * len(self.pools)))
-
-    def stages(self, clones: Sequence[Clone], size: int) -> list[list[tuple[str, Clone, str]]]:
-        if size % 2**30:
-            raise ClonesError(f"disk_bytes {size}: Proxmox makes disks of whole GiB")
-        copies, starts = [], []
-        for clone in clones:
-            source = clone.node if clone.node in self.sources else next(iter(self.sources))
-            there = "" if source == clone.node else f" --target {shlex.quote(self.called[clone.node])}"
-            copy = f"qm clone {self.sources[source]} {clone.ident} --name {clone.name} --full 1"
-            copies.append((source, clone, f"{copy} --description '{clone.mark}'{there}"))
-            where = [pool for pool in self.pools for _ in range(len(clone.serials) // len(self.pools))]
-            lines = [
-                f"qm set {clone.ident} --scsi{SLOT + n} {shlex.quote(pool)}:{size >> 30},serial={serial},backup=0"
-                for n, (pool, serial) in enumerate(zip(where, clone.serials, strict=True))
-            ]
-            starts.append((clone.node, clone, "\n".join([*lines, f"qm start {clone.ident}"])))
-        return [copies, starts]
