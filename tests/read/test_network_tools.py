@@ -1,11 +1,11 @@
-"""iperf3, perftest and ping as they print: numbers, or a sentence that says what is there instead."""
+"""iperf3 and ping as they print: numbers, or a sentence that says what is there instead."""
 
 from pathlib import Path
 
 import pytest
 
 import hcilib as hci
-from hcilib.read.nodes.facts import NetworkOutputError, parse_iperf3, parse_perftest, parse_ping
+from hcilib.read.nodes.facts import NetworkOutputError, parse_iperf3, parse_ping
 
 DATA = Path(__file__).parents[1] / "data" / "network"
 
@@ -33,14 +33,6 @@ def test_iperf3_tells_what_arrived():
 def test_iperf3_that_measured_nothing_is_named(output, said):
     with pytest.raises(NetworkOutputError, match=said):
         parse_iperf3(output)
-
-
-def test_perftest_by_the_names_of_its_columns():
-    assert parse_perftest(text("perftest-bw.txt")) == {"bytes_per_s": pytest.approx(197.52e9 / 8)}
-    assert parse_perftest(text("perftest-lat.txt")) == {"latency_ns": pytest.approx(1060)}
-    assert parse_perftest(text("perftest-lat-duration.txt")) == {"latency_ns": pytest.approx(1080)}
-    with pytest.raises(NetworkOutputError, match=r"Couldn.t connect to 10\.0\.0\.2:18515"):
-        parse_perftest("Couldn't connect to 10.0.0.2:18515\n ------ \n")
 
 
 def test_ping_of_iputils_and_of_busybox():

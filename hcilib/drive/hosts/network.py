@@ -1,5 +1,4 @@
-"""The network first: what every link between two nodes gives, TCP by iperf3 and RDMA by perftest, before storage is
-measured on it.
+"""The network first: what every link between two nodes gives to TCP, by iperf3, before storage is measured on it.
 
 Each node has one server for one test, on its storage address, which ends after it. What is missing is a row that says
 so.
@@ -17,14 +16,13 @@ import pandas as pd
 
 from hcilib.drive.hosts.hosts import Fleet, sections
 from hcilib.model.testbed import Node, Testbed
-from hcilib.read.nodes.facts import LINK_COLUMNS, NetworkOutputError, parse_iperf3, parse_perftest, parse_ping
+from hcilib.read.nodes.facts import LINK_COLUMNS, NetworkOutputError, parse_iperf3, parse_ping
 
 PORT, STREAMS, SLOW = 5201, 4, 0.8
 """A link that gives less than this share of what its card says of itself is said to be slow."""
 _PATH = "PATH=$PATH:/usr/sbin:/sbin\n"
 _TOOLS = f"""{_PATH}echo '==== tools'
-for tool in iperf3 ib_write_bw ib_write_lat ping; do command -v $tool >/dev/null && echo $tool; done
-[ -z "$(ls /sys/class/infiniband 2>/dev/null)" ] || echo device
+for tool in iperf3 ping; do command -v $tool >/dev/null && echo $tool; done; true
 """
 _CARD = (
     _PATH
@@ -55,8 +53,8 @@ def network(testbed: Testbed, seconds: float = 5.0, streams: int = STREAMS) -> p
 
     Returns
     -------
-    As ``read_network``. A node that runs Windows, a tool that is not installed, a node without an RDMA device and a
-    link below 80 % of its card's own speed are named in `note`.
+    As ``read_network``. A node that runs Windows, a tool that is not installed and a link below 80 % of its card's own
+    speed are named in `note`.
 
     Raises
     ------
@@ -79,12 +77,10 @@ def measure(fleet: Fleet, testbed: Testbed, seconds: float, streams: int = STREA
     for source, target in permutations(testbed.nodes, 2):
         pair: dict = {"source": source.name, "target": target.name}
         if windows := [n.name for n in (source, target) if n.name in testbed.windows]:
-            rows.append({**pair, "note": f"{windows[0]} runs Windows: measure it there with iperf3 and nd_send_bw"})
+            rows.append({**pair, "note": f"{windows[0]} runs Windows: measure it there with iperf3"})
             continue
         card = _card(fleet, source, target, tools)
         rows.append({**pair, **card, **_tcp(fleet, source, target, tools, seconds, streams)})
-        card.pop("latency_ns", None)  # a packet of the kernel's tells nothing of RDMA
-        rows.append({**pair, **card, **_rdma(fleet, source, target, tools, seconds)})
     table = pd.DataFrame(rows).reindex(columns=list(LINK_COLUMNS))
     table["note"] = [_noted(row) for row in table.to_dict("records")]
     return table.assign(one_kernel=bool(testbed.lab_root))
@@ -127,22 +123,6 @@ def _tcp(
     server = f"{_PATH}for again in $(seq 30); do {once}; sleep 0.3; done"
     client = f"iperf3 -c {address} -B {own} -p {PORT} -t {max(1, round(seconds))} -P {streams} -J"
     return {**row, **_between(fleet, source, target, server, client, seconds, parse_iperf3)}
-
-
-def _rdma(fleet: Fleet, source: Node, target: Node, tools: Mapping[str, Sequence[str]], seconds: float) -> dict:
-    row = {"transport": "RDMA", "tool": "ib_write_bw, ib_write_lat", "streams": 1}
-    if without := [n.name for n in (source, target) if "device" not in tools[n.name]]:
-        return {**row, "note": f"no RDMA device on {' and '.join(without)} (/sys/class/infiniband)"}
-    if without := [n.name for n in (source, target) if not {"ib_write_bw", "ib_write_lat"} <= set(tools[n.name])]:
-        return {**row, "note": f"no perftest on {' and '.join(without)}: apt-get install perftest"}
-    found: dict = {}
-    for tool, more in (("ib_write_bw", "--report_gbits"), ("ib_write_lat", "")):
-        each = f"{tool} -R -F {more} -D {max(1, round(seconds))} -p {PORT + 1}"
-        reached = f"{each} {shlex.quote(_address(target))}"
-        done = _between(fleet, source, target, _PATH + each, reached, seconds, parse_perftest)
-        notes = [note for note in (found.get("note"), done.get("note")) if note]
-        found |= done | ({"note": "; ".join(notes)} if notes else {})
-    return {**row, **found}
 
 
 def _between(fleet: Fleet, source: Node, target: Node, server: str, client: str, seconds: float, parse) -> dict:

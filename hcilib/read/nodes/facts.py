@@ -301,7 +301,7 @@ def read_left(runs: Path) -> dict[str, dict[tuple[int, str], Path]]:
     return found
 
 
-# The links between nodes: iperf3's JSON, perftest's and ping's text -> numbers, kept as the `network` table.
+# The links between nodes: iperf3's JSON and ping's text -> numbers, kept as the `network` table.
 
 
 LINK_COLUMNS = (
@@ -309,9 +309,6 @@ LINK_COLUMNS = (
     "label_bytes_per_s", "note",
 )  # fmt: skip
 _RATES = ("bytes_per_s", "latency_ns", "retransmits", "label_bytes_per_s", "streams")
-_HEAD = re.compile(r"#?[\w.]+%?(?: (?:peak|average|percentile))?(?:\[[^\]]+\])?")
-_BITS = {"[Gb/sec]": 1e9 / 8, "[MB/sec]": 2.0**20}
-"""What perftest's bandwidth is counted in; its MB is 2^20 bytes (man perftest, --report_gbits)."""
 
 
 class NetworkOutputError(ValueError):
@@ -332,36 +329,12 @@ def parse_iperf3(text: str) -> dict[str, float]:
         raise NetworkOutputError(f"iperf3 printed no result: {text.strip()[:200] or 'nothing'}") from None
 
 
-def parse_perftest(text: str) -> dict[str, float]:
-    """bytes_per_s of ib_write_bw and its kin, latency_ns (typical, else the mean) of ib_write_lat; by the names of its
-    columns."""
-    lines = text.splitlines()
-    heads = [n for n, line in enumerate(lines[:-1]) if line.strip().startswith("#bytes")]
-    if heads:
-        row = dict(zip(_HEAD.findall(lines[heads[-1]]), lines[heads[-1] + 1].split(), strict=False))
-        for unit, scale in _BITS.items():
-            if value := _figure(row.get(f"BW average{unit}")):
-                return {"bytes_per_s": value * scale}
-        for name in ("t_typical[usec]", "t_avg[usec]"):
-            if value := _figure(row.get(name)):
-                return {"latency_ns": 1e3 * value}
-    said = " ".join(line.strip() for line in lines if line.strip() and not set(line.strip()) <= set("-"))
-    raise NetworkOutputError(f"perftest printed no result: {said[-200:] or 'nothing'}")
-
-
 def parse_ping(text: str) -> float:
-    """Half of ping's mean round trip, in ns, as perftest counts a latency; NetworkOutputError where nothing came
-    back."""
+    """Half of ping's mean round trip, in ns; NetworkOutputError where nothing came back."""
     if found := re.search(r"= ?[\d.]+/([\d.]+)/[\d.]+", text):  # iputils: min/avg/max/mdev, busybox: min/avg/max
         return float(found[1]) * 1e6 / 2
     raise NetworkOutputError(f"ping: {text.strip().splitlines()[-1][:200] if text.strip() else 'printed nothing'}")
 
-
-def _figure(text: str | None) -> float | None:
-    try:
-        return float(text or "")
-    except ValueError:
-        return None
 
 
 def read_network(source: str | Path | Mapping[str, object]) -> pd.DataFrame:
