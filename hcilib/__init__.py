@@ -24,7 +24,7 @@ _ROOMS = {
     "model.yaml_models": "TestbedError",
     "model.metrics": "METRICS metric",
     "model.caveats": "caveats",
-    "drive.guard.preflight": "preflight require_ready wear PreflightError",
+    "drive.guard.preflight": "preflight require_ready PreflightError",
     "drive.launch.job": "job_files",
     "drive.hosts.commands": "prepare stated_settings",
     "drive.hosts.network": "network",
@@ -41,7 +41,7 @@ _ROOMS = {
     "read.foreign.logs": "log_series",
     "read.foreign.results": "read_results recognise kinds_of_files",
     "read.run.run": "read_hosts read_bins read_series read_silences read_counters read_drives read_layers "
-    "read_osds read_wear read_pool_fill read_events read_rollup read_histograms samples",
+    "read_osds read_pool_fill read_events read_rollup read_histograms samples",
     "read.foreign.history": "history",
     "read.nodes.facts": "read_network",
     "read.run.acceptance": "verify RunDirWarning",

@@ -18,13 +18,12 @@ from hcilib.drive.campaign import campaign
 from hcilib.drive.campaign.campaign import CampaignError, run
 from hcilib.drive.campaign.rundir import RunDir, RunDirError
 from hcilib.drive.guard.preflight import PreflightError
-from hcilib.model.caveats import caveats
 from hcilib.model.metrics import COLUMNS
 from hcilib.model.sweeps import sweep
 from hcilib.model.system import System
 from hcilib.model.testbed import Testbed
 from hcilib.read.run.results import read_results
-from hcilib.read.run.run import read_hosts, read_wear
+from hcilib.read.run.run import read_hosts
 
 pytestmark = pytest.mark.lab
 TYPES = {
@@ -228,12 +227,6 @@ def test_what_was_written_before_grows(finished):
 def test_every_host_has_its_facts_and_nothing_of_this_machine_is_kept(finished, bed):
     _, run_dir = finished
     assert {f.stem for f in (run_dir / "facts").glob("*.json")} == {"node1", "node2", "vm1", "vm2", "vm3"}
-    drives = read_wear(run_dir)
-    assert set(drives["node"]) == {"node1"}, "both nodes tell of the same kernel"
-    assert not drives["warnings"].map(lambda said: {"smart-open", "smart-late"} & caveats(said).codes).any()
-    kept = {n: json.loads((run_dir / f"facts/wear/node{n}.json").read_text())["readings"] for n in (1, 2)}
-    assert [[reading["when"] for reading in kept[n]] for n in (1, 2)] == [["start", "end"]] * 2
-    assert all(reading["shares_kernel"] for reading in kept[2])
     assert json.loads((run_dir / "facts" / "vm1.json").read_text())["fio"].startswith("fio-")
     for file in (
         run_dir / "plan.json",

@@ -1,11 +1,9 @@
 """What preflight makes of what a host says of itself, and what it does about fios that nobody waits for."""
 
-import math
-
 import pytest
 from fio_trees import JOB, LINGERING, LOST_RUN, RUN, SERVER
 
-from hcilib.drive.guard.preflight import _HOST, check, judge, log_bytes, preflight, wear
+from hcilib.drive.guard.preflight import _HOST, check, judge, log_bytes, preflight
 from hcilib.drive.hosts.hosts import Fleet, Outcome
 from hcilib.model.sweeps import sweep
 from hcilib.model.testbed import Disk, Node, Testbed, Vm
@@ -231,41 +229,6 @@ def test_log_bytes():
     reading = 2 * (10_000 + 5 * 40 * 10 * 2) + 3 * 1000 * 10
     mixed = 2 * 2 * 10_000 + 3 * 1000 * 4  # shorter than what is logged
     assert log_bytes(plan, nodes=3) == reading + mixed + 2 * 100_000
-
-
-def test_wear_of_what_is_known_before():
-    plan = sweep(
-        {"4k-randrw50-rate10m": {"numjobs": 2}, "4k-randread": {}},
-        repeats=1,
-        iodepth=1,
-        vms=2,
-        write_runtime_s=20,
-        span_bytes=80 * MIB,
-        canary=False,
-    )
-    table = wear(plan, real_bed())
-    assert list(table) == ["vm", "serial", "bytes_written", "endurance_bytes", "share_pct"]
-    assert table[["vm", "serial"]].to_numpy().tolist() == [["vm1", "A"], ["vm1", "B"], ["vm2", "AA"], ["vm2", "BB"]]
-    # filled: the span, or the whole of a smaller disk; then 10 MiB/s a VM, half of it writes, over two jobs, for 20 s
-    assert table["bytes_written"].tolist() == [(80 + 50) * MIB, (50 + 50) * MIB] * 2
-    assert table["share_pct"][0] == pytest.approx(13.0, abs=1e-12)
-    assert math.isnan(table["endurance_bytes"][1])
-    assert math.isnan(table["share_pct"][1])
-
-
-def test_wear_of_uncapped_writes_needs_a_rate():
-    plan = sweep(
-        ["4k-randwrite"], repeats=3, iodepth=1, vms=2, numjobs=3, write_runtime_s=10, prefill=False, canary=False
-    )
-    assert wear(plan, real_bed())["bytes_written"].isna().all()
-    table = wear(plan, real_bed(), write_bytes_per_s=6e6)
-    assert table["bytes_written"].tolist() == [60e6, 30e6, 60e6, 30e6], "three jobs on two disks: the first has two"
-    assert table["bytes_written"].sum() == 3 * 10 * 6e6
-
-
-def test_wear_of_reading_is_none():
-    plan = sweep(["4k-randread"], repeats=1, iodepth=1, vms=1, prefill=False, canary=False)
-    assert wear(plan, real_bed())["bytes_written"].tolist() == [0.0]
 
 
 def test_windows_hosts_are_named_and_not_asked():

@@ -246,22 +246,6 @@ def test_facts_are_one_file_a_host(claimed):
     assert [p for p in os.listdir(claimed.path / "facts") if p.startswith(".")] == []
 
 
-def test_readings_of_drives_are_kept_over_sessions_and_a_damaged_file_begins_anew(claimed):
-    file = claimed.path / "facts/wear/node1.json"
-    for when in ("start", "end", "start"):
-        claimed.wear("node1", {"when": when})
-    assert [(r["when"], r["done"]) for r in json.loads(file.read_text())["readings"]] == [
-        ("start", 0),
-        ("end", 0),
-        ("start", 0),
-    ]
-    (claimed.path / "steps/x").mkdir()
-    (claimed.path / "steps/x/step.json").touch()
-    file.write_text('{"readings": [')
-    claimed.wear("node1", {"when": "end"})
-    assert json.loads(file.read_text())["readings"] == [{"when": "end", "done": 1}]
-
-
 def test_how_full_pools_are_is_kept_over_sessions_with_the_line_or_the_reason(claimed, tmp_path):
     """Of this machine's own file systems, asked here: no host is reached."""
     df = Percentage(on="controller", run=f"df --output=target,pcent '{tmp_path}' /", expect=r" (\d+)%$")

@@ -18,7 +18,7 @@ from hcilib.model.caveats import caveats
 
 DATA = Path(__file__).parents[1] / "data" / "rundirs"
 VERSIONS = sorted(file.name.removesuffix(ARCHIVE) for file in DATA.glob(f"*{ARCHIVE}"))
-TABLES = ["results", "hosts", "bins", "series", "silences", "counters", "drives", "wear"]
+TABLES = ["results", "hosts", "bins", "series", "silences", "counters", "drives"]
 TABLES += ["pool_fill", "events", "rollup", "histograms", "network", "dials", "unseen"]
 DIGESTS_SINCE = "1d"
 """The first version whose steps carry digests. Of older ones `verify` reports just that."""

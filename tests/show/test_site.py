@@ -332,7 +332,7 @@ def test_a_file_is_named_after_what_its_cell_shows(source, name):
 DISPLAYS = """
 if testbed:
     display(hci.table(plan.to_frame(bed)))
-    display(hci.table(hci.wear(plan, bed)))
+    display(hci.table(hci.prepare(plan, bed)))
     display(hci.table(checks))
 else:
     print("nothing")
@@ -341,8 +341,8 @@ else:
 
 def test_files_of_a_cell_that_displays_several_are_named_after_each():
     """They were output.csv, output-2.csv and output-3.csv."""
-    assert shown_names(DISPLAYS, 3) == ["plan", "wear", "checks"]
-    assert shown_names(f"{DISPLAYS}checks.head()", 4) == ["plan", "wear", "checks", "checks"]
+    assert shown_names(DISPLAYS, 3) == ["plan", "prepare", "checks"]
+    assert shown_names(f"{DISPLAYS}checks.head()", 4) == ["plan", "prepare", "checks", "checks"]
     assert shown_names(f"{DISPLAYS}iops", 1) == ["iops"]
     assert shown_names("hci.plot_loads(iops);", 1) == ["iops"]
     assert shown_names("%matplotlib inline", 2) == ["output", "output"]

@@ -22,7 +22,7 @@ from tqdm.auto import tqdm
 
 from hcilib.drive.beds import filling
 from hcilib.drive.campaign import events, health, integrity, policy, stopping, subjects
-from hcilib.drive.campaign.facts import gather, note_wear, pool_fill_noted
+from hcilib.drive.campaign.facts import gather, pool_fill_noted
 from hcilib.drive.campaign.ledger import of_step
 from hcilib.drive.campaign.outages import CampaignError, Outages, causes
 from hcilib.drive.campaign.policy import Policy, Rules, Watch
@@ -217,7 +217,6 @@ def _campaign(todo: Iterator[Step], course: Policy, switch: Settings, consent: s
         try:
             with phase(f"facts of {len(fleet.names)} hosts, fingerprint of {names}", progress):
                 gather(fleet, testbed, [subject.system for subject in products], rundir)
-                note_wear(fleet, testbed, rundir, "start")
             if plan.network_s and not (rundir.path / NETWORK).exists():
                 with phase(f"network between {len(testbed.nodes)} nodes, {plan.network_s:g} s a link", progress):
                     network.write(network.measure(fleet, testbed, plan.network_s), rundir.path / NETWORK)
@@ -229,7 +228,6 @@ def _campaign(todo: Iterator[Step], course: Policy, switch: Settings, consent: s
                 _put_back(fleet, switch, products, plan)
                 with contextlib.suppress(OSError):  # a full disk must not hide the reason
                     rundir.left(look.left, {disk.serial: disk.size_bytes for vm in vms for disk in vm.disks})
-                    note_wear(fleet, testbed, rundir, "end")
         except BaseException as error:
             with contextlib.suppress(OSError):  # a full disk must not hide the reason
                 rundir.log("end", problems=[f"{type(error).__name__}: {error}"])

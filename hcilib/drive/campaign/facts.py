@@ -1,5 +1,5 @@
 """What the hosts are: gathered once a campaign into facts/<host>.json, so that a result can be explained a year
-later; what their drives say of themselves, and how full the systems' pools are, at its start and end."""
+later; and how full the systems' pools are, at its start and end."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from hcilib.drive.campaign.rundir import RunDir
 from hcilib.drive.campaign.subjects import Subject, percentages, says
 from hcilib.drive.hosts.commands import Task, execute_all, tasks
-from hcilib.drive.hosts.counters import drives_of
-from hcilib.drive.hosts.hosts import ANSWER_S, Fleet, Outcome, sections
+from hcilib.drive.hosts.hosts import ANSWER_S, Fleet, Outcome
 from hcilib.model.places import POOL_FILL
 from hcilib.model.system import Percentage, System
 from hcilib.model.testbed import Testbed
@@ -28,23 +27,6 @@ HOST_FACTS = {
     "nics": "ls /sys/class/net",
     "rdma": "ls /sys/class/infiniband 2>/dev/null || echo none",  # whose bytes the nics do not count
 }
-SMART = r"""
-PATH=$PATH:/usr/sbin:/sbin
-for d in {drives}; do
-  said=; tool=none
-  case $d in
-    nvme*) command -v nvme >/dev/null && tool=nvme && said=$(timeout 10 nvme smart-log -o json "/dev/$d" 2>&1) && ok=1 || ok= ;;
-    *) ok= ;;
-  esac
-  if [ -z "$ok" ] && command -v smartctl >/dev/null; then
-    tool=smartctl; said=$(timeout 10 smartctl --json=c -i -A -l devstat -l ssd -l error "/dev/$d" 2>/dev/null)
-  fi
-  echo "==== $d"
-  for f in device/model device/serial; do printf '%s\n' "$(head -n 1 "/sys/class/block/$d/$f" 2>/dev/null)"; done
-  printf '%s\n' "$tool" "$said"
-done
-"""  # noqa: E501
-"""Read-only, and each question ends by itself: a drive that hangs costs its own answer, not its neighbours'."""
 
 
 def gather(fleet: Fleet, testbed: Testbed, systems: Sequence[System], rundir: RunDir) -> None:
@@ -72,32 +54,6 @@ def _fingerprints(fleet: Fleet, testbed: Testbed, systems: Sequence[System]) -> 
     for task, outcome in execute_all(fleet, every, ANSWER_S).items():
         taken.setdefault(task.host, {})[task.run] = outcome.value if outcome.ok else f"failed: {outcome.error}"
     return taken
-
-
-def note_wear(fleet: Fleet, testbed: Testbed, rundir: RunDir, when: str) -> None:
-    """Add to facts/wear/<node>.json what each drive of a Linux node says was written to it, and how worn it is.
-
-    `when`: start or end, of a session of the campaign. Of nodes on one kernel the first answers. What does not answer
-    is noted with its reason, and stops nothing.
-    """
-    kernels: dict[bytes, str] = {}
-    told = drives_of(fleet, [node.name for node in testbed.nodes if node.name not in fleet.windows], kernels)
-    drives = {node: [name for name in o.value if not name.startswith("loop")] for node, o in told.items() if o.ok}
-    scripts = {n: SMART.replace("{drives}", shlex.join(names)) for n, names in drives.items() if names}
-    said = fleet.run(scripts, limit_s=ANSWER_S)
-    for node in (node.name for node in testbed.nodes):
-        reading: dict = {"when": when, "t": round(time.time(), 3), "drives": {}}
-        if node in fleet.windows:
-            reading["error"] = "a Windows node, whose drives are not asked"
-        elif not told[node].ok:
-            reading["error"] = told[node].error
-        elif node not in kernels.values():
-            reading["shares_kernel"] = True
-        elif node in said and not said[node].ok:
-            reading["error"] = said[node].error
-        elif node in said:
-            reading["drives"] = _answers(said[node], told[node].value)
-        rundir.wear(node, reading)
 
 
 @contextlib.contextmanager
@@ -135,12 +91,3 @@ def _fullest(how: Percentage, task: Task, outcome: Outcome) -> dict[str, str | f
         return noted | {"error": says(task, outcome), "said": outcome.value}
     number, line = max(found)
     return noted | {"pct": number, "line": line, "said": outcome.value}
-
-
-def _answers(said: Outcome, carries: dict[str, str]) -> dict[str, dict[str, str]]:
-    found = {}
-    for device, text in sections(said.value).items():
-        model, serial, tool, output = text.split("\n", 3)
-        found[device] = {"carries": carries[device], "model": model.strip(), "serial": serial.strip()}
-        found[device] |= {"tool": tool, "said": output.strip()}
-    return found

@@ -21,7 +21,7 @@ import zstandard
 
 from hcilib.drive.campaign.stopping import signed, stoppable
 from hcilib.model.compressed import read_bytes
-from hcilib.model.places import FACTS, FAILED, JOURNAL, LEFT, LOCK, PLAN, RECORD, STEPS, TEMPORARY, WEAR, WORK
+from hcilib.model.places import FACTS, FAILED, JOURNAL, LEFT, LOCK, PLAN, RECORD, STEPS, TEMPORARY, WORK
 from hcilib.model.plan import FORMAT, Plan, Step
 from hcilib.model.system import System, digest_of
 from hcilib.model.testbed import Testbed
@@ -161,7 +161,7 @@ class RunDir:
 
     def _remove_temporaries(self) -> None:
         """What a kill left half written."""
-        for folder in (self.path, self.path / FACTS, self.path / WEAR):
+        for folder in (self.path, self.path / FACTS):
             for file in folder.glob(f".*{TEMPORARY}"):
                 file.unlink(missing_ok=True)
 
@@ -280,18 +280,14 @@ class RunDir:
     def facts(self, host: str, facts: dict) -> None:
         _write(self.path / FACTS / f"{host}.json", {"host": host, **facts})
 
-    def wear(self, node: str, reading: dict) -> None:
-        """Put one more reading of a node's drives behind those that are there: the first is the campaign's, whoever
-        resumes it. A file that was damaged begins anew, and `done` tells that it did."""
-        self.read_once_more(f"{WEAR}/{node}.json", {**reading, "done": len(self.done())}, host=node)
-
-    def read_once_more(self, name: str, reading: dict, **of) -> None:
-        """The same of any file of readings, by its name in the directory; `of` says whose they are."""
+    def read_once_more(self, name: str, reading: dict) -> None:
+        """Put one more reading behind those of this file: the first is the campaign's, whoever
+        resumes it. A file that was damaged begins anew."""
         file, before = self.path / name, []
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             before = list(json.loads(file.read_text())["readings"])
         file.parent.mkdir(exist_ok=True)
-        _write(file, {**of, "readings": [*before, reading]})
+        _write(file, {"readings": [*before, reading]})
 
     def left(self, places: Mapping[tuple[str, str], str], sizes: Mapping[str, int]) -> None:
         """What this session's steps left on each disk (`LastLook.left`); of one that is not known nothing is kept."""

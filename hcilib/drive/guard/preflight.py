@@ -175,38 +175,6 @@ def _settings(fleet: Fleet, testbed: Testbed, system: System) -> list[dict]:
     return rows
 
 
-def wear(plan: Plan, testbed: Testbed, write_bytes_per_s: float | str = float("nan")) -> pd.DataFrame:
-    """What a plan writes to each disk beside what its maker allows.
-
-    Parameters
-    ----------
-    write_bytes_per_s : the fleet's, from a baseline; without it only prefill and rate-capped writes can be known
-
-    Returns
-    -------
-    DataFrame : vm, serial, bytes_written, endurance_bytes, share_pct; one row a disk that the plan uses. NaN where the
-        rate or the testbed's `endurance_bytes` is not given
-    """
-    steps = zip(plan.steps, plan.to_frame(testbed, write_bytes_per_s)["bytes_written"], strict=True)
-    shares = [share for step, written in steps for share in _shares(step, written, plan.span_bytes, testbed)]
-    written = pd.DataFrame(shares, columns=["vm", "serial", "bytes_written"])
-    disks = written.groupby(["vm", "serial"], sort=False)["bytes_written"]
-    table = disks.agg(lambda column: column.sum(skipna=False)).reset_index()
-    endurance = {disk.serial: disk.endurance_bytes for vm in testbed.vms for disk in vm.disks}
-    table["endurance_bytes"] = table["serial"].map(endurance).astype(float)
-    return table.assign(share_pct=100 * table["bytes_written"] / table["endurance_bytes"])
-
-
-def _shares(step, written: float, span_bytes: int, testbed: Testbed) -> list[tuple[str, str, float]]:
-    """(vm, serial, bytes) of every job of a step; a prefill ends when each job has filled its span, the others share
-    evenly."""
-    testbed = testbed.of_system(step.disks_of) if step.disks_of else testbed
-    vms = [(vm, len(step.jobs_of(vm))) for vm in testbed.fleet(step.cell.vms)]
-    jobs = [(vm.name, vm.disks[job % len(vm.disks)]) for vm, count in vms for job in range(count)]
-    each = written / len(jobs)
-    return [(vm, d.serial, float(min(span_bytes, d.size_bytes)) if step.kind == "prefill" else each) for vm, d in jobs]
-
-
 def require_ready(table: pd.DataFrame, but: Sequence[str] = ()) -> None:
     """PreflightError, which names every failed check, unless all of `preflight`'s table are ok.
 

@@ -1,10 +1,5 @@
-"""A campaign's facts -> tables: what its drives say was written to them and how worn they are (the SMART output of
-nvme-cli and smartctl -> the `wear` table), how full its pools were, what it left on the disks it wrote, and what the
-links between its nodes give.
-
-The tools' output is kept as it came, so that it can be read anew. What a drive does not tell is missing, with the
-reason: a counter that is not there is no zero.
-"""
+"""A campaign's facts -> tables: how full its pools were, what it left on the disks it wrote, and what the links between
+its nodes give."""
 
 from __future__ import annotations
 
@@ -14,212 +9,16 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
-from hcilib.model.caveats import NONE, Caveat, Caveats, caveats, column, together
+from hcilib.model.caveats import NONE, Caveats, caveats, column, together
 from hcilib.model.compressed import read_bytes
-from hcilib.model.places import LEFT, NETWORK, POOL_FILL, WEAR, at_home
-from hcilib.say.caveats import caveat, text_of
+from hcilib.model.places import LEFT, NETWORK, POOL_FILL, at_home
+from hcilib.say.caveats import caveat
 
-WEAR_COLUMNS = (
-    "node", "device", "carries", "model", "serial", "bytes_written", "unit_bytes", "wear_before_pct",
-    "wear_after_pct", "warnings",
-)  # fmt: skip
-NVME_UNIT = 512_000
-"""Bytes of a data unit: a thousand times 512, rounded up (NVM Express Base Specification 2.0, 5.16.1.3)."""
-_SECTOR = 512
-_LONGEST = 200
 _NAN = float("nan")
-_HOST_WRITES = re.compile(r"(?:Total_Host|Total|Host|Lifetime)_Writes_(\d*)(MiB|GiB)")
-"""SATA attributes that count the host's writes, with their unit (smartctl's drivedb.h); NAND_Writes_* are the drive's
-own."""
-_LIFE_LEFT = ("Wear_Leveling_Count", "Media_Wearout_Indicator", "Percent_Lifetime_Remain", "SSD_Life_Left")
-"""SATA attributes whose normalized value goes from 100 down to the end of life."""
-
-
-class Told(NamedTuple):
-    """What a drive told: bytes that hosts ever wrote to it, in steps of `unit_bytes`, and % of its rated endurance that
-    is used (above 100 beyond it). NaN where it does not tell, `why` says it then. `device`, `carries`: what the node
-    calls it, and what is built on it."""
-
-    written_bytes: float = _NAN
-    wear_pct: float = _NAN
-    unit_bytes: float = _NAN
-    model: str = ""
-    serial: str = ""
-    why: str = ""
-    device: str = ""
-    carries: str = ""
-
-
-def parse_smart(tool: str, text: str) -> Told:
-    """Output of ``nvme smart-log -o json`` (`tool` nvme) or ``smartctl --json`` (smartctl) of one drive."""
-    if tool not in ("nvme", "smartctl"):
-        return Told(why=text_of("no-smart/no-tool"))
-    try:
-        document = json.loads(text)
-        told = _of_nvme(document) if tool == "nvme" else _of_smartctl(document)
-    except (ValueError, TypeError, KeyError, AttributeError):
-        said = " ".join(text.split())[:_LONGEST]
-        if not said:
-            return Told(why=text_of("no-smart/no-answer", tool=tool))
-        return Told(why=text_of("no-smart/no-counters", tool=tool, answer=said))
-    absent = [name for name, n in (("bytes written", told.written_bytes), ("wear", told.wear_pct)) if n != n]
-    if absent and not told.why:
-        return told._replace(why=text_of("no-smart/absent", absent=" and ".join(absent)))
-    return told
-
-
-def _of_nvme(log: Mapping[str, Any]) -> Told:
-    """The key of wear is percent_used in nvme-cli 1 and 2, percentage_used in smartctl's JSON; counts of 128 bit may be
-    texts."""
-    written, wear = (_number(log, *names) for names in (["data_units_written"], ["percent_used", "percentage_used"]))
-    return Told(NVME_UNIT * written, wear, NVME_UNIT)
-
-
-def _of_smartctl(document: Mapping[str, Any]) -> Told:
-    if log := document.get("nvme_smart_health_information_log"):
-        told = _of_nvme(log)
-    elif "ata_smart_attributes" in document or "ata_device_statistics" in document:
-        told = _of_ata(document)
-    elif "scsi_error_counter_log" in document or "scsi_percentage_used_endurance_indicator" in document:
-        told = _of_scsi(document)
-    else:
-        said = "; ".join(m["string"] for m in document["smartctl"].get("messages", ()))[:_LONGEST]
-        told = Told(why=text_of("no-smart/message", message=said) if said else text_of("no-smart/no-message"))
-    return told._replace(model=document.get("model_name", ""), serial=document.get("serial_number", ""))
-
-
-def _of_ata(document: Mapping[str, Any]) -> Told:
-    """The device statistics, whose units ATA fixes (ACS-3, annex A), before the vendor's attributes, whose units
-    smartctl knows of the drives in its database alone."""
-    sector = document.get("logical_block_size", _SECTOR)
-    pages = document.get("ata_device_statistics", {}).get("pages", ())
-    rows = [row for page in pages for row in page.get("table", ())]
-    standard = {row["name"]: row["value"] for row in rows if row["flags"]["valid"] and "value" in row}
-    written, unit = _number(standard, "Logical Sectors Written"), float(sector)
-    wear = _number(standard, "Percentage Used Endurance Indicator")
-    attributes = {row["name"]: row for row in document.get("ata_smart_attributes", {}).get("table", ())}
-    why = ""
-    if not document.get("in_smartctl_database"):
-        why = text_of("no-smart/unknown-unit") if written != written else ""
-    else:
-        for name, row in attributes.items() if written != written else ():
-            counts = _HOST_WRITES.fullmatch(name)
-            if counts or name == "Total_LBAs_Written":
-                unit = float(counts[1] or 1) * 2.0 ** {"MiB": 20, "GiB": 30}[counts[2]] if counts else float(sector)
-                written = float(row["raw"]["value"])
-        left = [float(attributes[name]["value"]) for name in _LIFE_LEFT if name in attributes]
-        wear = 100 - left[0] if wear != wear and left else wear
-    return Told(unit * written, wear, unit if written == written else _NAN, why=why)
-
-
-def _of_scsi(document: Mapping[str, Any]) -> Told:
-    """smartctl's gigabytes are 10^9 bytes, with three decimals."""
-    gigabytes = _number(document.get("scsi_error_counter_log", {}).get("write", {}), "gigabytes_processed")
-    wear = _number(document, "scsi_percentage_used_endurance_indicator")
-    return Told(round(1e9 * gigabytes, -6) if gigabytes == gigabytes else _NAN, wear, 1e6)
-
-
-def _number(told: Mapping[str, Any], *names: str) -> float:
-    return next((float(told[name]) for name in names if told.get(name) is not None), _NAN)
-
-
-def rows_of_drives(folder: Path, plan: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Rows of WEAR_COLUMNS of a run directory's nodes, one a drive; a node without an answer has one that says why.
-
-    From the first reading of the campaign to its last, however often it was interrupted. Raises ValueError where a
-    file holds something else.
-    """
-    for node in plan["testbed"]["nodes"]:
-        file = folder / WEAR / f"{node['name']}.json"
-        blank = {"node": node["name"], **dict.fromkeys(WEAR_COLUMNS[1:5], ""), **dict.fromkeys(WEAR_COLUMNS[5:9], _NAN)}
-        try:
-            rows = _of_readings(json.loads(read_bytes(file))["readings"]) if file.exists() else [_NOT_ASKED]
-        except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-            raise ValueError(f"{file}: not what drives say of themselves: {type(error).__name__} {error}") from None
-        yield from (blank | row for row in rows)
-
-
-_NOT_ASKED = {"warnings": caveats(caveat("no-smart/not-read"))}
-
-
-def _of_readings(readings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    first, last = readings[0], readings[-1]
-    if first.get("shares_kernel"):
-        return []
-    before, after, about = _drives(first), _drives(last), _of_course(readings)
-    ends = (("no-smart/at-start", first), ("no-smart/at-end", last))
-    wrong = [text_of(key, error=r["error"]) for key, r in ends if r.get("error")]
-    if not before and not after:
-        why = "; ".join(dict.fromkeys(wrong))
-        said = caveat("no-smart/reason", reason=why) if why else caveat("no-smart/no-drive")
-        return [{"warnings": caveats(said)}]
-    drives = dict.fromkeys([*before, *after])
-    return [_row(before.get(key), after.get(key), len(readings) > 1, about, wrong) for key in drives]
-
-
-def _drives(reading: Mapping[str, Any]) -> dict[str, Told]:
-    """Serial, or device where there is none -> what was told: names of devices change when a node boots. Namespaces of
-    one controller share its counters and are one drive."""
-    found: dict[str, Told] = {}
-    for device, said in reading["drives"].items():
-        if re.match(r"x?vd[a-z]", device):
-            told = Told(why=text_of("no-smart/virtual"))
-        else:
-            told = parse_smart(said["tool"], said["said"])
-        model, serial, carries = told.model or said["model"], told.serial or said["serial"], said["carries"]
-        key = serial or device
-        if one := found.get(key):
-            found[key] = one._replace(device=f"{one.device} {device}", carries=f"{one.carries} {carries}".strip())
-        else:
-            found[key] = told._replace(model=model, serial=serial, device=device, carries=carries)
-    return found
-
-
-def _of_course(readings: Sequence[Mapping[str, Any]]) -> list[Caveat]:
-    """What interruptions make of all drives of the node."""
-    starts = sum(reading["when"] == "start" for reading in readings)
-    found = []
-    if readings[0].get("done"):
-        found.append(caveat("smart-late", steps=readings[0]["done"]))
-    if readings[-1]["when"] != "end":
-        found.append(caveat("smart-open"))
-    if starts > 1:
-        found.append(caveat("smart-paused", times=f"{starts - 1} time{'s' * (starts > 2)}"))
-    return found
-
-
-def _row(
-    before: Told | None, after: Told | None, is_read_twice: bool, about: Sequence[Caveat], wrong: Sequence[str]
-) -> dict[str, Any]:
-    seen = after or before
-    assert seen is not None
-    was, now = before or seen, after or seen
-    reasons = list(dict.fromkeys(filter(None, (was.why, now.why))))
-    if before is None or after is None:
-        reasons = list(wrong) or [text_of("no-smart/no-start" if before is None else "no-smart/no-end")]
-    written = now.written_bytes - was.written_bytes
-    if before is None or after is None or not is_read_twice:
-        written = _NAN
-    elif written < 0:
-        written, reasons = _NAN, [*reasons, text_of("no-smart/back")]
-    elif was.unit_bytes == NVME_UNIT and now.written_bytes == 0:
-        written, reasons = _NAN, [*reasons, text_of("no-smart/zero")]
-    about = [one for one in about if written == written or one.code != "smart-paused"]
-    return {
-        "device": seen.device,
-        "carries": seen.carries,
-        "model": seen.model,
-        "serial": seen.serial,
-        "bytes_written": written,
-        "unit_bytes": now.unit_bytes,
-        "wear_before_pct": was.wear_pct if before else _NAN,
-        "wear_after_pct": now.wear_pct if after and is_read_twice else _NAN,
-        "warnings": Caveats([*(caveat("no-smart/reason", reason=reason) for reason in reasons), *about]),
-    }
 
 
 # How full a system's pool was while it was measured -> the level in its results. Where nothing was asked, or nothing
@@ -334,7 +133,6 @@ def parse_ping(text: str) -> float:
     if found := re.search(r"= ?[\d.]+/([\d.]+)/[\d.]+", text):  # iputils: min/avg/max/mdev, busybox: min/avg/max
         return float(found[1]) * 1e6 / 2
     raise NetworkOutputError(f"ping: {text.strip().splitlines()[-1][:200] if text.strip() else 'printed nothing'}")
-
 
 
 def read_network(source: str | Path | Mapping[str, object]) -> pd.DataFrame:

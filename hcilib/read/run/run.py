@@ -162,35 +162,6 @@ def read_osds(path: str | Path | Sequence[str | Path | Mapping]) -> pd.DataFrame
     return _each(_campaigns(path), _osds, (OSDS,))
 
 
-def read_wear(path: Paths) -> pd.DataFrame:
-    """What the nodes' drives say was written to them during a campaign, and how worn they are: from before its first
-    step to after its last, prefill and warm-up included (METHODS section 9).
-
-    Returns
-    -------
-    DataFrame
-        One row a drive: run_id, node, device, carries, model, serial, bytes_written (by its
-        host), unit_bytes (in whose steps the drive counts), wear_before_pct, wear_after_pct (% of the rated endurance
-        that is used, above 100 beyond it), warnings. NaN, never 0, where a drive does not tell or its node has neither
-        nvme-cli nor smartmontools; the warning says which. A node of which nothing is known has one row that says so.
-
-    Raises
-    ------
-    RunReadError : no run directory; a file of facts/wear that holds something else
-
-    Examples
-    --------
-    >>> worn = hci.read_wear(hci.ROOT / "tests/data/wear/box-nvme")
-    >>> worn[["device", "model", "bytes_written", "unit_bytes", "wear_after_pct"]]
-        device           model  bytes_written  unit_bytes  wear_after_pct
-    0  nvme0n1  QEMU NVMe Ctrl    231424000.0    512000.0             0.0
-    1      vda                            NaN         NaN             NaN
-    >>> print(worn["warnings"][1])
-    no-smart: a virtual disk, which has no health data (SMART)
-    """
-    return _facts(path, facts.rows_of_drives, facts.WEAR_COLUMNS)
-
-
 def read_pool_fill(path: Paths) -> pd.DataFrame:
     """How full each system's pool was when a campaign measured it: before its first run, once the disks were filled,
     and after the last, at both ends of every session.
