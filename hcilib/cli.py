@@ -111,10 +111,6 @@ def _parser() -> argparse.ArgumentParser:
         "--system", dest="systems", action="append", type=_system, metavar="NAME=FILE",
         help="a system's example to copy, and patterns of its serials where several share the VMs, with commas",
     )  # fmt: skip
-    discover.add_argument(
-        "--runs", type=Path, default=RUNS, metavar="DIR",
-        help="folder of run directories, to recognise disks that they wrote (default: %(default)s)",
-    )  # fmt: skip
     discover.set_defaults(do=_discover)
     fleet = verbs.add_parser("fleet", help="clone load generators from a template, and remove them")
     ways = fleet.add_subparsers(dest="verb", required=True)
@@ -314,7 +310,7 @@ def _fleet_up(out: Path | None, **asked: Any) -> None:
         hosts = [f"{vm.vm}={account}{vm.address}" for vm in made.itertuples()]
         same = {name: asked[name] for name in ("nodes", "key")}
         same["known_hosts"] = made.attrs["known_hosts"]
-        _discover(out, made.attrs["systems"].items(), hosts=hosts, runs=RUNS, **same)
+        _discover(out, made.attrs["systems"].items(), hosts=hosts, **same)
     else:
         print(f"Their host keys are in {made.attrs['known_hosts']} (--known-hosts).")
 

@@ -33,7 +33,7 @@ VERBS = {
     "check": ["check", "{tree}"],
     "watch": ["watch", "{tree}/night"],
     "stop": ["stop", "{tree}/night"],
-    "discover": ["discover", "vm1=127.0.0.1:1", "--runs", "{tree}", "-o", "{tree}/testbed.yaml"],
+    "discover": ["discover", "vm1=127.0.0.1:1", "-o", "{tree}/testbed.yaml"],
     "fleet": ["fleet", "down", "none", "--records", "{tree}"],
     "report": ["report", "{tree}/00_files.night.yaml", "--out", "{out}"],
     "lab": [],  # measures, into a run directory of its own, and is a report otherwise

@@ -200,8 +200,7 @@ class Box(Model):
 class Testbed(Model):
     """Nodes, VMs and disks. `consent` is the token a campaign must repeat before these disks may be overwritten.
 
-    `may_hold_data`: serial -> digest of the content that may be overwritten on that disk, as the guard's refusal names
-    it. `most_bytes_written`: by all campaigns on it whose run directories lie beside each other, to all
+    `most_bytes_written`: by all campaigns on it whose run directories lie beside each other, to all
     disks together. `lease`: ``required``, or ``none`` where hosts
     cannot be leased: nobody is kept from measuring there at the same time then, and every row says so.
     """
@@ -216,7 +215,6 @@ class Testbed(Model):
     key: form.FilePath | None = None
     consent: form.Token | None = None
     most_bytes_written: form.Bytes | None = None
-    may_hold_data: dict[form.Serial, form.ContentDigest] = Field(default_factory=dict)
     lease: Literal["required", "none"] = "required"
     lab: Lab | None = None
     ceph: Ceph | None = None

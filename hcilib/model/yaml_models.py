@@ -125,7 +125,6 @@ _SERIALS = "a disk's serial, or a pattern of serials with * and ?, such as ceph-
 SerialPattern = Annotated[str, Form(_SERIALS, r"[A-Za-z0-9*?][\w.:+@=,~*?-]*")]
 _URIS = rf"nbd://{_HOST}(?::[0-9]{{1,5}})?/{_WORD}|nbd\+unix:///{_WORD}\?socket={_WORD}\.sock|rbd:/(?:/{_WORD}){{3}}"
 Uri = Annotated[str, Form("nbd://host/export, nbd+unix:///export?socket=name.sock or rbd://cluster/pool/image", _URIS)]
-ContentDigest = Annotated[str, Form("the digest that the guard's refusal names: 32 digits from 0-9a-f", "[0-9a-f]{32}")]
 FilePath = Annotated[str, Form("the path of a file on one line", "[^-].*", most=4096)]
 Token = Annotated[str, Form("a token without blanks, of at most 255 characters", r"\S+")]
 Currency = Annotated[str, Form("a currency's three capital letters, such as EUR", "[A-Z]{3}")]

@@ -226,8 +226,6 @@ def _campaign(todo: Iterator[Step], course: Policy, switch: Settings, consent: s
                 missing = _execute(todo, course, switch, fleet, look, outages, states, progress)
             finally:
                 _put_back(fleet, switch, products, plan)
-                with contextlib.suppress(OSError):  # a full disk must not hide the reason
-                    rundir.left(look.left, {disk.serial: disk.size_bytes for vm in vms for disk in vm.disks})
         except BaseException as error:
             with contextlib.suppress(OSError):  # a full disk must not hide the reason
                 rundir.log("end", problems=[f"{type(error).__name__}: {error}"])
@@ -264,7 +262,7 @@ def _identified(
             testbed, vms = testbed.model_copy(update={"vms": own}), len(own)
         own_devices = guard.identify(fleet, testbed, vms, plan.numjobs, consent, not plan.readonly)
         if not plan.readonly:
-            require_known(fleet, testbed, own_devices, memory)
+            require_known(fleet, own_devices, memory)
         for vm, devices in own_devices.items():
             guarded[vm] = guarded.get(vm, {}) | devices
     return guarded

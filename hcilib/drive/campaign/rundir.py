@@ -21,7 +21,7 @@ import zstandard
 
 from hcilib.drive.campaign.stopping import signed, stoppable
 from hcilib.model.compressed import read_bytes
-from hcilib.model.places import FACTS, FAILED, JOURNAL, LEFT, LOCK, PLAN, RECORD, STEPS, TEMPORARY, WORK
+from hcilib.model.places import FACTS, FAILED, JOURNAL, LOCK, PLAN, RECORD, STEPS, TEMPORARY, WORK
 from hcilib.model.plan import FORMAT, Plan, Step
 from hcilib.model.system import System, digest_of
 from hcilib.model.testbed import Testbed
@@ -289,20 +289,6 @@ class RunDir:
         file.parent.mkdir(exist_ok=True)
         _write(file, {"readings": [*before, reading]})
 
-    def left(self, places: Mapping[tuple[str, str], str], sizes: Mapping[str, int]) -> None:
-        """What this session's steps left on each disk (`LastLook.left`); of one that is not known nothing is kept."""
-        if not places:
-            return
-        file, disks = self.path / LEFT, []
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            before = json.loads(file.read_text())["disks"]
-            disks = [disk for disk in before if (disk["vm"], disk["serial"]) not in places]
-        for (vm, serial), checksum in places.items():
-            if checksum:
-                disks.append({"vm": vm, "serial": serial, "size_bytes": sizes[serial], "places": checksum})
-        file.parent.mkdir(exist_ok=True)
-        _write(file, {"disks": disks})
-
 
 def _unlike_document(document: Mapping) -> str:
     """Why plan.json is not what its campaign was started with, by the digests that it states; empty where it is."""
@@ -324,7 +310,7 @@ def _shown(testbed: Testbed) -> dict:
     """What tells a testbed from another: names, placement, disks, how fio runs. Not how its hosts are reached, which is
     nobody's business who reads the results: addresses, accounts and jump hosts tell of a network, keys and consent open
     it."""
-    shown = testbed.model_dump(mode="json", exclude={"key", "consent", "known_hosts", "lease_folder", "may_hold_data"})
+    shown = testbed.model_dump(mode="json", exclude={"key", "consent", "known_hosts", "lease_folder"})
     shown |= {"lab_root": None}
     for name, default in (("lease", "required"), ("most_bytes_written", None)):  # as before there were these fields
         if shown[name] == default:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree
 
-from hcilib.drive.guard.devices import CONTENT, END, INVENTORY, PLACES, Inventory, parse
+from hcilib.drive.guard.devices import CONTENT, END, INVENTORY, Inventory, parse
 from hcilib.drive.hosts.hosts import fields, sections
 
 _WHO = r"""
@@ -19,18 +19,6 @@ PATH=$PATH:/usr/sbin:/sbin; LC_ALL=C; export PATH LC_ALL
 echo '==== hostname'; hostname 2>/dev/null || cat /proc/sys/kernel/hostname
 echo '==== macs'; cat /sys/class/net/*/address 2>/dev/null
 echo '==== uuid'; cat /sys/class/dmi/id/product_uuid 2>/dev/null
-"""
-_BYTES = r"""
-echo '==== bytes'
-for d in /sys/class/block/*; do
-  n=${d##*/}
-  case $n in sr*|fd*|ram*|zram*) continue;; esac
-  [ -e "$d/partition" ] && continue
-  read -r s 2>/dev/null <"$d/size" && [ "$s" -ge 2048 ] || continue
-  p=/dev/$(printf '%s' "$n" | tr '!' '/'); [ -r "$p" ] || continue
-  c=$(places "$p" $((s * 512)) | tr -d '\000' | head -c 1 | wc -c)
-  [ "$c" = 0 ] && echo "$n 0" || echo "$n $c $(places "$p" $((s * 512)) | cksum)"
-done
 """
 _HARDWARE = r"""
 row() {
@@ -60,7 +48,7 @@ _VIRTIO = "0x1af4"
 
 def vm_question() -> str:
     """The command for a load generator: who it is, its fio, and the guard's own inventory of its devices."""
-    return f"{_WHO}echo '==== fio'; fio --version 2>&1\n{PLACES}{_BYTES}{INVENTORY}{CONTENT}{END}"
+    return f"{_WHO}echo '==== fio'; fio --version 2>&1\n{INVENTORY}{CONTENT}{END}"
 
 
 def node_question() -> str:
@@ -70,15 +58,13 @@ def node_question() -> str:
 
 @dataclass(frozen=True)
 class VmFacts:
-    """A load generator. `written`: of each device on which bytes other than zero were read in one of five places
-    their checksum."""
+    """A load generator."""
 
     hostname: str
     macs: frozenset[str]
     uuid: str
     fio: str
     inventory: Inventory
-    written: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -98,11 +84,9 @@ def parse_vm(text: str) -> VmFacts:
     """Facts of a load generator; DevicesError where its devices were not listed whole."""
     inventory = parse(text)
     parts = sections(text)
-    looked = (line.split(maxsplit=2) for line in parts.get("bytes", "").splitlines() if " " in line)
-    written = {name: "".join(places) for name, count, *places in looked if count != "0"}
     macs = frozenset(parts["macs"].split()) - {"00:00:00:00:00:00"}
     fio = parts["fio"].strip().rpartition("\n")[2]
-    return VmFacts(parts["hostname"].strip(), macs, parts["uuid"].strip().lower(), fio, inventory, written)
+    return VmFacts(parts["hostname"].strip(), macs, parts["uuid"].strip().lower(), fio, inventory)
 
 
 def parse_node(text: str) -> NodeFacts:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import chain
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -18,15 +17,15 @@ from pydantic import ValidationError
 from hcilib.drive.discover import answers, testbed_file
 from hcilib.drive.discover.answers import Guest, NodeFacts, VmFacts
 from hcilib.drive.discover.testbed_file import NOTHING, UNKNOWN_NODE, Seen
+from hcilib.drive.guard.content import Memory, require_known
 from hcilib.drive.guard.devices import Device, Inventory, find
-from hcilib.drive.guard.guard import BOOT, judge
+from hcilib.drive.guard.guard import BOOT, Guarded, GuardError, Refusal, judge
 from hcilib.drive.guard.preflight import CLOCK_LIMIT_S, without_script
 from hcilib.drive.hosts.hosts import Fleet, FleetError, Outcome
 from hcilib.drive.hosts.hosts import clocks as ask_clocks
 from hcilib.model.places import SYSTEMS, at_home
 from hcilib.model.system import load_system
 from hcilib.model.testbed import Disk, Host, Node, Testbed, TestbedError, Vm
-from hcilib.read.nodes.facts import read_left
 
 _HOST = re.compile(r"(?:(?P<name>[^=@]+)=)?(?:(?P<user>[^@]+)@)?(?P<address>\[[^\]]+\]|[^:@]+)(?::(?P<port>\d+))?")
 Own = Mapping[str, Sequence[str]]
@@ -87,7 +86,6 @@ def discover(
     key: str | None = None,
     systems: Mapping[str, Sequence[str]] | None = None,
     windows: bool = False,
-    runs: str | Path = "data/runs",
 ) -> Discovery:
     """A testbed file from what load generators and nodes say of themselves. Nothing is written on any host.
 
@@ -97,13 +95,12 @@ def discover(
         ``vm01=root@192.0.2.7``, or `Host` objects. What is left out comes from ~/.ssh/config. Every host key has to be
         in `known_hosts`
     out : the file to write. One that is there already stays as it is: the result's `diff` says what would change
-    name : of the testbed; the name of the file unless given
+    name : of the testbed; the name of the file unless given. A disk that holds what this controller's last campaign on
+        a testbed of that name left is proposed again
     systems : name -> patterns of the serials that are its own, where several share the testbed, and the file of an
         example to copy, such as ``{"ceph": ["*-ceph", "params/systems/ceph-pve.yaml"]}``. None: as the systems' files
         beside `out` have it
     windows : the nodes run Windows: they are listed and not asked
-    runs : folder of run directories: a disk that holds what one of these campaigns left on it, and nothing since, is
-        known to be ours
 
     Returns
     -------
@@ -131,11 +128,11 @@ def discover(
         told = fleet.run({vm.name: answers.vm_question() for vm in vms}, limit_s=answers.LIMIT_S)
         told_nodes = fleet.run(asks, limit_s=answers.LIMIT_S)
         ahead = ask_clocks(fleet, [host for host in linux if (told | told_nodes)[host.name].ok])
-    vm_facts, vm_failed = _parsed(told, {vm.name: vm for vm in vms}, _vm_facts)
-    if not vm_facts:
-        raise FleetError("discovering", {name: Outcome(name, False, error=why) for name, why in vm_failed.items()})
+        vm_facts, vm_failed = _parsed(told, {vm.name: vm for vm in vms}, _vm_facts)
+        if not vm_facts:
+            raise FleetError("discovering", {n: Outcome(n, False, error=why) for n, why in vm_failed.items()})
+        disks = disk_table(vm_facts, _strangers(fleet, called, vm_facts))
     node_facts, node_failed = _parsed(told_nodes, {node.name: node for node in carriers}, _node_facts)
-    disks = disk_table(vm_facts, read_left(at_home(runs)))
     _each_has_its_own({name: its for name, its in owned.items() if its}, disks)
     placed = {vm.name: _placed(vm, vm_facts[vm.name], carriers, node_facts) for vm in vms if vm.name in vm_facts}
     clocks = {host: _clock(seconds, blur) for host, (seconds, blur) in ahead.items()}
@@ -354,40 +351,26 @@ _WWN = re.compile("[0-9a-f]{16}|[0-9a-f]{32}")
 
 
 _NAMELESS = "it has no serial, WWN or by-id link, so nobody could tell it from another"
-_UNNAMED = "it carries bytes that no tool names, {}"
-Left = Mapping[str, Mapping[tuple[int, str], Path]]
-"""Serial -> (size_bytes, checksum of five places) -> the campaign that left it so (hcilib.read.nodes.facts)."""
 
 
-def disk_table(vms: Mapping[str, VmFacts], left: Left = MappingProxyType({})) -> pd.DataFrame:
+def disk_table(vms: Mapping[str, VmFacts], strangers: Sequence[Refusal] = ()) -> pd.DataFrame:
     """Every disk of every VM.
 
     Returns
     -------
     DataFrame : vm, device, serial ("" where it has none), size_bytes, proposed, holds, why; one row a disk. `proposed`:
-        nothing is on it, or what a campaign `left` there and nothing since; nobody has it, and its serial is its own;
-        else `why` says what speaks against it. `holds`: what is on it
+        nothing is on it, or what a campaign left there and nothing since; nobody has it, and its serial is its own;
+        else `why` says what speaks against it, as the guard or `strangers` do. `holds`: what is on it
     """
-    every = []
-    for vm, facts in vms.items():
-        every += [(vm, device, _serial(device, facts.inventory)) for device in _disks(facts.inventory)]
-    against = _judged(vms, every)
+    every = _every(vms)
+    against: dict[tuple[str, str], dict[str, None]] = {}
+    for refusal in (*_judged(_all_of(vms, "every"), vms)[1], *strangers):
+        against.setdefault((refusal.host, refusal.device), {})[refusal.reason] = None
     rows = []
     for vm, device, serial in every:
         why = list(against.get((vm, serial), {})) if serial else [_NAMELESS]
         why = why[:1] if _boots(device) else why  # other mounts of a boot disk come and go
-        holds, bytes_there = _holds(device), vms[vm].written.get(device.name)
-        if bytes_there is not None and not why:
-            ours = left.get(serial, {})
-            if run := ours.get((device.size_bytes, bytes_there)):
-                holds = f"what the campaign {run} left there"
-            elif ours:
-                runs = ", ".join(dict.fromkeys(map(str, ours.values())))
-                why = [_UNNAMED.format(f"and not those that {runs} left there: somebody has written since")]
-            else:
-                nobodys = "nor does any run directory here: somebody's data, or of a campaign that left no note"
-                why = [_UNNAMED.format(nobodys)]
-        rows.append((vm, device.name, serial, device.size_bytes, not why, holds, "; ".join(why)))
+        rows.append((vm, device.name, serial, device.size_bytes, not why, _holds(device), "; ".join(why)))
     return pd.DataFrame(rows, columns=DISK_COLUMNS)
 
 
@@ -415,21 +398,38 @@ def _fits(serial: str) -> bool:
         return False
 
 
-def _judged(
-    vms: Mapping[str, VmFacts], every: Sequence[tuple[str, Device, str]]
-) -> dict[tuple[str, str], dict[str, None]]:
-    """(vm, serial) -> the guard's reasons, each once, asked as if a plan would write every disk of every VM."""
-    fleet = []
-    for vm in vms:
-        owned = [Disk(serial=serial, size_bytes=d.size_bytes) for its, d, serial in every if its == vm and serial]
-        fleet.append(Vm.model_construct(name=vm, node="every", disks=tuple(owned)))
-    asked = Testbed.model_construct(name="every", nodes=(Node(name="every"),), vms=tuple(fleet))
-    most = max((len(vm.disks) for vm in fleet), default=0)
-    _, refused = judge(asked, len(fleet), most, {vm: facts.inventory for vm, facts in vms.items()})
-    reasons: dict[tuple[str, str], dict[str, None]] = {}
-    for refusal in refused:
-        reasons.setdefault((refusal.host, refusal.device), {})[refusal.reason] = None
-    return reasons
+def _every(vms: Mapping[str, VmFacts]) -> list[tuple[str, Device, str]]:
+    """(VM, disk, serial) of every disk."""
+    own = {vm: facts.inventory for vm, facts in vms.items()}
+    return [(vm, device, _serial(device, known)) for vm, known in own.items() for device in _disks(known)]
+
+
+def _all_of(vms: Mapping[str, VmFacts], name: str) -> Testbed:
+    """A testbed of every disk of every VM that has a serial."""
+    own: dict[str, list[Disk]] = {vm: [] for vm in vms}
+    for vm, device, serial in _every(vms):
+        own[vm] += [Disk(serial=serial, size_bytes=device.size_bytes)] if serial else []
+    fleet = (Vm.model_construct(name=vm, node="every", disks=tuple(disks)) for vm, disks in own.items())
+    return Testbed.model_construct(name=name, nodes=(Node(name="every"),), vms=tuple(fleet))
+
+
+def _judged(bed: Testbed, vms: Mapping[str, VmFacts]) -> tuple[Guarded, list[Refusal]]:
+    """What the guard says if a plan would write every disk of every VM."""
+    most = max((len(vm.disks) for vm in bed.vms), default=0)
+    return judge(bed, len(bed.vms), most, {vm: facts.inventory for vm, facts in vms.items()})
+
+
+def _strangers(fleet: Fleet, name: str, vms: Mapping[str, VmFacts]) -> list[Refusal]:
+    """Disks that hold what no campaign of this controller left there, of those that the guard allows."""
+    bed = _all_of(vms, name)
+    found, refused = _judged(bed, vms)
+    against = {(refusal.host, refusal.device) for refusal in refused}
+    clear = {vm: {s: d for s, d in own.items() if (vm, s) not in against} for vm, own in found.items()}
+    try:
+        require_known(fleet, clear, Memory(bed, "", ""))
+    except GuardError as error:
+        return error.refusals
+    return []
 
 
 def _boots(device: Device) -> bool:

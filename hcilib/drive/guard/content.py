@@ -3,8 +3,7 @@
 A disk without a signature may still hold data: a raw database, dm-crypt without a header, an LVM
 volume's middle. So it is judged by a sample: the first and last MiB and `PLACES` blocks of 4 KiB at
 random places. A disk on which all of them hold one and the same of `BLANKS` is blank; one that holds
-what this controller's last campaign left there is ours; any other is refused, unless the testbed's
-file approves exactly that content (``may_hold_data``, the digest of the sample).
+what this controller's last campaign left there is ours; any other is refused until it is cleared.
 
 What a campaign leaves is remembered on the controller, outside any run directory, as the next
 campaign on these disks has another one.
@@ -32,8 +31,6 @@ from hcilib.model.testbed import Testbed
 
 PLACES, FEW = 4096, 256
 """Blocks of a sample, and those of them that are compared before a step while the kernel counts."""
-SEED = 1
-"""Where the blocks lie whose digest a testbed's file approves."""
 BLOCK = 4096
 BLANKS = (b"\0", b"\xff")
 """What every byte of a disk that was never written, or was erased, is."""
@@ -198,12 +195,12 @@ class Memory:
         return self._folder / vm / f"{serial}.json"
 
 
-def require_known(fleet: Fleet, testbed: Testbed, guarded: Guarded, memory: Memory) -> None:
+def require_known(fleet: Fleet, guarded: Guarded, memory: Memory) -> None:
     """Refuse every disk that holds what nobody here wrote.
 
     Raises
     ------
-    GuardError : names each such disk and the digest by which its content may be approved
+    GuardError : names each such disk, and how to clear it
     """
     left = {(vm, serial): memory.of(vm, serial) for vm, disks in guarded.items() for serial in disks}
     devices = {(vm, serial): device for vm, disks in guarded.items() for serial, device in disks.items()}
@@ -220,14 +217,8 @@ def require_known(fleet: Fleet, testbed: Testbed, guarded: Guarded, memory: Memo
         return
     anywhere = samples(fleet, {place: (device, new_seed(), PLACES) for place, device in others.items()})
     full = {p: d for p, d in others.items() if anywhere[p][0].digest not in blank(d.size_bytes)}
-    found = samples(fleet, {place: (device, SEED, PLACES) for place, device in full.items()})
-    refused = []
-    for place, device in full.items():
-        digest = found[place][0].digest
-        if digest != testbed.may_hold_data.get(place[1]):
-            refused.append(Refusal(*place, _why(device, place[1], digest, left[place])))
-    if refused:
-        raise GuardError(refused)
+    if full:
+        raise GuardError([Refusal(*place, _why(device, left[place])) for place, device in full.items()])
 
 
 def counted_of(device: Device, counted: str) -> str:
@@ -241,15 +232,15 @@ def same_count(before: str, now: str) -> bool:
     return before.split()[:2] != now.split()[:2] or before == now
 
 
-def _why(device: Device, serial: str, digest: str, left: Left | None) -> str:
+def _why(device: Device, left: Left | None) -> str:
     if left is None:
         what = f"{device.name} holds data that carries no signature and that no campaign of this controller left there"
     elif left.sample:
         what = f"{device.name} was written by somebody else since the campaign in {left.run_dir} left it"
     else:
         what = f"{device.name} was being written by the campaign in {left.run_dir} when its controller ended: resume it"
-    allow = f"to give it up, write `may_hold_data: {{{serial}: {digest}}}` into the testbed's file"
-    return f"{what}; {allow} (a sample of {PLACES:,} places)"
+    clear = f"`blkdiscard --zeroout {device.path}` on the host, which fills it with zeros"
+    return f"{what} (a sample of {PLACES:,} places); to give it up, clear it: {clear}"
 
 
 def new_seed() -> int:

@@ -132,14 +132,6 @@ done
 for n in $held; do printf 'device=%s\nheld=yes\n' "$n"; done
 """
 CONTENT += f"echo '==== writers'\n{OPEN_TO_WRITE}\n"
-# Five places of a MiB each of a device $1 of $2 bytes. What blkid does not know (a database on the raw disk,
-# ciphertext) is not nothing; and by their checksum what a campaign left is known again.
-PLACES = r"""
-places() {
-  m=$(($2 / 1048576))
-  for k in 0 $((m / 4)) $((m / 2)) $((m * 3 / 4)) $((m - 1)); do dd if="$1" bs=1048576 skip=$k count=1 2>/dev/null; done
-}
-"""
 END = "echo '==== end'\n"
 
 _PREFIX = re.compile(r"^(?:0x|naa\.|eui\.|nvme\.|t10\.)", re.IGNORECASE)

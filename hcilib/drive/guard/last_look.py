@@ -17,9 +17,7 @@ the kernel's count, to the sector, wherever on the disk he wrote. After a restar
 are compared. Where fio writes through a cache (``direct: 0``), `FEW` decide. After a step the count must not exceed
 what fio wrote.
 
-A signature that appears *during* a step of ours is somebody's if it stands among zeros, as every superblock and table
-does; what fio writes at random holds a zero in 256 bytes, and none of 1180 random fills looked like a signature to
-blkid 2.38 at all.
+A signature that appears *during* a step of ours is somebody's: none of 1180 random fills looked like one to blkid 2.38.
 
 What the SSH user may not see is not seen: without root the descriptors and mounts of other accounts' processes. What
 the kernel itself holds (a mount in any namespace, swap, LVM, md) is seen all the same, as the device cannot be opened
@@ -35,7 +33,7 @@ from dataclasses import dataclass
 
 from hcilib.drive.guard import content
 from hcilib.drive.guard.content import FEW, Memory, Sample
-from hcilib.drive.guard.devices import MOUNTS, OPEN_TO_WRITE, PLACES, Device
+from hcilib.drive.guard.devices import MOUNTS, OPEN_TO_WRITE, Device
 from hcilib.drive.guard.guard import Guarded, GuardError, Refusal, unchanged
 from hcilib.drive.hosts.hosts import ANSWER_S, Fleet
 from hcilib.drive.hosts.lease import Lease
@@ -125,16 +123,11 @@ _NOTE = r"""
 note() {
   serial=$1 hex=$2 size=$3 node=$4
   [ "$(stat -L -c %t:%T "$node" 2>/dev/null)" = "$hex" ] || return 0
-  if { [ "$probed" ] || half "$node" "$size"; } && [ "$(signature "$node" "$size")" ]; then
-    zeros=$({ first "$node" "$size"; last "$node" "$size"; } | tr -cd '\0' | wc -c)
-    near=$({ piece "$node" 0 2; last "$node" "$size" | tail -c 131072; } | tr -cd '\0' | wc -c)
-    [ "$zeros" -gt 9600 ] || [ "$near" -gt 1300 ] && return 0
-  fi
+  if { [ "$probed" ] || half "$node" "$size"; } && [ "$(signature "$node" "$size")" ]; then return 0; fi
   echo "counted $serial $(boot "$8") $(counts "$8" "$node")"
   echo "left $serial $(ends "$node" "$size")"
   echo "few $serial $(sample "$node" "$size" "$5" "$6")"
   echo "many $serial $(sample "$node" "$size" "$5" "$7")"
-  echo "places $serial $(places "$node" "$size" | cksum)"
   readable "$node" "$size" && echo "whole $serial yes"
 }
 """
@@ -170,8 +163,7 @@ class LastLook:
     """What was judged when a campaign began, and what our own steps have left on it since.
 
     `before` gives what `hcilib.drive.launch` needs to open these devices and no others; `writing` and `after` frame a
-    step that writes. `left` is for who looks at the disks when the campaign is over: (VM, serial) -> checksum of five
-    places of each disk that was written, "" where nothing is known. `memory` remembers it for the next campaign.
+    step that writes. `memory` remembers for the next campaign what was left on a disk.
     `through_cache`: fio's writes may reach the disk later than its end. `readonly`: disks may be in use and hold data,
     and only whose they are is asked.
     """
@@ -191,14 +183,12 @@ class LastLook:
         self._left: dict[tuple[str, str], _Left] = {}
         self._writing: dict[tuple[str, str], _Left | None] = {}
         self._strange: dict[tuple[str, str], str] = {}
-        self.left: dict[tuple[str, str], str] = {}
         self.counted: dict[tuple[str, str], int] = {}
 
     def begin(self) -> None:
         """Note what lies on the disks before the first step: nobody else may write there from now on."""
         if not self._readonly:
             self._note(self.guarded)
-        self.left.clear()  # nothing was written yet
 
     def before(self, vms: Sequence[Vm], numjobs: int, *, beside: bool = False) -> tuple[dict[str, str], dict[str, str]]:
         """Serial -> what fio opens for it, and VM -> lines of sh by which the shell that starts fio opens and judges
@@ -263,7 +253,6 @@ class LastLook:
         """Know that what lies on these disks changes from now on, by us."""
         for place in _places(self._of(vms, numjobs)):
             self._writing[place] = self._left.pop(place, None)
-            self.left[place] = ""
             if self._memory:
                 self._memory.note(*place, None)
 
@@ -286,7 +275,6 @@ class LastLook:
     def accuse(self, place: tuple[str, str], why: str) -> None:
         """Let no further step, and no later campaign, open this disk: somebody else's bytes are on it."""
         self._strange[place] = why
-        self.left[place] = ""
         self._left.pop(place, None)
         if self._memory:
             self._memory.forget(*place)
@@ -294,21 +282,19 @@ class LastLook:
     def _note(self, devices: Guarded) -> None:
         for place in _places(devices):
             self._left.pop(place, None)
-            self.left[place] = ""
         seeds = {place: content.new_seed() for place in _places(devices)}
         scripts = {vm: note(own, {serial: seeds[vm, serial] for serial in own}) for vm, own in devices.items()}
         for vm, outcome in self._fleet.run(scripts, limit_s=ANSWER_S).items():
             told: dict[str, dict[str, str]] = {}
-            line = r"(?m)^(left|places|few|many|counted|whole) (\S+) (.+)$"
+            line = r"(?m)^(left|few|many|counted|whole) (\S+) (.+)$"
             for what, serial, value in re.findall(line, outcome.value or ""):
                 told.setdefault(serial, {})[what] = value
             for serial, own in told.items():
-                if own.keys() != {"left", "places", "few", "many", "counted", "whole"}:
+                if own.keys() != {"left", "few", "many", "counted", "whole"}:
                     continue
                 sample = Sample(seeds[vm, serial], content.PLACES, own["many"])
                 counted = content.counted_of(self.guarded[vm][serial], own["counted"])
                 self._left[vm, serial] = _Left(own["left"], sample, own["few"], counted)
-                self.left[vm, serial] = own["places"]
                 if self._memory:
                     self._memory.note(vm, serial, sample, "" if self._through_cache else counted)
 
@@ -326,7 +312,7 @@ def note(devices: Mapping[str, Device], seeds: Mapping[str, int]) -> str:
         shlex.join(["note", s, d.number_hex, str(d.size_bytes), d.path, str(seeds[s]), *amounts, d.number]) + " &"
         for s, d in devices.items()
     ]
-    return "\n".join([_COMMON, PLACES, _NOTE, probed, *notes, "wait"])
+    return "\n".join([_COMMON, _NOTE, probed, *notes, "wait"])
 
 
 def _places(devices: Guarded) -> list[tuple[str, str]]:

@@ -1,13 +1,10 @@
-"""A campaign's facts -> tables: how full its pools were, what it left on the disks it wrote, and what the links between
-its nodes give."""
+"""A campaign's facts -> tables: how full its pools were, and what the links between its nodes give."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +12,7 @@ import pandas as pd
 
 from hcilib.model.caveats import NONE, Caveats, caveats, column, together
 from hcilib.model.compressed import read_bytes
-from hcilib.model.places import LEFT, NETWORK, POOL_FILL, at_home
+from hcilib.model.places import NETWORK, POOL_FILL, at_home
 from hcilib.say.caveats import caveat
 
 _NAN = float("nan")
@@ -83,21 +80,6 @@ def _level(rows: Sequence[Mapping[str, Any]]) -> tuple[float, Caveats]:
     least, most = min(full), max(full)
     said = caveats(caveat("pool-fill/changed", least=least, most=most))
     return STEP_PCT * float((most + STEP_PCT / 2) // STEP_PCT), said if most - least > STEP_PCT else NONE
-
-
-# What campaigns left on the disks that they wrote, so that it is known again when they are over.
-
-
-def read_left(runs: Path) -> dict[str, dict[tuple[int, str], Path]]:
-    """Serial -> (size_bytes, checksum of five places) -> the campaign that left it so, of all run directories of a
-    folder. One whose file is damaged or gone tells nothing."""
-    found: dict[str, dict[tuple[int, str], Path]] = {}
-    for file in sorted(chain(runs.glob(f"*/{LEFT}"), runs.glob(f"*/*/{LEFT}"))):  # a search has rounds
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            disks = json.loads(read_bytes(file))["disks"]
-            for serial, size, places in [(str(d["serial"]), int(d["size_bytes"]), str(d["places"])) for d in disks]:
-                found.setdefault(serial, {})[size, places] = file.parents[2]
-    return found
 
 
 # The links between nodes: iperf3's JSON and ping's text -> numbers, kept as the `network` table.
