@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import re
-import signal
 import sys
 import threading
 import time
@@ -21,7 +20,7 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from hcilib.drive.beds import filling
-from hcilib.drive.campaign import events, health, integrity, policy, stopping, subjects
+from hcilib.drive.campaign import events, health, integrity, policy, subjects
 from hcilib.drive.campaign.facts import gather, pool_fill_noted
 from hcilib.drive.campaign.ledger import of_step
 from hcilib.drive.campaign.outages import CampaignError, Outages, causes
@@ -80,29 +79,6 @@ def interrupted(run_dir: str | Path, stopped: KeyboardInterrupt) -> CampaignInte
     sys.excepthook = say
     weakref.finalize(error, restore).atexit = False
     return error
-
-
-@contextlib.contextmanager
-def ctrl_c_heard() -> Iterator[None]:
-    """Ctrl-C once more where Python dropped it: what is raised while a destructor or a weak reference's callback runs
-    is printed and forgotten, and a campaign would go on for hours. Only the main thread is ever interrupted."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before, main = sys.unraisablehook, threading.main_thread().ident
-
-    def again(dropped) -> None:
-        if issubclass(dropped.exc_type, KeyboardInterrupt):  # a little later: in here it would be dropped again
-            heard = (number for number in (stopping.SIGNAL, signal.SIGINT) if callable(signal.getsignal(number)))
-            threading.Timer(0.2, signal.pthread_kill, (main, next(heard, signal.SIGINT))).start()
-        else:
-            before(dropped)
-
-    sys.unraisablehook = again
-    try:
-        yield
-    finally:
-        sys.unraisablehook = before
 
 
 def run(
@@ -170,7 +146,6 @@ def run(
     try:
         with (
             ending_in_order(),
-            ctrl_c_heard(),
             _naming_full_disk(run_dir, "its preparation"),
             RunDir.opened(run_dir, plan, testbed, measured) as rundir,
         ):
