@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hcilib.model.plan import Plan, Step
 from hcilib.model.sweeps import sweep
 from hcilib.model.testbed import Disk, Node, Testbed, Vm
-from hcilib.model.workload import Cell, Pattern, PlanError
+from hcilib.model.workload import Cell, Pattern
 
 PLAIN = ("randread", "randwrite", "read", "write")
 
@@ -50,55 +50,9 @@ def test_parse_and_name_are_inverse(bs, rw, sync, rate):
     assert pattern.bs_bytes == bs * 1024
 
 
-def test_reads_alone_have_nothing_to_flush():
-    with pytest.raises(PlanError, match=r"4k-randread-fdatasync.*writes nothing that fdatasync could flush"):
-        Pattern.parse("4k-randread-fdatasync")
-
-
 def test_a_block_of_whole_mebibytes_has_one_name():
     assert Pattern.parse("2048k-read").name == "2m-read"
     assert Pattern.parse("1536k-read").name == "1536k-read"
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "4k",
-        "randread",
-        "4k-random",
-        "0k-randread",
-        "04k-randread",
-        "4k-randrw",
-        "4k-randrw0",
-        "4k-randrw100",
-        "4k-randread70",
-        "4K-randread",
-        "4k-randread\n",
-        "4k-read-rate0m",
-        "4k-read-rate1k",
-        "4 k-read",
-        "4k-read-sync-sync",
-        "4k-randwrite-sync-fdatasync",
-        "4k-randwrite-fsync",
-        "",
-        None,
-        4,
-    ],
-)
-def test_an_unknown_pattern_is_refused_by_name(name):
-    with pytest.raises(PlanError, match="unknown pattern") as caught:
-        Pattern.parse(name)
-    assert repr(name) in str(caught.value)
-    assert "4k-randread" in str(caught.value), "the message shows how it is written"
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [("randread", 512, 100), ("randread", 4096, 70), ("read", 4096, 100, 0, 1000), ("trim", 4096, 0), ("read", 0, 100)],
-)
-def test_a_pattern_whose_name_would_lie_cannot_be_made(fields):
-    with pytest.raises(PlanError):
-        Pattern(*fields)
 
 
 def test_cell_counts_outstanding_per_vm_and_job():
@@ -213,62 +167,6 @@ def test_the_digest_tells_plans_apart(change):
     assert small(**change).digest != small().digest
 
 
-@pytest.mark.parametrize("broken", [{"format": 2}, {"steps": [{}]}, {"steps": [{"cell": {"pattern": "4k-read"}}]}, {}])
-def test_a_plan_of_another_shape_is_refused(broken):
-    document = {**small().to_dict(), **broken} if broken else {}
-    with pytest.raises(PlanError):
-        Plan.from_dict(document)
-    missing = {k: v for k, v in small().to_dict().items() if k != "seed"}
-    with pytest.raises(PlanError, match="'seed' is missing"):
-        Plan.from_dict(missing)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ({"order": "random"}, "order 'random'"),
-        ({"policy": "clever"}, "policy 'clever'"),
-        ({"repeats": 0}, "repeats is 0"),
-        ({"repeats": 2.5}, "repeats is 2.5"),
-        ({"repeats": "3"}, "repeats is '3'"),
-        ({"repeats": True}, "repeats is True"),
-        ({"numjobs": 0}, "numjobs is 0"),
-        ({"iodepth": [1, 0]}, "iodepth is 0"),
-        ({"iodepth": "8"}, "iodepth is '8'"),
-        ({"iodepth": []}, "no cell"),
-        ({"vms": [2, -1]}, "vms is -1"),
-        ({"vms": 1.0}, "vms is 1.0"),
-        ({"read_runtime_s": 0}, "read_runtime_s is 0"),
-        ({"write_runtime_s": math.nan}, "write_runtime_s is nan"),
-        ({"read_runtime_s": math.inf}, "read_runtime_s is inf"),
-        ({"ramp_s": -1}, "ramp_s is -1"),
-        ({"warmup_s": "10"}, "warmup_s is '10'"),
-        ({"span_bytes": 0}, "span_bytes is 0"),
-        ({"span_bytes": 2**19}, "1m-write"),
-        ({"warmup_cap": 60}, r"a sweep has no 'warmup_cap': did you mean warmup_cap_s\?"),
-        ({"zzz": 1}, "a sweep has no 'zzz': it has patterns, repeats, order"),
-    ],
-)
-def test_a_sweep_that_cannot_be_run_names_the_field(wrong, said):
-    with pytest.raises(PlanError, match=said):
-        small(**wrong)
-
-
-@pytest.mark.parametrize(
-    ("patterns", "said"),
-    [
-        ([], "no cell"),
-        (["4k-read", "4k-read"], "visits a cell twice: 4k-read-nj1"),
-        (["1m-read", "1024k-read"], "visits a cell twice: 1m-read"),
-        ({"4k-read": {"qd": [1]}}, "pattern '4k-read': unknown field 'qd'"),
-        (["4k-read", "8k-fly"], "unknown pattern '8k-fly'"),
-    ],
-)
-def test_wrong_patterns_are_named(patterns, said):
-    with pytest.raises(PlanError, match=said):
-        sweep(patterns)
-
-
 def bed() -> Testbed:
     disks = {
         v: tuple(Disk(serial=f"{v}{d}", size_bytes=s) for d, s in (("a", 2**30), ("b", 2**22)))
@@ -360,13 +258,6 @@ def test_random_jobs_and_a_prefill_use_the_whole_span():
     assert Step("prefill", Cell(Pattern.parse("1m-write"), 4, 1, 1), 0, 0, 0).region(1, 2, 2**26) == (0, 2**26)
 
 
-def test_a_span_too_small_for_its_sequential_jobs_is_said():
-    with pytest.raises(
-        PlanError, match=r"8 sequential jobs share a disk of which 4194304 bytes .* larger span or fewer jobs"
-    ):
-        Step("measure", Cell(Pattern.parse("1m-read"), 8, 1, 1), 1, 1, 10).region(7, 1, 2**22)
-
-
 def test_repr_says_how_much_it_is():
     assert "4 cells" in repr(small())
     assert "20 steps" in repr(small(canary=False, prefill=False, repeats=5))
@@ -377,31 +268,8 @@ def test_a_step_says_what_it_is():
     assert step.id == "measure-b3-r3-4k-randread-nj1-qd8-vm2"
 
 
-@pytest.mark.parametrize(
-    ("typed", "meant"),
-    [
-        ("4k-ranread", "4k-randread"),
-        ("4K-randread", "4k-randread"),
-        ("4kb-randread", "4k-randread"),
-        ("8k-randrw", "8k-randrw70"),
-        ("4k-randwrte-sync", "4k-randwrite-sync"),
-    ],
-)
-def test_a_pattern_that_is_nearly_one_is_guessed(typed, meant):
-    with pytest.raises(PlanError, match=rf"did you mean {meant}\? expected"):
-        sweep([typed])
-
-
-@pytest.mark.parametrize("typed", ["x", "4k", "4k-copy", "0k-randread"])
-def test_a_pattern_that_is_none_is_not_guessed(typed):
-    with pytest.raises(PlanError, match=r"unknown pattern '[^']*': expected"):
-        sweep([typed])
-
-
 def test_the_span_may_be_said_with_its_unit():
     assert sweep(["4k-read"], span_bytes="100 GiB") == sweep(["4k-read"], span_bytes=100 * 2**30)
-    with pytest.raises(PlanError, match="span_bytes: '100 G' is not a size"):
-        sweep(["4k-read"], span_bytes="100 G")
 
 
 def test_the_limit_of_an_outage_is_in_a_plan_only_where_it_is_not_the_usual_one():
@@ -410,5 +278,3 @@ def test_the_limit_of_an_outage_is_in_a_plan_only_where_it_is_not_the_usual_one(
     assert sweep(["4k-randread"], outage_limit_s=900).digest == usual.digest != other.digest
     assert Plan.from_dict(usual.to_dict()).outage_limit_s == 900
     assert Plan.from_dict(json.loads(json.dumps(other.to_dict()))) == other
-    with pytest.raises(PlanError, match="outage_limit_s"):
-        sweep(["4k-randread"], outage_limit_s=-1)

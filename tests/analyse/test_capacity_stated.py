@@ -49,8 +49,3 @@ def test_front_is_judged_within_each_pattern():
     table = pd.DataFrame({"pattern": ["r", "r", "w", "w"], "x": [1, 2, 1, 2], "y": [10, 5, 5, 10]})
     assert pareto(table, "x", "y", by="pattern")["front"].tolist() == [True, True, False, True]
     assert pareto(table, "x", "y")["front"].tolist() == [False, False, False, True]
-
-
-def test_raw_capacity_that_nobody_stated_is_asked_for():
-    with pytest.raises(ValueError, match="raw_bytes is None: say how many bytes all drives"):
-        capacity_table({"a": Mirror(2)}, None)

@@ -167,8 +167,6 @@ def test_what_no_table_can_judge_says_what_to_measure():
     found = judge(AB, statistic="unmeasured", claimed=float("nan"), note="the same runs on the other node")
     assert found["verdict"] == "not checkable"
     assert "the same runs on the other node" in found["reason"]
-    with pytest.raises(ValueError, match="claim 1: unmeasured needs a note"):
-        judge(AB, statistic="unmeasured", claimed=float("nan"))
 
 
 def test_any_takes_the_nearest_and_each_the_farthest():
@@ -288,41 +286,6 @@ def test_unlike_rows_are_not_averaged():
     assert "vary in numjobs" in judge(unlike, claimed=40_000)["reason"]
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"statistic": "median"}, "claim 1: unknown statistic 'median'"),
-        ({"metric": "p99"}, "claim 1: unknown metric 'p99'"),
-        ({"unit": "KIOPS"}, "claim 1: unknown unit 'KIOPS'"),
-        ({"reduce": "best"}, "claim 1: unknown reduce 'best'"),
-        (
-            {"statistic": "pct_of", "unit": "%", "comparator": "b c", "reduce": "max"},
-            "claim 1: reduce max compares with one",
-        ),
-        ({"resolution": 0}, "claim 1: claimed must be a number and resolution one above 0"),
-        ({"claimed": float("nan")}, "claim 1: claimed must be a number"),
-        ({"statistic": "pct_higher", "unit": "%"}, "claim 1: pct_higher needs a comparator"),
-        ({"word": "roughly"}, "claim 1: word 'roughly' with bounds"),
-        ({"low": 3}, "claim 1: word '' with bounds"),
-    ],
-)
-def test_a_claim_in_unknown_words_is_refused(given, message):
-    with pytest.raises(ValueError, match=message):
-        judge(AB, **given)
-
-
-def test_loose_claims_and_poor_results_are_refused_by_column():
-    with pytest.raises(ValueError, match="claims: column statistic, unit, resolution is missing"):
-        check_claims(AB, claim().drop(columns=["statistic", "unit", "resolution"]))
-    with pytest.raises(ValueError, match="results: column bs_bytes is missing"):
-        check_claims(AB.drop(columns="bs_bytes"), claim())
-
-
-def test_a_broken_formula_is_refused():
-    with pytest.raises(ValueError, match=r"claim 1: formula 'n.drives \*' is not an arithmetic expression"):
-        formula("n.drives *")
-
-
 def test_no_claims_give_an_empty_table():
     assert check_claims(AB, claim().iloc[:0]).empty
 
@@ -350,14 +313,6 @@ def test_formulas_work_on_facts():
     assert (tib["verdict"], tib["origin"]) == ("off", "unit")
     assert formula("seen.iops * 1048576", claimed=18.5, unit="GB/s", resolution=0.1)["verdict"] == "rounding"
     assert "n.cost" in formula("n.drives * n.cost", claimed=1)["reason"]
-
-
-@pytest.mark.parametrize(
-    "text", ["__import__('os').getcwd()", "n.drives ** 9", "disk.size if 1 else 2", "abs(n.drives)"]
-)
-def test_a_formula_is_arithmetic_and_nothing_else(text):
-    with pytest.raises(ValueError, match=r"formula: .* is not a fact"):
-        formula(text)
 
 
 # ---- the articles

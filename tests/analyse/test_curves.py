@@ -152,19 +152,6 @@ def test_crossover_keeps_curves_apart_and_names_missing_ones():
     assert crossover(results, "a", "ceph")["verdict"].unique().tolist() == ["missing"]
 
 
-def test_a_curve_of_two_workloads_is_refused():
-    results = both().assign(vms=lambda t: np.where(t["iodepth"] == 4, 1, 16))
-    with pytest.raises(ValueError, match="results vary in vms: 1, 16; add it to by= or filter"):
-        peak(results)
-    with pytest.raises(ValueError, match="results vary in vms"):
-        crossover(results, "a", "b")
-
-
-def test_crossover_needs_a_logarithm():
-    with pytest.raises(ValueError, match="iodepth holds 0"):
-        crossover(both(depths=[0, 8, 16, 32, 64, 128]), "a", "b")
-
-
 def test_peak_of_single_runs_is_a_point():
     found = peak(both()).set_index("system")
     assert found["best"].to_dict() == {"a": 32, "b": 128}
@@ -192,8 +179,6 @@ def test_a_pattern_nobody_measured_is_named_with_those_there_are():
     results = pd.concat([curve("a", A, pattern=name) for name in ("1m-read", "4k-randread", "64k-read")])
     some = of_patterns(results, ["4k-randread", "8k-randread", "1m-read"])
     assert set(some["pattern"]) == {"4k-randread", "1m-read"}
-    with pytest.raises(ValueError, match="no rows of 8k-read; there are 4k-randread, 64k-read, 1m-read"):
-        of_patterns(results, ["8k-read"])
 
 
 def test_ties_are_one_sided_welch_at_alpha_over_the_other_points():
@@ -227,8 +212,6 @@ def test_peak_interval_is_that_of_the_cell():
 def test_peak_of_a_latency_is_its_smallest_value():
     results = curve("a", [5, 3, 4], [1, 2, 4]).rename(columns={"iops": "lat_ns"})
     assert peak(results, "lat_ns")["best"].iloc[0] == 2
-    with pytest.raises(ValueError, match="which way 'runtime_s' is better"):
-        peak(results.rename(columns={"lat_ns": "runtime_s"}), "runtime_s")
 
 
 def test_leave_one_out_by_hand():

@@ -167,16 +167,6 @@ def test_what_a_limit_allows_two_systems_is_compared_block_by_block():
     assert verdict["ratio"] == pytest.approx(0.68, rel=0.05)
 
 
-def test_a_closed_loop_has_no_such_answer():
-    with pytest.raises(ValueError, match="sweep\\(offered="):
-        hci.load_within(campaign().query("demand.isna()"), p99_ns=1e6)
-    with pytest.raises(ValueError, match="expected a latency column and nanoseconds"):
-        hci.load_within(campaign(), iops=5)
-    mixed = pd.concat([campaign(vms=4), campaign(vms=8)])
-    with pytest.raises(ValueError, match="vary in vms"):
-        hci.load_curve(mixed)
-
-
 @pytest.mark.parametrize("spread", [1.5, 10.0, 100.0])
 def test_an_end_above_everything_that_was_measured_is_unknown(spread):
     """Three rounds that differ much: the t interval on logs ends at thousands of seconds."""

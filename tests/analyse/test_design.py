@@ -14,7 +14,6 @@ from hcilib.analyse.campaigns.design import (
     planned_runs,
     pool_noise,
     precision,
-    protocols_of,
 )
 from hcilib.analyse.runs.series import enough_runs
 
@@ -190,28 +189,3 @@ def test_an_adaptive_cell_gets_the_runs_that_enough_runs_asks_for():
             z = rng.standard_normal(n - 1)
             assert not enough_runs(np.exp(sd * (z - z.mean()) / z.std(ddof=1)), 0.02).reached
     assert [planned_runs(protocol, sd, 0.02) for sd in (0.005, 0.2)] == [5, 10]
-
-
-def test_a_noise_that_does_not_say_enough_is_refused():
-    with pytest.raises(ValueError, match="does not say second_cv_pct: no run has a per-second series; declare"):
-        precision(noise(campaign([[1.0, 1.1]]), second_cv_pct=None, between_cv_pct=1), {"fixed": ARTICLES})
-    with pytest.raises(ValueError, match="does not say between_cv_pct: no cell has two runs"):
-        precision(noise(campaign([[1.0]]), second_cv_pct=3), {"fixed": ARTICLES})
-    with pytest.raises(ValueError, match="no column rwmixread"):
-        precision(declared().drop(columns="rwmixread"), {"fixed": ARTICLES})
-
-
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ({**ARTICLES, "runtime": 3}, "protocol 'p': unknown field 'runtime'"),
-        ({"runs": 3, "read_s": 600}, "protocol 'p': write_s is missing"),
-        ({**ARTICLES, "order": "random"}, "order is 'random', expected 'blocks' or 'back-to-back'"),
-        ({**ARTICLES, "runs": 1}, "protocol 'p': runs"),
-        ({**ARTICLES, "write_s": 0}, "write_s is 0"),
-        ({**ARTICLES, "most_runs": 2}, "most_runs 2 is below runs 3"),
-    ],
-)
-def test_a_wrong_protocol_is_refused_by_name(wrong, said):
-    with pytest.raises(ValueError, match=said):
-        protocols_of({"p": wrong})

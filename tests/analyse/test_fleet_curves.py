@@ -2,7 +2,6 @@
 
 import numpy as np
 import pandas as pd
-import pytest
 
 from hcilib.analyse.curves.scaling import fleet_curves
 
@@ -37,8 +36,3 @@ def test_own_runs_are_one_curve_and_the_input_is_left_alone():
     assert list(curves["curve"]) == ["measured", "measured"]
     assert list(curves["iops"]) == [5, 9]
     assert "curve" not in runs
-
-
-def test_a_table_without_iops_is_refused():
-    with pytest.raises(ValueError, match="no column 'iops'"):
-        fleet_curves(pd.DataFrame({"vms": [1]}))

@@ -188,24 +188,6 @@ def test_cells_that_differ_in_plan_testbed_or_system_are_never_joined():
         assert len(check(apart)) == 2
 
 
-@pytest.mark.parametrize(("wrong", "field"), [
-    (lambda t: t.drop(columns="start"), "start"),
-    (lambda t: t.assign(start=pd.NaT), "c01"),
-    (lambda t: pd.concat([t, t.head(1)]), "c01"),
-    (lambda t: t.assign(valid=False), "iops"),
-    (lambda t: t.assign(value=0.0), "iops"),
-])  # fmt: skip
-def test_a_history_that_cannot_be_judged_is_refused_by_name(wrong, field):
-    with pytest.raises(ValueError, match=field):
-        changes(wrong(months()))
-
-
-@pytest.mark.parametrize(("asked", "field"), [({"size": 5}, "size"), ({"against": "nosuch"}, "nosuch")])
-def test_check_refuses_what_it_does_not_know(asked, field):
-    with pytest.raises(ValueError, match=field):
-        check(months(), **asked)
-
-
 def test_of_histories_without_a_change_few_show_one():
     """The whole table is bench/history.py; this is its fast end: 100 histories of 30, at most 5 may alarm by far."""
     rng = np.random.default_rng(7)

@@ -68,14 +68,6 @@ def test_no_load_within_the_latency_is_said_and_the_search_ends():
     assert (1, 1) in set(zip(found["numjobs"], found["iodepth"], strict=True))
 
 
-@pytest.mark.parametrize(
-    ("wrong", "said"), [({"saturated": 95}, "saturated is 95"), ({"within_ns": 0}, "within_ns is 0")]
-)
-def test_impossible_parameters_are_refused(wrong, said):
-    with pytest.raises(ValueError, match=said):
-        hci.loads(surface([(1, 1)]), **wrong)
-
-
 def fleet(iops, cpu=None) -> pd.DataFrame:
     vms = np.arange(1, len(iops) + 1)
     return pd.DataFrame({"system": "known", "pattern": "4k-randread", "vms": vms, "iops": iops,

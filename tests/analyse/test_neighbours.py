@@ -147,7 +147,3 @@ def test_jain_s_index_leaves_out_a_block_of_which_a_pattern_is_missing():
 
 def test_one_block_is_no_verdict_and_without_tenants_there_is_no_answer():
     assert set(hci.neighbours(campaign(TWO, blocks=1), ["iops"])["verdict"]) == {"point"}
-    with pytest.raises(ValueError, match=r"measure with sweep\(tenants="):
-        hci.neighbours(campaign(TWO).drop(columns="tenant"))
-    with pytest.raises(ValueError, match="tenant db was never measured alone"):
-        hci.neighbours(campaign({k: v for k, v in TWO.items() if k != ("db", None)}))

@@ -1,6 +1,5 @@
 import numpy as np
 import pandas as pd
-import pytest
 
 from hcilib.analyse.compare.compare import rank
 
@@ -91,8 +90,3 @@ def test_nobody_is_best_without_an_opponent_or_where_a_compared_system_is_missin
 def test_one_system_and_none():
     assert ranks(cell(a=100.0)) == {"a": 1}
     assert rank(cell(a=100.0).iloc[:0]).empty
-
-
-def test_a_metric_without_a_better_way_cannot_be_ranked():
-    with pytest.raises(ValueError, match="which way 'runtime_s' is better is not known"):
-        rank(cell(a=1.0).rename(columns={"iops": "runtime_s"}), metric="runtime_s")

@@ -2,11 +2,9 @@
 
 from pathlib import Path
 
-import pytest
 import yaml
 
 import hcilib as hci
-from hcilib.model.testbed import TestbedError
 
 
 def test_systems_with_different_drives_stand_in_one_table_each_on_its_own():
@@ -59,14 +57,3 @@ def test_the_comparison_of_an_article_tells_the_shares_that_its_capacity_page_wo
     beside = hci.usable_shares(names, hci.load_systems(), compared["schemes"])
     alone = hci.system_capacity(hci.systems_of(names), sized["schemes"]).set_index("system")
     assert beside["efficiency"].tolist() == alone.loc[names, "efficiency"].tolist()
-
-
-def test_what_no_file_says_is_named(tmp_path):
-    with pytest.raises(
-        TestbedError, match=r"system 'ceph-pv': no file in systems/ has this name; did you mean ceph-pve\?"
-    ):
-        hci.systems_of(["ceph-pv"])
-    with pytest.raises(ValueError, match="raw_bytes is None"):
-        hci.system_capacity({"bare": hci.System(name="bare", label="bare", scheme="Mirror(2)")})
-    with pytest.raises(ValueError, match="system bare: its file has no scheme"):
-        hci.system_capacity({"bare": hci.System(name="bare", label="bare")})

@@ -89,11 +89,3 @@ def test_the_mean_rates_are_those_of_the_runs_that_count():
     row = traffic(runs, counters(runs, lambda run: 500.0 if run["rep"] == 3 else 1.0), "repl").iloc[0]
     assert (row["n"], row["bw_bytes"]) == (2, CLIENT)
     assert row["net_bytes_per_s"] == pytest.approx(1.001 * CLIENT)
-
-
-def test_a_card_that_is_not_there_and_mixed_runs_are_refused():
-    runs = results(("1m-write", "owner", 2))
-    with pytest.raises(ValueError, match="no counters of card 'eno1'; there are eth0, repl"):
-        traffic(runs, counters(runs, lambda run: 1.0), "eno1")
-    with pytest.raises(ValueError, match="1m-write mixes reads and writes"):
-        traffic(runs.assign(rwmixread=70), counters(runs, lambda run: 1.0), "repl")

@@ -649,35 +649,6 @@ def test_a_run_of_which_one_vm_cannot_be_read_is_none(tmp_path):
     assert "would be too low" in said["mirror/result-b4t2o8w0pr-r2-vm-base-node2-001.xml"]
 
 
-def test_a_pattern_that_fits_twice_is_named_with_both_readings(tmp_path):
-    shutil.copy(LOOSE / "cedar_4k-randread_qd8_r1.json", tmp_path / "a_b_c.json")
-    with pytest.raises(ForeignError, match="fits its name twice: system a, vm b_c or system a_b, vm c"):
-        hci.read_results(tmp_path, names="{system}_{vm}.json")
-
-
-@pytest.mark.parametrize(
-    ("names", "said"),
-    [
-        ("{sytem}_{pattern}.json", "no field 'sytem', did you mean 'system'"),
-        ("{system}_{system}.json", "the field 'system' twice"),
-        ("plain.json", "has no field"),
-        ("(?P<systm>.*)", "a group 'systm'"),
-        ("(?P<system>.*", "no regular expression"),
-        ("nowhere.csv", "No such file"),
-        (7, "names is a int"),
-    ],
-)
-def test_names_that_cannot_be_used_say_what_would_do(names, said):
-    with pytest.raises(ValueError, match=re.escape(said)):
-        hci.read_results(LOOSE, names=names)
-
-
-def test_a_file_that_two_sources_name_counts_once_or_not_at_all():
-    one = {"path": str(LOOSE), "names": NAMES}
-    with pytest.raises(ForeignError, match=r"birch_.*_r1.json \(and 5 more files\): two sources name it"):
-        hci.read_results([one, {"path": str(LOOSE / "birch_*"), "names": NAMES}])
-
-
 def test_the_system_of_a_mapping_is_its_own_and_an_article_is_of_published_tables_alone():
     loose = {"path": str(LOOSE), "system": "mine"}
     both = hci.read_results(["data/published", loose], "proxmox-2node-hci")
@@ -756,39 +727,6 @@ def test_failed_runs_are_rows_that_do_not_count():
     results = hci.read_results(ROOT / "tests/data/fio/local_failed.json", system="x")
     assert not results["valid"].any()
     assert "invalid" in codes(results)
-
-
-@pytest.mark.parametrize(
-    ("path", "said"),
-    [
-        ("data/nosuch", "no such file or folder; data has no nosuch"),
-        ("data/samples/loose-file", "but loose-files"),
-        ("data/samples/loose*.nothing", "no file fits this"),
-        ("data/samples/loose-files/job.fio", "no result among its 1 files"),
-        ({"path": "data/samples/loose-files", "sytem": "x"}, "has 'sytem'"),
-        ({"names": "x"}, "has no path"),
-        ([], "no run directory"),
-        ({"path": "data/samples/lab-single", "system": "x"}, "say themselves what they are of"),
-    ],
-)
-def test_what_is_not_there_is_said(path, said):
-    with pytest.raises(ValueError, match=re.escape(said)):
-        hci.read_results(path)
-
-
-@pytest.mark.parametrize(
-    ("function", "path", "said"),
-    [
-        (hci.read_fio, "data/samples/loose-files", "read_results"),
-        (hci.read_fio, ["a.json", "b.json"], "read_results"),
-        (hci.read_hosts, "data/samples/loose-files", "read_results"),
-        (hci.read_hosts, "data/samples/loose-files/job.fio", "read_results"),
-        (hci.read_bins, "data/nosuch", "no such"),
-    ],
-)
-def test_the_wrong_function_leads_to_the_right_one(function, path, said):
-    with pytest.raises(ValueError, match=said):
-        function(path)
 
 
 def test_a_pipe_is_no_file(tmp_path):

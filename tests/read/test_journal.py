@@ -127,11 +127,6 @@ def test_watch_has_a_limit(run_dir):
     assert now["running"] is True
 
 
-def test_a_folder_without_a_plan_is_named(tmp_path):
-    with pytest.raises((FileNotFoundError, ValueError), match=r"plan\.json"):
-        progress(tmp_path)
-
-
 def test_a_folder_that_is_no_run_directory_or_is_denied_is_said_in_words(tmp_path, capsys):
     assert cli.main(["watch", str(tmp_path / "nosuch")]) == 1
     assert f"{tmp_path}/nosuch: no such run directory" in capsys.readouterr().err

@@ -16,7 +16,6 @@ from hcilib.cli import main
 from hcilib.model.archives import pack
 from hcilib.model.caveats import caveats
 from hcilib.read.foreign.history_checks import judged
-from hcilib.read.run.records import RunReadError
 
 SAMPLES = hci.ROOT / "data" / "samples"
 FILE = sorted((SAMPLES / "loose-files").glob("*.json"))[0]
@@ -246,31 +245,6 @@ def test_two_machines_under_one_name():
         "corrected": False, "valid": True, "warnings": "", "fact_testbed_file": list("AABABB"),
     })  # fmt: skip
     assert {code for said in judged(table)["warnings"] for code in caveats(said).codes} == {"two-machines"}
-
-
-@pytest.mark.parametrize(("text", "field"), [
-    ("rename: {a: b}", "rename"),
-    ("systems: [a]", "systems"),
-    ("systems: {a: b, b: c}", "systems"),
-    ("starts: {n01.json: soon}", "starts"),
-    ("accept: n01", "accept"),
-    ("accept: [n99]", "n99"),
-    ("systems: {nosuch: a}", "nosuch"),
-])  # fmt: skip
-def test_a_mapping_file_that_cannot_be_used_is_refused_by_file_and_field(tmp_path, text, field):
-    folder = nights(tmp_path / "all", 1)
-    (folder / "history.yaml").write_text(f"{text}\n")
-    with pytest.raises(ValueError, match=f"history.yaml.*{field}"):
-        read(folder)
-
-
-def test_a_place_without_campaigns_is_refused(tmp_path):
-    with pytest.raises(RunReadError):
-        hci.history(tmp_path / "nosuch")
-    with pytest.raises(RunReadError):
-        hci.history(tmp_path)
-    with pytest.raises(RunReadError):
-        hci.history(SAMPLES / "lab-single")
 
 
 # ---- hci check

@@ -5,7 +5,7 @@ import shutil
 import pandas as pd
 import pytest
 
-from hcilib.read.published import PUBLISHED, PublishedDataError, published, published_table
+from hcilib.read.published import PUBLISHED, published, published_table
 from hcilib.read.run.results import read_results
 
 
@@ -25,9 +25,3 @@ def test_a_copy_is_read_from_where_it_lies(tmp_path):
     copy.write_text(text.replace(",1700000,", ",1717000,"))
     assert read_results(copy)["iops"].max() == 1_717_000
     assert read_results(PUBLISHED / "scaling.csv")["iops"].max() == 1_700_000
-
-
-def test_an_unknown_table_is_refused_by_name(tmp_path):
-    (tmp_path / "mine.csv").write_text("source\n")
-    with pytest.raises(PublishedDataError, match="no published table 'mine'; there are scaling, datapath, resiliency"):
-        read_results(tmp_path / "mine.csv")

@@ -1,9 +1,6 @@
 """Results of one article out of the published tables."""
 
-import pytest
-
 import hcilib
-from hcilib.read.run.records import RunReadError
 from hcilib.read.run.results import read_results
 
 PUBLISHED = hcilib.ROOT / "data" / "published"
@@ -19,20 +16,6 @@ def test_several_sources_are_each_asked_for_the_article():
     results = read_results([PUBLISHED / "results.csv", PUBLISHED], "proxmox-2node-hci")
     assert len(results) == 254
     assert set(results["source"]) == {"proxmox-2node-hci"}
-
-
-def test_an_unknown_article_is_named_with_those_there_are():
-    with pytest.raises(RunReadError, match="no rows of article 'proxmox'; it holds proxmox-2node-hci, starwind-s2d"):
-        read_results(PUBLISHED, "proxmox")
-
-
-@pytest.mark.parametrize("path", ["data/samples/lab-single", ["data/samples/lab-single", "data/samples/lab-mirror"]])
-def test_run_directories_alone_are_of_no_article(path):
-    """What is drawn would say that it is the article's."""
-    with pytest.raises(
-        RunReadError, match=r"lab-single.*: no rows of article 'proxmox'; it holds lab \(a run directory"
-    ):
-        read_results(path, "proxmox")
 
 
 def test_a_run_directory_is_set_beside_an_article():

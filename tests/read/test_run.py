@@ -421,15 +421,6 @@ def test_published_tables_enter_here_too():
     assert len(published) == 254
 
 
-@pytest.mark.parametrize("reader", [read_results, read_hosts, read_bins, read_series, read_counters])
-def test_a_folder_that_is_no_run_directory_is_named(tmp_path, reader):
-    with pytest.raises(RunReadError, match=r"nowhere: no such"):
-        reader(tmp_path / "nowhere")
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(RunReadError, match=r"empty: neither plan\.json"):
-        reader(tmp_path / "empty")
-
-
 def test_a_run_directory_with_an_exported_table_is_no_published_one(run_dir):
     results = read_results(run_dir)
     results.to_csv(run_dir / "results.csv", index=False)

@@ -3,10 +3,8 @@
 import shutil
 
 import pandas as pd
-import pytest
 
 import hcilib as hci
-from hcilib.read.run.records import RunReadError
 from hcilib.read.run.run import read_hosts, read_series
 
 
@@ -26,19 +24,6 @@ def test_published_tables_hold_no_series():
     assert read_series([published, published / "scaling.csv"]).empty
 
 
-@pytest.mark.parametrize("read", [hci.read_results, hci.read_hosts, hci.read_bins, hci.read_series])
-def test_a_copy_of_a_run_directory_is_no_second_campaign(read, tmp_path):
-    """Its runs would count twice, and every interval would be narrower than what was measured."""
-    run = hci.samples()["lab-single"]
-    copy = shutil.copytree(run, tmp_path / "copy")
-    with (copy / "journal.jsonl").open("a") as journal:
-        journal.write('{"t": 1, "event": "start"}\n')  # gone on with since
-    with pytest.raises(RunReadError, match=rf"{copy} holds the campaign of {run}: a copy is no replicate"):
-        read([run, copy])
-    with pytest.raises(RunReadError, match="holds the campaign of"):
-        read([str(run), run])
-
-
 def test_two_campaigns_in_folders_of_one_name_are_told_apart(tmp_path):
     samples = hci.samples()
     first = shutil.copytree(samples["lab-single"], tmp_path / "monday" / "single")
@@ -49,15 +34,3 @@ def test_two_campaigns_in_folders_of_one_name_are_told_apart(tmp_path):
     assert results["run_id"].drop_duplicates().tolist() == names
     assert hci.read_hosts([first, second, third])["run_id"].drop_duplicates().tolist() == names
     assert hci.summarize(results.query("system == 'lab-single'"), "iops")["n"].min() == 8
-
-
-def test_none_and_a_folder_of_them_are_said(tmp_path):
-    with pytest.raises(RunReadError, match=r"no run directory, no published table and no file was named"):
-        hci.read_results([])
-    for name in ("lab-dedup", "lab-mirror"):
-        shutil.copytree(hci.samples()[name], tmp_path / name)
-    with pytest.raises(
-        RunReadError,
-        match=r"neither plan\.json .*; it holds the run directories lab-dedup, lab-mirror",
-    ):
-        hci.read_results([tmp_path])

@@ -96,8 +96,3 @@ def test_where_none_were_kept_nothing_is_drawn():
     assert none.empty
     with pytest.raises(ValueError, match=r"no histograms were kept.*log_hist_msec: 500"):
         hci.plot_latency_over_time(none)
-
-
-def test_averages_are_no_histograms(histograms):
-    with pytest.raises(ValueError, match=r"these rows are averages \(log_avg_msec\)"):
-        hci.latency_over_time(histograms.assign(averaged=True))
