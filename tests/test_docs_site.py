@@ -14,7 +14,6 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from hcilib.cli import _parser
-from hcilib.show.report.report import main as report
 
 ROOT = Path(__file__).resolve().parents[1]
 GUIDES = ("README.md", "docs/USE.md", "docs/CLUSTER.md", "docs/NIGHTLY.md", "docs/EXTEND.md")
@@ -107,14 +106,6 @@ def test_commands_of_a_guide_are_understood(guide, monkeypatch):
             assert {word for word in words if word.startswith("--")} <= {"--out", "--pdf", "--headline"}
         else:
             _parser().parse_args(words[1:])
-
-
-@pytest.mark.parametrize("verb", ["init", "recognise", "report", "lab", "check", "watch", "stop", "discover"])
-def test_every_verb_explains_itself(verb, capsys):
-    with pytest.raises(SystemExit) as ended:
-        report(["--help"]) if verb in ("report", "lab") else _parser().parse_args([verb, "--help"])
-    assert ended.value.code == 0
-    assert "usage" in capsys.readouterr().out
 
 
 @pytest.mark.slow

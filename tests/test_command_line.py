@@ -1,7 +1,6 @@
-"""Mistakes of a new user: each ends in a short message that names file and field and a remedy, without a traceback."""
+"""Every verb of `hci`: its options, its exit status, and a mistake's message with file or field and a remedy."""
 
-import subprocess
-import sys
+import re
 
 import pytest
 
@@ -25,8 +24,35 @@ FILES = {
     "mine.yaml": "name: mine\nvms: 3\n",
     "word/03_sweep.mine.yaml": "testbed: params/testbeds/lab.yaml\npatterns: [4k-randred]\n",
 }
+HELP = {
+    # a verb, and all of its options
+    "": "",
+    "init": "",
+    "recognise": "--all --names --params --system",
+    "report": "--headline --out --pdf --workers",
+    "lab": "--headline --out --pdf --workers",
+    "check": "--against --index --json --junit --metric --size",
+    "watch": "",
+    "stop": "",
+    "discover": "--key --known-hosts --nodes --out --platform --runs --system",
+    "fleet": "",
+    "fleet up": "--count --disk --disks --key --known-hosts --name --network --out --platform --pool --records "
+    "--template --user",
+    "fleet down": "--records --unasked",
+}
+ANSWERS = {
+    # a command that answers, its exit status, and a text of it
+    "a folder of results": (
+        f"recognise {LOOSE} --names {{system}}_{{pattern}}_qd{{iodepth}}_r{{rep}}.json",
+        0,
+        "Runs: 12.",
+    ),
+    "a folder for an analyst": ("init mine", 0, "Copied: "),
+    "months with a loss": (f"check {hci.ROOT}/data/samples/history.csv", 1, "c19"),
+}
 MISTAKES = {
     # a command, its exit status, and what its message names: file or field, then the remedy
+    "no verb": ("", 2, ["verb"]),
     "a misspelt verb": ("recgnise results", 2, ["recgnise", "recognise"]),
     "a missing argument": ("recognise", 2, ["path"]),
     "a folder that is not there": ("recognise nosuch", 1, ["nosuch", "relative paths"]),
@@ -45,7 +71,9 @@ MISTAKES = {
     "a folder without params": ("report nothing", 2, ["nothing", "<notebook>.<case>.yaml"]),
     "a CSV for params": ("report table.csv", 2, ["table.csv", "<notebook>.<case>.yaml"]),
     "no YAML": ("report bad", 2, ["bad/04_compare.mine.yaml", "line 2", "expected"]),
-    "a file for the site's folder": ("report PROXMOX --out table.csv", 2, ["table.csv", "another folder"]),
+    "a file for the site's folder": (
+        f"report {hci.ROOT}/params/04_compare.proxmox.yaml --out table.csv", 2, ["table.csv", "another folder"],
+    ),
     "a campaign that is not there": ("watch nosuch", 1, ["nosuch", "data/runs"]),
     "no campaign to stop": ("stop nosuch", 1, ["nosuch", "data/runs"]),
     "a folder without campaigns": ("check empty", 2, ["empty", "Give the folder"]),
@@ -53,11 +81,11 @@ MISTAKES = {
     "a host name that is not known": ("discover nosuch.invalid", 1, ["nosuch.invalid", "~/.ssh/config"]),
     "a host without sshd": ("discover 127.0.0.1:1", 1, ["127.0.0.1", "sshd"]),
     "a fleet that is not there": ("fleet down nosuch", 1, ["nosuch", "fleets with a record"]),
-}
+}  # fmt: skip
 MISTAKES_IN_NOTEBOOKS = {
     # seen while a notebook runs: a folder of params, and what the message names
-    "results that are not there": ("results", ["data/nosuch", "no such file or folder"]),
     "a misspelt baseline": ("base", ["lab-singel", "did you mean lab-single?"]),
+    "results that are not there": ("results", ["data/nosuch", "no such file or folder"]),
     "a misspelt testbed": ("bed", ["lap.yaml", "did you mean lab.yaml?"]),
     "a number for the VMs": ("beds", ["mine.yaml", "vms", "expected a list"]),
     "a misspelt pattern": ("word", ["4k-randred", "did you mean 4k-randread?"]),
@@ -65,49 +93,64 @@ MISTAKES_IN_NOTEBOOKS = {
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def hci_of(tmp_path, monkeypatch, capsys):
+    """Return a function that runs a command in a folder of mistakes: its exit status, its output, its errors."""
     for name, text in FILES.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     (tmp_path / "nothing").mkdir()
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+
+    def run(command: str) -> tuple[int, str, str]:
+        try:
+            code = main(command.split())
+        except SystemExit as ended:
+            code = ended.code
+        return code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.mark.needs("import fabric", "import papermill")
+@pytest.mark.parametrize("verb", HELP)
+def test_a_verb_explains_itself_with_all_of_its_options(verb, hci_of):
+    code, output, _ = hci_of(f"{verb} --help")
+    assert (code, output.startswith("usage: ")) == (0, True)
+    assert set(re.findall(r"(?m)^  (?:-[^-]+)?(--[a-z-]+)", output)) == {"--help", *HELP[verb].split()}
+
+
+@pytest.mark.needs("import fabric", "import papermill")
+@pytest.mark.parametrize("name", ANSWERS)
+def test_an_answer_and_its_exit_status(name, hci_of):
+    command, status, word = ANSWERS[name]
+    code, output, _ = hci_of(command)
+    assert (code, word in output) == (status, True), output
 
 
 @pytest.mark.needs("import fabric", "import papermill")
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_named_with_its_remedy(name, folder, capsys):
+def test_a_mistake_is_named_with_its_remedy(name, hci_of):
     command, status, words = MISTAKES[name]
-    proxmox = str(hci.ROOT / "params/04_compare.proxmox.yaml")
-    try:
-        code = main([word.replace("PROXMOX", proxmox) for word in command.split()])
-    except SystemExit as ended:
-        code = ended.code
-    shown = capsys.readouterr()
-    text = shown.err + shown.out
-    assert code == status, text
-    assert [word for word in words if word not in text] == [], text
-    assert "Traceback" not in text
-    assert len(shown.err) < 1200
-
-
-PARTS = [["a misspelt baseline"], pytest.param(list(MISTAKES_IN_NOTEBOOKS), marks=pytest.mark.deep)]
+    code, output, errors = hci_of(command)
+    assert code == status, errors
+    assert [word for word in words if word not in output + errors] == [], output + errors
+    assert "Traceback" not in output + errors
+    assert len(errors) < 1200
 
 
 @pytest.mark.slow
 @pytest.mark.needs("import papermill")
-@pytest.mark.parametrize("names", PARTS)
-def test_mistakes_that_a_notebook_finds_are_named_too(folder, names):
+@pytest.mark.parametrize("many", [1, pytest.param(len(MISTAKES_IN_NOTEBOOKS), marks=pytest.mark.deep)])
+def test_mistakes_that_a_notebook_finds_are_named_too(hci_of, tmp_path, many):
     """Several in one report, as each would be on a page of its own."""
-    mistakes = [MISTAKES_IN_NOTEBOOKS[name] for name in names]
-    command = [sys.executable, "-m", "hcilib.cli", "report"]
+    mistakes, files = [*MISTAKES_IN_NOTEBOOKS.values()][:many], []
     for number, (place, _) in enumerate(mistakes):
-        [file] = (folder / place).glob("*.yaml")
-        command.append(str(file.rename(file.with_name(file.name.replace("mine", f"mine{number}")))))
-    done = subprocess.run([*command, "--out", "out"], cwd=folder, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 1
+        [file] = (tmp_path / place).glob("*.yaml")
+        files.append(str(file.rename(file.with_name(file.name.replace("mine", f"mine{number}")))))
+    code, output, errors = hci_of(" ".join(["report", *files, "--out", "out"]))
+    assert code == 1
     for number, (_, words) in enumerate(mistakes):
-        line = next(line for line in done.stdout.splitlines() if f"mine{number}: FAILED" in line)
+        line = next(line for line in output.splitlines() if f"mine{number}: FAILED" in line)
         assert [word for word in words if word not in line] == [], line
-    assert "Traceback" not in done.stdout + done.stderr
+    assert "Traceback" not in output + errors
