@@ -1,6 +1,7 @@
 """The public CI file has the form that GitHub asks for, and every command in it is a make target."""
 
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -42,3 +43,9 @@ def test_the_jobs_are_those_that_matter():
     matrix = JOBS["test.core"]["strategy"]["matrix"]
     assert {name.split("-")[0] for name in matrix["os"]} == {"ubuntu", "macos", "windows"}
     assert [row["python"] for row in matrix["include"] if row.get("may_fail")] == ["3.14"]
+
+
+def test_make_quick_tries_a_test_of_every_module():
+    quick = runpy.run_path(str(ROOT / ".ci/quick"))
+    files = [str(file.relative_to(ROOT)) for file in (ROOT / "hcilib").rglob("*.py")]
+    assert [file for file in files if len(quick["tests_of"]({file})) == len(quick["ALWAYS"])] == []

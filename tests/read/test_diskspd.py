@@ -176,6 +176,20 @@ def test_settings_carry_fios_names(kind):
     assert set(read_diskspd(result("two_streams", kind)).query("ddir == 'write'")["opt_rw"]) == {"randwrite"}
 
 
+@pytest.mark.parametrize(
+    ("kind", "on", "off"),
+    [
+        ("xml", "<WriteThrough>true</WriteThrough>", ""),
+        ("txt", "hardware write cache disabled, writethrough on", "using hardware write cache, writethrough off"),
+    ],
+)
+def test_writes_through_the_drives_cache_are_no_synchronous_ones(kind, on, off, tmp_path):
+    """As DiskSPD 2.0.21 prints -Su, whose tests expect these lines."""
+    assert on in source("write_one", kind)
+    table = read_diskspd(written(tmp_path, source("write_one", kind).replace(on, off)))
+    assert set(table["opt_direct"] + table["opt_sync"]) == {"10"}
+
+
 @pytest.mark.parametrize("kind", FORMATS)
 def test_what_was_not_measured_is_missing_never_zero(kind):
     table = read_diskspd(result("no_latency", kind))
