@@ -29,10 +29,10 @@ NO_DOCUMENTS = {
 }  # fmt: skip
 PLACES = {
     # what a user gives to read_results, and what is named
-    "a folder that is not there": ("data/nosuch", "nosuch"),
+    "a folder that is not there": ("data/nosuch", "nosuch: no such"),
     "a folder of nearly this name": ("data/samples/loose-file", "loose-files"),
     "a glob of nothing": ("data/samples/loose*.nothing", "loose*.nothing"),
-    "nowhere": ("nowhere", "nowhere"),
+    "nowhere": ("nowhere", "nowhere: no such"),
     "a job file": (f"{LOOSE}/job.fio", "job.fio"),
     "a misspelt field of a source": ({"path": LOOSE, "sytem": "x"}, "'sytem'"),
     "a source without a path": ({"names": "x"}, "path"),
@@ -42,7 +42,7 @@ PLACES = {
     ),
 }  # fmt: skip
 WRONG_NAMES = [
-    "{sytem}_{pattern}.json", "{system}_{system}.json", "plain.json", "(?P<systm>.*)", "(?P<system>.*", "nowhere.csv",
+    "{sytem}_{pattern}.json", "{system}_{system}.json", "plain.json", "(?P<systm>.*)", "(?P<system>.*",
 ]  # fmt: skip
 WRONG_FUNCTIONS = {
     "a folder for a file": (hci.read_fio, LOOSE, "loose-files"),
@@ -60,7 +60,7 @@ RESULTS = [
     ("thousands separator", "997000", '"997,000"', "line 2, column iops: '997,000'"),
     ("no number", "997000", "nan", "line 2, column iops: 'nan'"),
     ("no I/O", "997000", "0", "line 2, column iops: 0"),
-    ("empty", "997000", "", "line 2, column iops"),
+    ("empty", "997000", "", "line 2, column iops: empty"),
     ("CPU above 100 %", ",44,10148", ",440,10148", "line 9, column node_cpu_pct: 440"),
     ("half a job", ",,6,32,", ",,6.5,32,", "line 2, column numjobs: 6.5"),
     ("unknown pattern", "4k-randread", "4k-rr", "line 2, column pattern: unknown pattern '4k-rr'"),
@@ -148,11 +148,12 @@ test_what_cannot_be_read_is_refused = refusals(
     FileNotFoundError=[("a file that is not there", "none.json", lambda: hci.read_fio("none.json"))],
     ForeignError=[
         *((name, named, partial(hci.read_results, path)) for name, (path, named) in PLACES.items()),
-        ("logs in a folder that is not there", "nowhere", lambda: hci.log_series("nowhere")),
+        ("logs in a folder that is not there", "nowhere: no such", lambda: hci.log_series("nowhere")),
         ("one name, two readings", "vm b_c", two_readings),
     ],
     NamesError=[
         *((names, names, partial(hci.read_results, LOOSE, names=names)) for names in WRONG_NAMES),
+        ("a table of names that is not there", "No such file", lambda: hci.read_results(LOOSE, names="nowhere.csv")),
         ("a number for names", "int", lambda: hci.read_results(LOOSE, names=7)),
     ],
     ValueError=[
@@ -171,7 +172,7 @@ test_what_cannot_be_read_is_refused = refusals(
         ("a folder of campaigns", "lab-dedup, lab-mirror", two_campaigns),
         ("a plan that is no JSON", "plan.json", lambda: hci.read_results(written("run/plan.json", "{").parent)),
         ("progress without a plan", "plan.json", lambda: hci.progress(written("empty/note.md", "").parent)),
-        ("an article that nobody wrote", "'proxmox'", lambda: hci.read_results("data/published", "proxmox")),
+        ("an article that nobody wrote", "holds proxmox-2node-hci", lambda: hci.read_results("data/published", "proxmox")),
         ("an article of a campaign", "'proxmox'", lambda: hci.read_results("data/samples/lab-single", "proxmox")),
         ("an article of two campaigns", "lab (",
          lambda: hci.read_results(["data/samples/lab-single", "data/samples/lab-mirror"], "proxmox")),
