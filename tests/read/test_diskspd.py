@@ -1,10 +1,9 @@
-"""DiskSPD's results as fio's tables: made-up runs whose every latency is known (tests/data/diskspd/make.py)."""
+"""DiskSPD's results as fio's tables: every number again by the standard library, from the XML of the same run."""
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
+import xml.etree.ElementTree as ET
 from math import isnan
 from pathlib import Path
 
@@ -25,16 +24,8 @@ FIO = Path(__file__).parents[1] / "data" / "fio"
 FORMATS = ("xml", "txt")
 
 
-def _maker():
-    spec = importlib.util.spec_from_file_location("diskspd_make", DATA / "make.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-make = _maker()
-CASES = [(name, kind) for name in make.RUNS for kind in FORMATS]
+RUNS = sorted(file.stem for file in DATA.glob("*.xml"))
+CASES = [(name, kind) for name in RUNS for kind in FORMATS]
 
 
 def result(name: str, kind: str = "xml") -> Path:
@@ -61,44 +52,53 @@ def outcome(path: Path, read=read_diskspd) -> pd.DataFrame | None:
     return None
 
 
-def samples(name: str, timespan: int = 0):
-    """(thread, target, direction, latencies) of every row the table is to have."""
-    for thread, target, reads, writes in make.RUNS[name][timespan].samples:
-        for ddir, values in (("read", reads), ("write", writes)):
-            if values:
-                yield thread, target, ddir, values
+def spans(name: str) -> list[ET.Element]:
+    return ET.fromstring(source(name)).findall("TimeSpan")
+
+
+def numbers(name: str) -> list[tuple]:
+    """Return every row that the table is to have, and its seconds, I/Os, bytes, mean and deviation of latency in ms."""
+    rows = []
+    for groupid, span in enumerate(spans(name)):
+        seconds = float(span.findtext("TestTimeSeconds", "nan"))
+        for position, thread in enumerate(span.findall("Thread")):
+            for target in thread.findall("Target"):
+                for ddir in ("Read", "Write"):
+                    latency = [
+                        float(target.findtext(tag, "nan"))
+                        for tag in (f"Average{ddir}LatencyMilliseconds", f"{ddir}LatencyStdev")
+                    ]
+                    ios, size = (int(target.findtext(f"{ddir}{what}")) for what in ("Count", "Bytes"))
+                    row = (groupid, int(thread.findtext("Id", str(position))), target.findtext("Path"), ddir.lower())
+                    rows += [(row, seconds, ios, size, *latency)] if ios else []
+    return rows
+
+
+def percentiles(name: str, ddir: str, groupid: int = 0) -> dict[str, float]:
+    """Return the printed percentiles of a timespan in ms."""
+    buckets = spans(name)[groupid].findall("Latency/Bucket")
+    return {b.findtext("Percentile"): float(b.findtext(f"{ddir.title()}Milliseconds", "nan")) for b in buckets}
 
 
 # --- the hosts table ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", sorted(make.RUNS))
-def test_the_files_are_what_make_writes(name):
-    runs, new = make.RUNS[name], name not in make.OLD
-    assert source(name, "xml").replace("\r\n", "\n") == make.xml(runs, new)
-    assert source(name, "txt").replace("\r\n", "\n") == make.text(runs, new)
-
-
 @pytest.mark.parametrize(("name", "kind"), CASES)
 def test_every_thread_target_and_direction_is_a_row_with_its_own_numbers(name, kind):
-    table = read_diskspd(result(name, kind))
-    for groupid, run in enumerate(make.RUNS[name]):
-        if run.interrupted:
-            continue
-        rows = table[table["groupid"] == groupid]
-        expected = list(samples(name, groupid))
-        assert len(rows) == len(expected)
-        for row, (thread, target, ddir, values) in zip(rows.itertuples(), expected, strict=True):
-            assert (row.hostname, row.port, row.job, row.ddir, row.error) == ("VM01", 0, target.path, ddir, 0)
-            assert (row.thread, row.total_ios, row.io_bytes) == (thread, len(values), target.block * len(values))
-            assert row.runtime == pytest.approx(1000 * run.seconds)
-            precision = max(0.005 / (len(values) / run.seconds), 1e-9)
-            assert row.iops == pytest.approx(len(values) / run.seconds, rel=precision)
-            assert row.bw_bytes == pytest.approx(target.block * row.iops, rel=1e-9)
-            if run.latency:
-                assert row.lat_ns_mean == pytest.approx(1e6 * make.mean(values), abs=501)
-                assert row.lat_ns_stddev == pytest.approx(1e6 * make.stddev(values), abs=501)
-                assert row.lat_ns_N == len(values)
+    table = read_diskspd(result(name, kind)).query("error == 0")
+    expected = numbers(name)
+    assert list(zip(table["groupid"], table["thread"], table["job"], table["ddir"], strict=True)) == [
+        row for row, *_ in expected
+    ]
+    assert set(table["hostname"]) == {"VM01"}
+    for row, (_, seconds, ios, size, mean_ms, stdev_ms) in zip(table.itertuples(), expected, strict=True):
+        assert (row.port, row.total_ios, row.io_bytes) == (0, ios, size)
+        assert row.runtime == pytest.approx(1000 * seconds)
+        assert row.iops == pytest.approx(ios / seconds, abs=0.005)
+        assert row.bw_bytes == pytest.approx(size / ios * row.iops, rel=1e-9)
+        assert row.lat_ns_mean == pytest.approx(1e6 * mean_ms, abs=501, nan_ok=True)
+        assert row.lat_ns_stddev == pytest.approx(1e6 * stdev_ms, abs=501, nan_ok=True)
+        assert np.isnan(mean_ms) or row.lat_ns_N == ios
     assert not table.duplicated(["hostname", "port", "job", "groupid", "clone", "ddir"]).any()
 
 
@@ -115,7 +115,7 @@ def test_the_columns_are_those_of_fio():
 
 
 def test_xml_and_text_of_one_run_agree():
-    for name in make.RUNS:
+    for name in RUNS:
         xml, text = (read_diskspd(result(name, kind)) for kind in FORMATS)
         keys = [
             "hostname",
@@ -212,15 +212,12 @@ def test_a_timespan_that_was_interrupted_is_kept_and_invalid(kind):
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_a_thread_without_io_has_one_row_in_its_planned_direction(kind, tmp_path):
-    run = make.Run(1, [make.Target("D:\\a", write=100), make.Target("D:\\b")])
-    run.samples = [(0, run.targets[0], [], []), (1, run.targets[1], [100], [])]
-    writer = make.xml if kind == "xml" else make.text
-    table = read_diskspd(written(tmp_path, writer([run], True)))
-    assert table[["job", "ddir", "iops", "total_ios", "error"]].values.tolist() == [
-        ["D:\\a", "write", 0.0, 0, 0],
-        ["D:\\b", "read", 0.1, 1, 0],
-    ]
-    assert isnan(table["lat_ns_mean"][0]), "AvgLat 0.000 without I/O is no latency"
+    content = source("write_one", kind)
+    for counted in ("24600576", "3003"):
+        content = re.sub(rf"\b{counted}\b", f"{0:>{len(counted)}}" if kind == "txt" else "0", content)
+    table = read_diskspd(written(tmp_path, content.replace("599.40", "  0.00")))
+    assert table[["job", "ddir", "iops", "total_ios", "error"]].values.tolist() == [["#1", "write", 0.0, 0, 0]]
+    assert isnan(table["lat_ns_mean"][0]), "AvgLat without I/O is no latency"
 
 
 def test_a_thread_pool_may_weigh_a_target_differently_in_one_thread(tmp_path):
@@ -233,13 +230,11 @@ def test_a_thread_pool_may_weigh_a_target_differently_in_one_thread(tmp_path):
 
 def test_the_rate_as_printed_is_used_where_it_has_more_digits_than_the_time(tmp_path):
     text = source("write_one", "txt")
-    row = read_diskspd(result("write_one", "txt")).iloc[0]
-    assert f"{row['iops']:.2f}" in text
-    slow = make.Run(1, [make.Target("D:\\a")], seconds=100.0, ios=3)
-    table = read_diskspd(written(tmp_path, make.text([slow], True), "slow.txt"))
-    assert table["iops"][0] == pytest.approx(table["total_ios"][0] / 100, rel=1e-12), (
-        "0.33 has two digits, 100.00 has five"
-    )
+    assert f"{read_diskspd(result('write_one', 'txt'))['iops'].iloc[0]:.2f}" in text
+    for counted, few in (("24600576", "   24576"), ("3003", "   3"), ("599.40", "  0.60")):
+        text = text.replace(counted, few)
+    table = read_diskspd(written(tmp_path, text, "slow.txt"))
+    assert table["iops"][0] == pytest.approx(3 / 5.01, rel=1e-12), "0.60 has two digits, 5.01 has three"
 
 
 # --- percentiles -------------------------------------------------------------------------------------------------
@@ -247,12 +242,11 @@ def test_the_rate_as_printed_is_used_where_it_has_more_digits_than_the_time(tmp_
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_percentiles_of_one_thread_stand_in_its_row(kind):
-    values = next(samples("write_one"))[-1]
+    printed = percentiles("write_one", "write")
     row = read_diskspd(result("write_one", kind)).iloc[0]
     for share in ("25", "50", "90", "99", "99.9", "99.99"):
-        assert row[f"lat_ns_p{share}"] == pytest.approx(1e6 * make.percentile(values, share), abs=1)
-    assert row["lat_ns_min"] == 1000 * min(values)
-    assert row["lat_ns_max"] == 1000 * max(values)
+        assert row[f"lat_ns_p{share}"] == pytest.approx(1e6 * printed[share], abs=1)
+    assert (row["lat_ns_min"], row["lat_ns_max"]) == pytest.approx((1e6 * printed["0"], 1e6 * printed["100"]))
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -265,19 +259,18 @@ def test_percentiles_of_many_threads_are_no_single_rows(kind):
 
 @pytest.mark.parametrize(("name", "kind"), [c for c in CASES if c[0] not in ("no_latency", "interrupted")])
 def test_bins_give_every_printed_percentile_back_within_a_bucket(name, kind):
-    bins = read_diskspd_bins(result(name, kind))
+    bins, rows = read_diskspd_bins(result(name, kind)), numbers(name)
     assert bins.attrs["latency"] == "lat"
-    shares = [s for s in make.XML_PERCENTILES if kind == "xml" or s in make.TEXT_PERCENTILES.values()]
-    for (job, groupid, ddir), own in bins.groupby(["job", "groupid", "ddir"]):
-        chosen = [v for _, t, d, v in samples(name, groupid) if d == ddir and job in (t.path, "all targets")]
-        values = [v for some in chosen for v in some]
-        assert own["count"].sum() == len(values)
+    for (groupid, ddir), own in bins.groupby(["groupid", "ddir"]):
+        assert own["count"].sum() == sum(ios for row, _, ios, *_ in rows if (row[0], row[3]) == (groupid, ddir))
+        if own["job"].nunique() > 1:
+            continue
         assert own["lat_ns"].is_monotonic_increasing
-        cumulative = own["count"].cumsum().to_numpy()
-        for share in ["0", *shares, "100"]:
-            at = np.searchsorted(cumulative, max(len(values) * float(share) / 100 - 1e-9, 1e-9))
-            found = own["lat_ns"].to_numpy()[at]
-            assert found == pytest.approx(1e6 * make.percentile(values, share), rel=1 / 127), (share, job)
+        counted = own["count"].cumsum().to_numpy()
+        printed = percentiles(name, ddir, groupid)
+        for share in printed if kind == "xml" else ("25", "50", "75", "90", "95", "99", "99.9"):
+            at = np.searchsorted(counted, max(counted[-1] * float(share) / 100 - 1e-9, 1e-9))
+            assert own["lat_ns"].to_numpy()[at] == pytest.approx(1e6 * printed[share], rel=1 / 127), share
 
 
 def test_text_gives_the_distribution_of_each_target_and_xml_only_of_all():
@@ -435,14 +428,13 @@ def test_a_thread_cut_out_of_the_xml_makes_the_timespan_invalid(tmp_path):
 
 def test_a_sum_that_is_not_its_parts_makes_the_timespan_invalid(tmp_path):
     text = source("write_one")
-    ios = make.RUNS["write_one"][0].samples[0]
-    table = read_diskspd(written(tmp_path, text.replace(f"<IOCount>{len(ios[3])}<", "<IOCount>7<")))
+    table = read_diskspd(written(tmp_path, text.replace("<IOCount>3003<", "<IOCount>7<")))
     assert set(table["error"]) == {74}
     assert "IOCount is not the sum" in table.attrs["noise"]
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-@pytest.mark.parametrize("name", sorted(make.RUNS))
+@pytest.mark.parametrize("name", RUNS)
 def test_a_file_cut_anywhere_is_an_error_or_says_so(name, kind, tmp_path):
     """Cut in steps over the whole file: never a table that passes for the whole."""
     text = source(name, kind).rstrip()
@@ -495,13 +487,14 @@ def test_what_c_prints_for_no_number_is_missing(printed, tmp_path):
     assert table["error"].tolist() == [0]
 
 
-def test_many_threads_and_targets_take_work_in_proportion(tmp_path, calls):
+def test_many_targets_take_work_in_proportion(tmp_path, calls):
     def work(targets: int) -> int:
-        run = make.Run(1, [make.Target(f"D:\\{i}.dat") for i in range(targets)], pool=(20, 64), ios=1)
-        path = written(tmp_path, make.xml([run], True))
+        def again(target: re.Match) -> str:
+            return "".join(target[0].replace("#1", f"D:\\{n}.dat") for n in range(targets))
+
+        path = written(tmp_path, re.sub(r"(?s)<Target>.*?</Target>", again, source("write_one")))
         table, number = calls(lambda: read_diskspd(path))
-        assert table.attrs["outstanding"] == {0: 20 * 64}
-        assert len(table) == 20 * targets
+        assert len(table) == targets
         return number
 
     work(10)  # so that nothing is imported while it is counted
