@@ -1,7 +1,7 @@
-"""Read what a page says, lists and draws: its sentences, tables, parameters and figures.
+"""Read what a page says and lists: its sentences, tables and parameters.
 
-A page is a notebook with one set of parameters. It is read from a committed notebook, from a run
-that tests/snapshot recorded, or from a page of a built report.
+A page is a notebook with one set of parameters. It is read from a committed notebook, or from a
+page of a built report.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import ast
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,7 @@ _MARKS = re.compile(r" \((\d+(?:, \d+)*)\)$")
 class Page:
     """One page: `said` are its generated sentences, `tables` hold every cell as printed.
 
-    `figures` are as ``tests.snapshot.figures.record_figure`` returns them, empty where the page was
-    not drawn again. `cells` are the texts of all cells and headings.
+    `cells` are the texts of all cells and headings.
     """
 
     name: str
@@ -39,7 +38,6 @@ class Page:
     tables: list[pd.DataFrame]
     params: dict[str, Any]
     cells: frozenset[str] = frozenset()
-    figures: list[dict] = field(default_factory=list)
 
     @property
     def notebook(self) -> str:
@@ -72,21 +70,6 @@ def read_committed(notebook: Path) -> Page:
     return new_page(notebook.stem, said, htmls, defaults(notebook))
 
 
-def read_recorded(name: str, document: dict) -> Page:
-    """Return the page of a run that ``tests.snapshot`` saved under this name."""
-    notebook = ROOT / "notebooks" / f"{name.partition('.')[0]}.ipynb"
-    cells = json.loads(notebook.read_text("utf-8"))["cells"]
-    cells = [cell for cell in cells if cell["cell_type"] == "code"]
-    htmls, said = [], []
-    for number, cell in enumerate(cells, start=1):
-        for output in document["words"].get(f"cell {number}", []):
-            htmls.append(output.get("text/html", ""))
-            if set(cell["metadata"].get("tags", [])) & set(SENTENCES):
-                said.append(output.get("printed", ""))
-    figures = list(document["figures"].values())
-    return new_page(name, said, htmls, parameters(name), figures)
-
-
 def read_built(name: str, html: str) -> Page:
     """Return the page that a report shows in a browser."""
     soup = BeautifulSoup(html, "html.parser")
@@ -95,9 +78,7 @@ def read_built(name: str, html: str) -> Page:
     return new_page(name, said, [html], parameters(name))
 
 
-def new_page(
-    name: str, said: list[str], htmls: list[str], params: dict, figures: list[dict] | None = None
-) -> Page:
+def new_page(name: str, said: list[str], htmls: list[str], params: dict) -> Page:
     """Return a page; sentences that stand in a table are sentences of it."""
     tables = tables_of(htmls)
     listed = [
@@ -107,7 +88,7 @@ def new_page(
         for text in table["Sentence"]
     ]
     cells = frozenset(text for t in tables for text in (*t.columns, *t.to_numpy().ravel()))
-    return Page(name, "".join([*said, *listed]), tables, params, cells, figures or [])
+    return Page(name, "".join([*said, *listed]), tables, params, cells)
 
 
 def tables_of(htmls: list[str]) -> list[pd.DataFrame]:
