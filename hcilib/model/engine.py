@@ -2,7 +2,7 @@
 
 Reading is a map over files, and what comes of it adds up. So joblib carries all of it: loky processes here, a
 distributed cluster by its scheduler's address or the analyst's own Client. Below `POOL_BYTES` nothing is started: two
-processes that first import pandas cost more than they save (bench/scale.py).
+processes that first import pandas cost more than they save (data/samples/bench_scale.csv).
 """
 
 from __future__ import annotations

@@ -3,19 +3,18 @@ tell."""
 
 import heapq
 import json
+import os
+import signal
 import subprocess
-import sys
+import threading
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.special import stdtrit
 
-import hcilib as hci
 from hcilab.lab import lab
-
-sys.path.append(str(hci.ROOT / "bench"))
-
-import closed_loop
 
 pytestmark = pytest.mark.lab
 SLOW, BURST_S = 2**17, 0.033  # 32 IOPS of 4 KiB, one of them at once: 31 ms each, beside which a busy machine is small
@@ -94,6 +93,35 @@ def test_a_drive_that_only_takes_its_time_takes_it_at_every_demand(programs, tmp
     assert min(job["lat_ns"]["min"] for job in found) >= 0.05e9
 
 
+def asked(bed, stall_s: float) -> list[dict]:
+    """Return the reads of a demand by 100 jobs, of one job, and of a closed loop, while their node stands still."""
+    stalling = threading.Thread(target=stall, args=(bed, stall_s))
+    stalling.start()
+    try:
+        return fio(
+            bed, bed.vms[0].disks, 6, numjobs=[100, 1, 1], iodepth=[16, 1024, 1], rate_iops=["2,0", "200,0", "0,0"],
+            rate_process="poisson", thread=1, group_reporting=1, new_group=1,
+        )  # fmt: skip
+    finally:
+        stalling.join()
+
+
+def stall(bed, stall_s: float) -> None:
+    """Stop the node a second after its I/Os began, however long fio took to start its jobs."""
+    found = subprocess.run(["pgrep", "-f", f"nbdkit.*dir={bed.lab_root}/node2"], capture_output=True, text=True)
+    server = int(found.stdout)
+    reads = lambda: int(Path(f"/proc/{server}/io").read_text().split("syscr: ")[1].split()[0])  # noqa: E731
+    before = reads()
+    while reads() < before + 300:
+        time.sleep(0.05)
+    time.sleep(1.0)
+    os.kill(server, signal.SIGSTOP)
+    try:
+        time.sleep(stall_s)
+    finally:
+        os.kill(server, signal.SIGCONT)
+
+
 def waited(read: dict, seconds: float) -> int:
     """How many I/Os took longer."""
     return sum(n for ns, n in read["lat_ns"]["bins"].items() if int(ns) > 1e9 * seconds)
@@ -108,7 +136,7 @@ def test_a_stall_of_a_second_is_seen_by_a_demand_and_hidden_by_a_closed_loop(pro
     jobs."""
     with lab(2, 1, system="lab-single", disks=3, disk_bytes=2**20, root=tmp_path) as bed:
         for _ in range(3):  # a process that waits for its processor is late by itself, which is no stall of the drive
-            many, one, closed = closed_loop.asked(bed, stall_s=1.0)
+            many, one, closed = asked(bed, stall_s=1.0)
             seen = [waited(read, 0.2) for read in (many, one, closed)]
             if seen[0] > 3 * max(seen[1:]) and closed["lat_ns"]["max"] < 1.15e9:
                 break

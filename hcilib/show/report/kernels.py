@@ -2,7 +2,7 @@
 
 A notebook of this repository spends most of its time importing pandas, scipy, matplotlib and seaborn. The standard
 library's fork server imports them once; every notebook gets a fork of its own, which has run nothing else, so that
-notebooks see as little of each other as kernels started one by one (bench/batch.py compares outputs and times).
+notebooks see as little of each other as kernels started one by one (data/samples/bench_batch.csv has the times).
 """
 
 from __future__ import annotations
