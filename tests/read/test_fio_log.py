@@ -409,3 +409,11 @@ def test_compressed_logs_and_other_files_in_the_folder(tmp_path):
         (packed / f"{log.name}.zst").write_bytes(zstandard.compress(log.read_bytes()))
     shutil.copy(DATA / "healthy.json", packed / "fio_log.log.json")
     pd.testing.assert_frame_equal(series_from_logs(packed), series_from_logs(plain))
+
+
+def test_a_time_with_a_wrong_digit_is_refused(tmp_path):
+    """A row for each second of thirty years took all memory."""
+    write(tmp_path, "P_iops.1.log.h", seconds([50, 50], start=START))
+    write(tmp_path, "P_iops.2.log.h", seconds([50, 50], start=START + 10**12))
+    with pytest.raises(FioLogError, match="span"):
+        series_from_logs(tmp_path)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from hcilib.read.fio.fio_fast import LOCAL_HOST
-from hcilib.read.logs.rollup import each_block, group_of, line_blocks, pushed_host, rollup_of_logs, shape_in
+from hcilib.read.logs.rollup import LONGEST_S, each_block, group_of, line_blocks, pushed_host, rollup_of_logs, shape_in
 from hcilib.read.logs.rollup_cells import DIRECTIONS, FioLogError, read_pushed
 from hcilib.read.logs.rollup_script import (
     BS_LIMIT,
@@ -214,6 +214,8 @@ def _samples(folder: Path, files: Sequence[Path]) -> pd.DataFrame:
     samples = pd.concat(filled, ignore_index=True)
     if samples["epoch"].nunique() > 1:
         raise FioLogError(f"{folder}: some logs count from 1970 and some from the job's start; use one log_unix_epoch")
+    if (span_s := np.ptp(samples["t_s"])) > LONGEST_S:
+        raise FioLogError(f"{folder}: logs span {span_s:.0f} s: two runs, or a clock that jumped; read each alone")
     return samples.assign(t_ms=(samples["t_s"] * 1000).round()).drop(
         columns=["t_s", "bs", "offset", "prio", "issued"], errors="ignore"
     )
