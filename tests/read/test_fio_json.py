@@ -100,23 +100,6 @@ def test_what_was_not_measured_is_missing_never_zero():
     assert table["total_err"].isna().all()
 
 
-def test_custom_percentiles_of_total_latency():
-    table = read_fio(capture("lat_percentiles"))
-    assert [c for c in table if "_ns_p" in c] == ["lat_ns_p50", "lat_ns_p99", "lat_ns_p99.9"]
-    assert (table["lat_ns_p50"] > table["lat_ns_min"]).all()
-
-
-def test_two_servers_on_one_address_are_told_apart_by_port():
-    table = read_fio(capture("two_ports"))
-    assert sorted(zip(table["hostname"], table["port"], strict=True)) == [("127.0.200.1", 8765), ("127.0.200.1", 8766)]
-
-
-def test_mixed_workload_has_a_row_per_direction_and_both_is_not_counted_twice():
-    assert Counter(read_fio(capture("mixed70"))["ddir"]) == {"read": 4, "write": 4}
-    assert Counter(read_fio(capture("unified_both"))["ddir"]) == {"read": 2, "write": 2}
-    assert Counter(read_fio(capture("unified_mixed"))["ddir"]) == {"mixed": 2}
-
-
 def test_a_report_without_io_keeps_a_row_of_its_planned_direction():
     table = read_fio(capture("permission")).set_index("hostname")
     row = table.loc["127.0.200.2"]
@@ -130,22 +113,6 @@ def test_no_report_at_all_is_an_empty_table_with_its_columns_and_the_reason_in_t
     assert {"hostname", "ddir", "iops", "lat_ns_mean", "opt_rw"} <= set(table.columns)
     assert table["iops"].dtype == "float64"
     assert "Bad option <nosuchoption=1>" in table.attrs["noise"]
-
-
-def test_attributes():
-    table = read_fio(capture("dirty"))
-    assert table.attrs["fio_version"] == "fio-3.33"
-    assert {d["hostname"] for d in table.attrs["disk_util"]} == {"127.0.200.1", "127.0.200.2"}
-    assert "4k-{read}: (g=0)" in table.attrs["noise"]
-    assert "fio version" not in table.attrs["noise"]
-    assert read_fio(capture("healthy")).attrs["noise"] == ""
-
-
-def test_local_run_has_no_port():
-    table = read_fio(capture("local"))
-    assert set(table["hostname"]) == {"localhost"}
-    assert set(table["port"]) == {0}
-    assert list(table["ddir"]) == ["read", "write"]
 
 
 # --- repeated reports: clones, hosts listed twice, snapshots ---------------------------------------------------------
@@ -223,15 +190,6 @@ def test_only_a_report_that_can_be_the_others_future_replaces_it(tmp_path):
     assert len(twins(tmp_path, lambda report: None)) == 2  # listed twice and equally fast: no time has passed
     for change in (shrink_a_bucket, lose_an_extreme, count_less):
         assert len(twins(tmp_path, change)) == 2
-
-
-def test_a_local_run_with_status_interval_counts_its_last_document():
-    text = capture("local_status").read_text()
-    assert text.count('"fio version"') >= 2
-    table = read_fio(capture("local_status"))
-    assert len(table) == 1
-    assert table["runtime"].item() >= 1990
-    assert table.attrs["noise"] == ""
 
 
 # --- options
