@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.needs import need, reason
+from tests.needs import reason
 
 # Tests send Ctrl-C to themselves and to children, which would ignore it where the shell started pytest in the
 # background.
@@ -106,16 +106,6 @@ def pytest_xdist_make_scheduler(config, log):
             return "clock" if CLOCK.match(file) else "ceph" if CEPH.match(file) else file
 
     return OneClock(config, log)
-
-
-@pytest.fixture(scope="module")
-def dask(tmp_path_factory):
-    """address, scheduler, workers of a scheduler with two worker processes on loopback, which are busy when idle."""
-    need("import distributed")
-    from tests.clusters import cluster
-
-    with cluster(tmp_path_factory.mktemp("dask")) as running:
-        yield running
 
 
 @pytest.fixture

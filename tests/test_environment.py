@@ -21,7 +21,6 @@ CONDA_NAMES = {
     "nbconvert-core": "nbconvert",
     "playwright-python": "playwright",
     "python-duckdb": "duckdb",
-    "universal_pathlib": "universal-pathlib",
 }
 TOOLS = {"python", "pip", "make", "openssh"}
 

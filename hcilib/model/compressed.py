@@ -14,11 +14,11 @@ import stat
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import zstandard
 
-from hcilib.model.engine import located
+from hcilib.model.places import at_home
 
 LARGEST = 2**28
 """Bytes, unpacked, that are read at once: ten thousand jobs' json+. A larger document of fio's is read a few jobs at a
@@ -57,8 +57,10 @@ def opened(path: str | Path) -> io.BufferedReader:
     OSError
         It is not there, or not for us to read.
     """
-    place = _placed(path)
-    return os.fdopen(_descriptor(place, path)[0], "rb") if isinstance(place, (str, Path)) else place.open("rb")
+    if not isinstance(path, (str, Path)):
+        said = f"{type(path).__name__} {str(path)[:80]}"
+        raise NotAFileError(f"one file is read here, not a {said}; read_results and read_rollup take several")
+    return os.fdopen(_descriptor(at_home(path), path)[0], "rb")
 
 
 def first_bytes(path: str | Path, most: int) -> bytes:
@@ -68,14 +70,6 @@ def first_bytes(path: str | Path, most: int) -> bytes:
         return os.read(number, min(size + 1, most))  # no more memory than the file needs
     finally:
         os.close(number)
-
-
-def _placed(path: str | Path) -> Any:
-    """Where it is; an object of a store, which has a length and a way to open it, as it is."""
-    if not isinstance(path, str) and not hasattr(path, "open"):
-        said = f"{type(path).__name__} {str(path)[:80]}"
-        raise NotAFileError(f"one file is read here, not a {said}; read_results and read_rollup take several")
-    return path if isinstance(path, str) and os.path.isabs(path) else located(path)
 
 
 def _descriptor(place: str | Path, path: str | Path) -> tuple[int, int]:

@@ -6,7 +6,6 @@ EXTRAS = {
     "drive": "fabric invoke paramiko",
     "desk": "IPython ipykernel jinja2 jupyter_client markupsafe nbconvert nbformat papermill pygments tqdm traitlets",
     "fast": "llvmlite numba",
-    "scale": "distributed fsspec joblib upath",
 }
 
 

@@ -408,11 +408,6 @@ def test_what_no_log_adds_up_to_is_refused_of_a_vm_too(cell, tmp_path):
         read_rollup(path)
 
 
-@pytest.mark.deep  # test_engine reads other tables on a cluster
-def test_a_cluster_gives_the_same_table(real, dask):
-    pd.testing.assert_frame_equal(read_rollup(real, engine=dask.address), read_rollup(real))
-
-
 def test_the_script_needs_the_standard_library_alone_and_no_python_after_3_6(tmp_path):
     (tmp_path / "rollup_script.py").write_bytes(script_for_vms())
     ast.parse(script_for_vms(), feature_version=(3, 6))

@@ -3,6 +3,8 @@ process."""
 
 import os
 import shutil
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import nbformat
@@ -98,8 +100,9 @@ def test_what_measures_gets_a_kernel_of_its_own(house):
 
 
 @pytest.mark.deep
-def test_a_cluster_executes_the_same_site(house, site, dask):
-    there = report(house / "params", house / "there", root=house, engine=dask.address)
+def test_an_executor_executes_the_same_site(house, site):
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        there = report(house / "params", house / "there", root=house, executor=pool)
     assert {p.relative_to(there.parent) for p in there.parent.rglob("*.html")} == {
         p.relative_to(site) for p in site.rglob("*.html")
     }

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,9 +22,6 @@ from hcilib.model.places import FACTS, PLAN, RECORD, STEPS, WEAR
 from hcilib.read.foreign.results import read_results, recognise
 from hcilib.read.run.records import events_of, is_published, plan_of
 from hcilib.say.caveats import caveat
-
-if TYPE_CHECKING:
-    from hcilib.model.engine import Engine
 
 KEPT = ("iops", "lat_ns", "p99_ns", "iops_per_cpu_pct")
 """Metrics of which a history keeps means."""
@@ -39,26 +36,26 @@ _WRITTEN = re.compile(rb'"timestamp"\s*:\s*(\d{9,11})\b')
 _STAMPED = re.compile(rb"(20\d\d)[-/]([01]\d)[-/]([0-3]\d)[ T]([0-2]\d):([0-5]\d)")
 
 
-def means_of(place: Path, name: str, names: Any, system: str, engine: Engine) -> pd.DataFrame:
+def means_of(place: Path, name: str, names: Any, system: str) -> pd.DataFrame:
     """The rows of one campaign; one row without a value where it cannot be read, or is none."""
     try:
         if name.endswith(ARCHIVE):
-            return _of_archive(place, name.removesuffix(ARCHIVE), names, system, engine)
+            return _of_archive(place, name.removesuffix(ARCHIVE), names, system)
         if (place / PLAN).exists() or (place / STEPS).is_dir():
-            return _of_run(place, name, engine)
+            return _of_run(place, name)
         if place.is_dir() and is_published(place):
             return _of_published(place, name)
-        return _of_files(place, name, names, system, engine)
+        return _of_files(place, name, names, system)
     except (ValueError, OSError, KeyError, TypeError) as error:
         return _nothing(name.removesuffix(ARCHIVE), caveat("unread/error", error=error))
 
 
-def _of_archive(place: Path, name: str, names: Any, system: str, engine: Engine) -> pd.DataFrame:
+def _of_archive(place: Path, name: str, names: Any, system: str) -> pd.DataFrame:
     """A campaign from its archive, unpacked elsewhere: nothing is written into a folder of campaigns."""
     with tempfile.TemporaryDirectory(prefix="hci-history-") as folder:
         campaign = Path(folder) / Path(name).name
         extract(place, campaign)
-        return means_of(campaign, name, names, system, engine)
+        return means_of(campaign, name, names, system)
 
 
 def _nothing(name: str, why: Caveat) -> pd.DataFrame:
@@ -67,9 +64,9 @@ def _nothing(name: str, why: Caveat) -> pd.DataFrame:
     return pd.DataFrame([row])
 
 
-def _of_run(place: Path, name: str, engine: Engine) -> pd.DataFrame:
+def _of_run(place: Path, name: str) -> pd.DataFrame:
     plan, events = plan_of(place), events_of(place)
-    means = _means(read_results(place, engine=engine))
+    means = _means(read_results(place))
     if means.empty:
         return _nothing(name, caveat("unread/no-run"))
     times = [float(event["t"]) for event in events if isinstance(event.get("t"), (int, float))]
@@ -137,10 +134,10 @@ def _of_published(place: Path, name: str) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def _of_files(place: Path, name: str, names: Any, system: str, engine: Engine) -> pd.DataFrame:
+def _of_files(place: Path, name: str, names: Any, system: str) -> pd.DataFrame:
     if not recognise(place, names=names)["what"].eq("result").any():
         return _nothing(name, caveat("no-result"))
-    results = read_results(place, engine=engine, names=names)
+    results = read_results(place, names=names)
     unnamed = ["system" in caveats(said).codes for said in results["warnings"]]
     results = results.assign(system=results["system"].mask(unnamed, system))
     files = sorted(file for file in place.rglob("*") if file.is_file()) if place.is_dir() else [place]

@@ -16,22 +16,18 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
 from hcilib.model.archives import ARCHIVE, user_cache
-from hcilib.model.engine import located
 from hcilib.model.metrics import FACTORS, SETTINGS
-from hcilib.model.places import FAILED, PLAN, STEPS, WORK
+from hcilib.model.places import FAILED, PLAN, STEPS, WORK, at_home
 from hcilib.model.yaml_files import read_yaml
 from hcilib.read.foreign.campaign_means import FACT, means_of
 from hcilib.read.foreign.history_checks import NOTES, judged
 from hcilib.read.run.cache import code
 from hcilib.read.run.records import RunReadError
-
-if TYPE_CHECKING:
-    from hcilib.model.engine import Engine
 
 FIRST = ("campaign", "start", "testbed", "system", "setup")
 LAST = ("metric", "value", "log_se", "n", "accepted", "valid", "warnings")
@@ -54,7 +50,6 @@ def history(
     index: str | Path | None = None,
     names: Any = None,
     system: str | None = None,
-    engine: Engine = None,
 ) -> pd.DataFrame:
     """Return the mean of every cell in every campaign below a folder: one row a campaign, cell and metric.
 
@@ -68,7 +63,6 @@ def history(
     index : the Parquet file in which the table is kept; None for one in the user's cache folder. A file that holds
         something else stays as it is, and nothing is kept
     names, system : of files of other tools, as in `read_results`; without them the system is the folder's name
-    engine : as in `read_results`
 
     Returns
     -------
@@ -88,10 +82,10 @@ def history(
     >>> months["campaign"].nunique(), sorted(months["metric"].unique())
     (30, ['iops', 'lat_ns'])
     """
-    root = located(folder)
-    if isinstance(root, Path) and root.is_file():
+    root = at_home(folder)
+    if root.is_file():
         return _saved(root)
-    if not isinstance(root, Path) or not root.is_dir():
+    if not root.is_dir():
         raise RunReadError(f"{folder}: no such folder on this machine. Give the folder that holds the campaigns.")
     if (root / PLAN).exists():
         raise RunReadError(f"{folder}: one campaign has no history. Give the folder above it, {root.parent}.")
@@ -102,7 +96,7 @@ def history(
     stamped = dict(zip(known["place"], known["stamp"], strict=True))
     unchanged = {name for name, stamp in stamps.items() if stamped.get(name) == stamp}
     parts = [
-        means_of(root / name, name, names, system or root.resolve().name, engine).assign(place=name, stamp=stamp)
+        means_of(root / name, name, names, system or root.resolve().name).assign(place=name, stamp=stamp)
         for name, stamp in stamps.items()
         if name not in unchanged
     ]

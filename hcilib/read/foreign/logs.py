@@ -43,7 +43,7 @@ def log_series(path: Sources) -> pd.DataFrame:
     """
     parts, left_out = [], []
     for source in gathered(sources_of(path, None, None)):
-        if not isinstance(source.path, list) and ("://" in str(source.path) or is_ours(source.path)):
+        if not isinstance(source.path, list) and is_ours(source.path):
             continue
         place = place_of(source)
         for (folder, prefix), logs in _runs(place.files).items():

@@ -23,7 +23,7 @@ import zstandard
 
 from hcilib.model.caveats import Caveat, Caveats
 from hcilib.model.compressed import TooLargeError, first_bytes, is_packed, pieces, read_bytes
-from hcilib.model.engine import located
+from hcilib.model.places import at_home
 from hcilib.read.foreign.files import (
     diskspd_parts,
     elbencho_parts,
@@ -367,7 +367,7 @@ class Source:
 
 def sources_of(path: Any, names: Any, system: str | None) -> list[Source]:
     """Every entry with its own `names` and `system`, else with those of all; what is ours has none."""
-    one = isinstance(path, (str, os.PathLike, Mapping)) or hasattr(path, "iterdir")
+    one = isinstance(path, (str, os.PathLike, Mapping))
     sources = []
     for entry in [path] if one else path:
         if not isinstance(entry, Mapping):
@@ -382,13 +382,13 @@ def sources_of(path: Any, names: Any, system: str | None) -> list[Source]:
 
 
 def is_ours(path: Any) -> bool:
-    """A run directory (or what was one, or a URL), or a published table."""
-    if "://" in str(path) or glob.has_magic(str(path)):
-        return "://" in str(path)
-    folder = located(path)
+    """A run directory (or what was one), or a published table."""
+    if glob.has_magic(str(path)):
+        return False
+    folder = at_home(path)
     if folder.suffix == ".csv":
         return _is_published(folder)
-    if folder.is_dir() and isinstance(folder, Path) and not os.access(folder, os.R_OK | os.X_OK):
+    if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
         raise ForeignError(f"{path}: permission denied. Use an account that may read the folder.")
     return folder.is_dir() and (
         (folder / "plan.json").exists()
@@ -412,7 +412,7 @@ def gathered(sources: list[Source]) -> list[Source]:
     files: dict[tuple, list] = defaultdict(list)
     rest: list[Source] = []
     for source in sources:
-        if "://" not in str(source.path) and located(source.path).is_file():
+        if at_home(source.path).is_file():
             files[id(source.names) if source.names is not None else None, source.system].append(source)
         else:
             rest.append(source)
@@ -432,15 +432,15 @@ def place_of(source: Source) -> Folder:
     path = source.path
     if isinstance(path, list):
         return _of_files(source, path)
-    if glob.has_magic(str(path)) and not located(path).exists():
-        found = [p for p in sorted(glob.glob(str(located(path)), recursive=True)) if os.path.isfile(p)]
+    if glob.has_magic(str(path)) and not at_home(path).exists():
+        found = [p for p in sorted(glob.glob(str(at_home(path)), recursive=True)) if os.path.isfile(p)]
         if not found:
             raise ForeignError(f"{path}: no file fits this")
         return _of_files(source, found)
-    folder = located(path)
+    folder = at_home(path)
     if not folder.is_dir():
         raise ForeignError(f"{path}: no such file or folder{_nearest(folder)}")
-    files = list(walked(folder))
+    files = list(walked(folder.absolute()))
     if not files:
         raise ForeignError(f"{path}: the folder holds no file. Give the folder that holds the results.")
     return Folder(source, folder.resolve(), files)
@@ -456,7 +456,7 @@ def refuse_twice(places: Sequence[Folder]) -> None:
 
 
 def _of_files(source: Source, paths: Sequence[Any]) -> Folder:
-    places = [os.path.abspath(located(path)) for path in paths]
+    places = [os.path.abspath(at_home(path)) for path in paths]
     root = os.path.commonpath([os.path.dirname(place) for place in places])
     return Folder(source, Path(root), [(place, Path(place[len(root) :].lstrip(os.sep)).as_posix()) for place in places])
 

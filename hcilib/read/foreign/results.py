@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import gc
-import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import fields
 from importlib.util import find_spec
 from itertools import chain
 from math import nan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
 from hcilib.model.caveats import Caveats, column
-from hcilib.model.engine import mapped
 from hcilib.model.metrics import COLUMNS, SETTINGS
 from hcilib.model.places import Sources
 from hcilib.read.foreign.layouts import cbt_settings, naming_of
@@ -44,9 +43,6 @@ from hcilib.read.run.records import names_of_places, refuse_nothing
 from hcilib.read.run.results import tables_of, under_each_other
 from hcilib.say.caveats import caveat
 
-if TYPE_CHECKING:
-    from hcilib.model.engine import Engine
-
 CHUNK = 200
 """Runs that are read at a time."""
 SHOWN_AFTER_S = 1.0
@@ -64,11 +60,11 @@ _ASKED = {"rw": "rw", "bs_bytes": "bs", "iodepth": "iodepth", "numjobs": "numjob
 def read_results(
     path: Sources,
     article: str | None = None,
-    engine: Engine = None,
     *,
     names: Any = None,
     system: str | None = None,
     cache: str | Path | None = None,
+    executor: Executor | None = None,
 ) -> pd.DataFrame:
     """The results table of whatever lies there: one row per run of a cell, whole fleet.
 
@@ -80,14 +76,16 @@ def read_results(
         ``{path:, names:, system:}`` of its own
     article : of published tables keep only the rows whose `source` this is. Everything else is always read whole; on
         its own, without such rows, it is refused: what is shown would be named after an article it is not from
-    engine : where files are read (hcilib.model.engine.mapped). What was read of a run directory is kept in its
-    ``tables/`` names : what the names of files say that the files do not:
+    names : what the names of files say that the files do not:
         ``"{system}_{pattern}_qd{iodepth}_r{rep}.json"``, a regular expression with such groups, or a table with a
         column `file` (hcilib.read.foreign.layouts)
     system : the system of all files; else what `names` finds, else the name of the folder that was given, with a
         warning
     cache : a folder of the user's choice in which what was read of other tools' files is kept. Without one nothing is
         kept: nothing is ever written into a folder of results that is not ours
+    executor : reads the files, where one process is not enough: of ``concurrent.futures``, or of a cluster
+        (``dask.distributed.Client(...).get_executor()``), whose workers need hcilib and see the same paths. What it
+        raises, such as BrokenProcessPool where a worker was killed, comes out as it is
 
     Returns
     -------
@@ -124,11 +122,11 @@ def read_results(
                 f"{source.path}: run directories and published tables say themselves what they are of; "
                 "names and system are for files of other tools"
             )
-    tables = tables_of([source.path for source in ours], article, engine)
+    tables = tables_of([source.path for source in ours], article, executor)
     places = [place_of(source) for source in gathered([source for source in sources if source not in ours])]
     refuse_twice(places)
     for place, run_id in zip(places, names_of_places([place.root for place in places]), strict=True):
-        tables.append(_read(place, run_id, engine, cache))
+        tables.append(_read(place, run_id, cache, executor))
     if places and len(tables) > 1:  # what one of them never has is no column of text to the others
         tables = [table.dropna(axis="columns", how="all") for table in tables]
     together = under_each_other(tables, article, [source.path for source in sources])
@@ -167,13 +165,11 @@ def recognise(
     """
     found: list[File] = []
     for source in gathered(sources_of(path, names, system)):
-        if isinstance(source.path, str) and "://" in source.path:
-            raise ForeignError(f"{source.path}: files of other tools are read from this machine's folders only")
         if not isinstance(source.path, list) and is_ours(source.path):
             found.append(File(str(source.path), str(source.path), "hcilib", what=RUN_DIRECTORY))
             continue
         place = place_of(source)
-        files, runs = _looked(place, None, cache)
+        files, runs = _looked(place, cache)
         _rows(runs, files, place, place.root.name)
         found += files
     table = pd.DataFrame(found, columns=[field.name for field in fields(File)])
@@ -215,8 +211,8 @@ def _without_collection() -> Iterator[None]:
 
 
 @_without_collection()
-def _read(place: Folder, run_id: str, engine: Engine, cache: str | Path | None) -> pd.DataFrame:
-    files, runs = _looked(place, engine, cache)
+def _read(place: Folder, run_id: str, cache: str | Path | None, executor: Executor | None) -> pd.DataFrame:
+    files, runs = _looked(place, cache, executor)
     rows = _rows(runs, files, place, run_id)
     left_out = [(file.file, file.skipped) for file in files if file.left_out]
     if not rows:
@@ -230,7 +226,7 @@ def _read(place: Folder, run_id: str, engine: Engine, cache: str | Path | None) 
     return table
 
 
-def _looked(place: Folder, engine: Engine, cache: str | Path | None) -> Outcome:
+def _looked(place: Folder, cache: str | Path | None, executor: Executor | None = None) -> Outcome:
     """Every file and run, in the order of the files."""
     names = place.source.names
     tasks = tasks_of(place.files, place.root.name, naming_of(names))
@@ -238,8 +234,7 @@ def _looked(place: Folder, engine: Engine, cache: str | Path | None) -> Outcome:
     outcomes = kept.known(tasks) if kept else {}
     todo = [n for n in range(len(tasks)) if n not in outcomes]
     chunks = [todo[at : at + CHUNK] for at in range(0, len(todo), CHUNK)]
-    size_bytes = sum(os.path.getsize(path) for n in todo for path, *_ in tasks[n]) if len(todo) > CHUNK else 0
-    read = mapped(_look_at, [[tasks[n] for n in chunk] for chunk in chunks], engine, size_bytes=size_bytes)
+    read = (executor.map if executor else map)(_look_at, [[tasks[n] for n in chunk] for chunk in chunks])
     for chunk, found in zip(_with_bar(chunks, place.root.name), read, strict=True):
         outcomes |= dict(zip(chunk, found, strict=True))
     if kept:

@@ -13,18 +13,15 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from io import BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from hcilib.model.compressed import DAMAGE, NotAFileError, damaged, is_packed, opened, unpacking
-from hcilib.model.engine import located, mapped
 from hcilib.model.fio_buckets import MIDPOINTS
-from hcilib.model.places import Paths, several
+from hcilib.model.places import Paths, at_home, several
 from hcilib.read.fio.fio_fast import LOCAL_HOST
 from hcilib.read.logs.rollup_cells import (
     DIRECTIONS,
@@ -63,10 +60,6 @@ from hcilib.read.logs.rollup_script import (
     when_of,
 )
 
-if TYPE_CHECKING:
-    from hcilib.model.engine import Engine
-
-FILES = 8  # a process of an engine counts at a time
 SAVED = ".parquet"
 SMALL_BYTES = 24 << 20
 """What is smaller is counted by the reference: numba takes as long to load (0.7 s, what it compiled before) as plain
@@ -84,14 +77,13 @@ _PUSHED = re.compile(r"rollup\.(?P<host>.+)\.json\.gz", re.DOTALL)
 def rollup_of_logs(
     path: Paths,
     log: str | Iterable[str] | None = None,
-    engine: Engine = None,
     kernel: str | None = None,
     workers: int | None = None,
     columns: Sequence[str] | None = None,
 ) -> pd.DataFrame:
     """What `hcilib.read_rollup` gives of logs, folders of logs and saved rollups; FioLogError as there."""
     wanted = None if log is None else {log} if isinstance(log, str) else set(log)
-    paths = [located(p) for p in several(path)]
+    paths = [at_home(p) for p in several(path)]
     if [p.suffix for p in paths] == [SAVED]:  # nothing is to be added or aligned
         return _chosen(_saved(paths[0], None if wanted else columns), wanted, columns)
     saved = [_saved(p) for p in paths if p.suffix == SAVED]
@@ -102,8 +94,7 @@ def rollup_of_logs(
     try:
         rolled = counted.add_documents(documents)
         of_logs = [p for p in logs if p.name not in rolled and (wanted is None or group_of(p)[2] in wanted)]
-        for part in _counted(of_logs, engine, kernel, workers):
-            counted.add(part)
+        counted.add(count_logs(of_logs, kernel, workers))
         for table in saved:
             counted.add_table(table)
         return _chosen(counted.table(wanted), None, columns)
@@ -147,16 +138,6 @@ def _saved(path: Path, columns: Sequence[str] | None = None) -> pd.DataFrame:
         return pd.read_parquet(path, columns=None if columns is None else list(columns))
     except (OSError, ValueError) as error:
         raise FioLogError(f"{path}: not a saved rollup: {error}") from None
-
-
-def _counted(paths: Sequence[Path], engine: Engine, kernel: str | None, workers: int | None) -> Iterator[Counted]:
-    """The logs counted: here by threads, or by the processes of an engine, a few files each."""
-    if engine is None:
-        yield count_logs(paths, kernel, workers)
-        return
-    paths = sorted((path.absolute() for path in paths), key=group_of)  # a cluster's workers stand elsewhere
-    chunks = [paths[i : i + FILES] for i in range(0, len(paths), FILES)]
-    yield from mapped(partial(count_logs, kernel=kernel, workers=1), chunks, engine)
 
 
 def group_of(path: Path) -> Group:

@@ -19,8 +19,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from hcilib.model.compressed import opened, read_bytes
-from hcilib.model.engine import located
-from hcilib.model.places import FAILED, JOURNAL, OUTPUT, PLAN, RECORD, STEPS, TEMPORARY
+from hcilib.model.places import FAILED, JOURNAL, OUTPUT, PLAN, RECORD, STEPS, TEMPORARY, at_home
 from hcilib.model.plan import Plan
 from hcilib.read.fio.fio_json import FioOutputError, read_fio
 from hcilib.read.run.records import events_of, plan_of
@@ -421,7 +420,7 @@ def verify(run_dir: str | Path) -> pd.DataFrame:
     >>> hci.verify(hci.samples()["lab-single"])["file"].tolist()  # all that was accepted is there, and as it was
     []
     """
-    folder = located(run_dir)
+    folder = at_home(run_dir)
     plan = plan_of(folder)
     return pd.DataFrame(_not_as_accepted(folder, plan, accepted(folder, plan)), columns=["file", "problem"])
 

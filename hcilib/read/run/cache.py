@@ -18,6 +18,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -27,7 +28,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hcilib.model.archives import user_cache
-from hcilib.model.engine import Engine, mapped
 from hcilib.model.places import LOCK, OUTPUT, RECORD, STEPS, TEMPORARY
 from hcilib.read.run.records import locked
 from hcilib.read.run.step_tables import FILES, Tables, read_steps, together
@@ -36,8 +36,6 @@ CHUNK_STEPS, CHUNK_BYTES = 20, 2**19
 """Read at a time: so many steps, of so many bytes of fio.json.zst (histograms make files large, and tables of them)."""
 PART_STEPS, PART_BYTES = 500, 2**23
 """Kept in one part: as many, likewise."""
-PACKED = 8
-"""How many times smaller its .zst is than fio's JSON, about; it only decides about a pool of processes."""
 MOST_RUNS = 500
 """Run directories of which tables are kept: those that were read anew last."""
 RESTLESS_NS = 2 * 10**9
@@ -56,24 +54,17 @@ class _Step(NamedTuple):
         return max(0, self.stamps[FILES.index(OUTPUT)][0])
 
 
-def tables(folder: Path, want: str, engine: Engine = None) -> Iterator[tuple[pa.Table, pa.Table]]:
+def tables(folder: Path, want: str, executor: Executor | None = None) -> Iterator[tuple[pa.Table, pa.Table]]:
     """The steps table and the wanted one ("steps", "hosts", "bins") of every step, a part at a time, in no order."""
-    is_here = isinstance(folder, Path)  # on object storage there is no rename
-    if is_here:
-        steps = _steps_here(folder)
-    else:
-        names = sorted(file.parent.name for file in folder.glob(f"{STEPS}/*/{RECORD}"))
-        steps = [_Step(name, (_ABSENT,) * len(FILES)) for name in names]
-    parts = {_key(part): part for part in _split(steps, PART_STEPS, PART_BYTES)}
-    place, missing = _place(folder) if is_here else folder, {}
+    parts = {_key(part): part for part in _split(_steps_here(folder), PART_STEPS, PART_BYTES)}
+    place, missing = _place(folder), {}
     for key, part in parts.items():
-        kept = _kept(place, key, want) if is_here else None
-        if kept is None:
+        if (kept := _kept(place, key, want)) is None:
             missing[key] = part
         else:
             yield kept["steps"], kept[want]
-    writing = is_here and not locked(folder / LOCK)
-    for key, read in zip(missing, _read(folder, list(missing.values()), engine), strict=True):
+    writing = not locked(folder / LOCK)
+    for key, read in zip(missing, _read(folder, list(missing.values()), executor), strict=True):
         writing = writing and _keep(folder, place, key, missing[key], read)
         yield read.steps, getattr(read, want)
     if missing and writing:
@@ -118,12 +109,12 @@ def _split(steps: Sequence[_Step], most: int, most_bytes: int) -> Iterator[list[
         yield some
 
 
-def _read(folder: Path, parts: Sequence[Sequence[_Step]], engine: Engine) -> Iterator[Tables]:
+def _read(folder: Path, parts: Sequence[Sequence[_Step]], executor: Executor | None) -> Iterator[Tables]:
     """The tables of each part from its raw files."""
-    at = folder.absolute() if engine is not None else folder  # a cluster's workers stand elsewhere
+    at = folder.absolute() if executor else folder  # which may be elsewhere
     chunks = [[*_split(part, CHUNK_STEPS, CHUNK_BYTES)] for part in parts]
     places = [[str(at / STEPS / step.name) for step in chunk] for own in chunks for chunk in own]
-    read = mapped(read_steps, places, engine, size_bytes=PACKED * sum(step.size for part in parts for step in part))
+    read = iter((executor.map if executor else map)(read_steps, places))
     for own in chunks:
         yield Tables(*map(together, zip(*islice(read, len(own)), strict=True)))
 

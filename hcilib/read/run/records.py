@@ -17,7 +17,6 @@ import msgspec
 import pandas as pd
 
 from hcilib.model.compressed import LARGEST, NotAFileError, opened, read_bytes
-from hcilib.model.engine import located
 from hcilib.model.metrics import meant
 from hcilib.model.places import FAILED, JOURNAL, LOCK, PLAN, RECORD, STEPS, Paths, Sources, at_home, several
 from hcilib.model.plan import Step
@@ -111,7 +110,7 @@ def run_names(path: Paths) -> dict[Path, str]:
     narrow.
     """
     paths = several(path)
-    folders = [folder for folder in map(located, paths) if not is_published(folder)]
+    folders = [folder for folder in map(at_home, paths) if not is_published(folder)]
     places = [folder.resolve() for folder in folders]
     _refuse_copies(places)
     return dict(zip(folders, names_of_places(places), strict=True))
@@ -262,7 +261,7 @@ def campaigns_of(sources: Sources) -> list[Path]:
     """Of each source the run directory itself, or those of a search's rounds; none of anything else."""
     listed = [sources] if isinstance(sources, (str, Path, Mapping)) else sources
     paths = [source["path"] if isinstance(source, Mapping) else source for source in listed]
-    folders = [located(path) for path in paths if isinstance(path, (str, Path))]
+    folders = [at_home(path) for path in paths if isinstance(path, (str, Path))]
     plans = [plan for folder in folders for plan in (folder / PLAN, *sorted(folder.glob(f"round-*/{PLAN}")))]
     return [plan.parent for plan in plans if plan.exists()]
 
@@ -357,7 +356,7 @@ def campaign_times(path: Paths) -> pd.DataFrame:
 def events_of(run_dir: str | Path) -> list[dict]:
     """Every event; of a torn line what follows the tear, where that is whole."""
     try:
-        text = read_bytes(located(run_dir) / JOURNAL).decode(errors="replace")
+        text = read_bytes(at_home(run_dir) / JOURNAL).decode(errors="replace")
     except FileNotFoundError:
         return []
     found = (_event(line) for line in text.splitlines())
@@ -422,7 +421,7 @@ def progress(run_dir: str | Path) -> dict:
 
     What is done is what lies there complete: the journal may have lost a line.
     """
-    place = located(run_dir)
+    place = at_home(run_dir)
     steps = plan_of(place)["plan"]["steps"]
     held = locked(place / LOCK)  # first: of a campaign that has ended since, the journal then holds the end
     journal = read_journal(run_dir)

@@ -8,9 +8,10 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from itertools import chain, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -18,9 +19,8 @@ import pandas as pd
 import pyarrow as pa
 
 from hcilib.model.caveats import NONE, Caveat, Caveats, caveats, column, warnings_of
-from hcilib.model.engine import located
 from hcilib.model.metrics import COLUMNS, OF_FLUSHES, QUANTILES, STAMPED
-from hcilib.model.places import RECORD, Paths, several
+from hcilib.model.places import RECORD, Paths, at_home, several
 from hcilib.model.workload import Cell
 from hcilib.read.nodes.facts import levels_of
 from hcilib.read.run.acceptance import say, unlike_steps
@@ -45,9 +45,6 @@ from hcilib.read.run.step_tables import (
     together,
 )
 from hcilib.say.caveats import caveat
-
-if TYPE_CHECKING:
-    from hcilib.model.engine import Engine
 
 _ASKED = ("events", "demand", "rate_iops", "random_distribution")
 IN_FLIGHT = 0.1
@@ -114,19 +111,19 @@ NO_LEASE = caveat("no-lease")
 _DECODE = msgspec.json.Decoder(_Record).decode
 
 
-def read_results(path: Paths, article: str | None = None, engine: Engine = None) -> pd.DataFrame:
+def read_results(path: Paths, article: str | None = None) -> pd.DataFrame:
     """The results of run directories and published tables, by the rules of `hcilib.read_results`, which takes files of
     other tools too."""
     paths = several(path)
-    return under_each_other(tables_of(paths, article, engine), article, paths)
+    return under_each_other(tables_of(paths, article), article, paths)
 
 
-def tables_of(paths: Sequence[str | Path], article: str | None, engine: Engine) -> list[pd.DataFrame]:
+def tables_of(paths: Sequence[str | Path], article: str | None, executor: Executor | None = None) -> list[pd.DataFrame]:
     """The results of each of these run directories and published tables; of the latter those of the `article` alone."""
-    places = [located(path) for path in paths]
+    places = [at_home(path) for path in paths]
     names = run_names(paths)
     return [
-        _of_campaign(place, names[place], engine) if place in names else _of_published(place, article)
+        _of_campaign(place, names[place], executor) if place in names else _of_published(place, article)
         for place in places
     ]
 
@@ -175,9 +172,9 @@ def _of_published(place: Path, article: str | None) -> pd.DataFrame:
     return own
 
 
-def _of_campaign(folder: Path, run_id: str, engine: Engine) -> pd.DataFrame:
+def _of_campaign(folder: Path, run_id: str, executor: Executor | None) -> pd.DataFrame:
     plan = plan_of(folder)
-    results = _of_steps(folder, plan, engine)
+    results = _of_steps(folder, plan, executor)
     full = levels_of(results["system"], folder)
     every = [NO_LEASE] if plan["testbed"].get("lease") == "none" else []
     said = column(own + more + every for own, more in zip(warnings_of(results), warnings_of(full), strict=True))
@@ -186,11 +183,12 @@ def _of_campaign(folder: Path, run_id: str, engine: Engine) -> pd.DataFrame:
     return results
 
 
-def _of_steps(folder: Path, plan: dict, engine: Engine) -> pd.DataFrame:
+def _of_steps(folder: Path, plan: dict, executor: Executor | None) -> pd.DataFrame:
     """The columns of DESIGN section 3 of one run directory, whose plan.json is `plan`, in the order in which it was
     run."""
     needed = ["folder", f"{RECORD}:sha256", "unlike", "record", SAMPLED, LOADS, *MEASURES]
-    steps = together([NO_STEPS.select(needed), *(part.select(needed) for part, _ in tables(folder, "steps", engine))])
+    parts = [part.select(needed) for part, _ in tables(folder, "steps", executor)]
+    steps = together([NO_STEPS.select(needed), *parts])
     names, digests, unlike, contents = (steps[name].to_pylist() for name in needed[:4])
     records = list(map(_record, contents))
     own = [{name: getattr(record, name) for name in ("id", "campaign", "order", "holds")} for record in records]

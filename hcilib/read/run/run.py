@@ -8,14 +8,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 import pyarrow as pa
 
 from hcilib.model.archives import ARCHIVE, unpacked
 from hcilib.model.compressed import read_bytes
-from hcilib.model.engine import located
 from hcilib.model.places import (
     BLOCKS,
     CHAINS,
@@ -34,6 +32,7 @@ from hcilib.model.places import (
     WRITES,
     Paths,
     Sources,
+    at_home,
     several,
 )
 from hcilib.read.logs.fio_log import epoch_of_logs, series_from_logs, silences_from_logs
@@ -55,26 +54,22 @@ from hcilib.read.run.records import (
 )
 from hcilib.read.run.step_tables import counted, exploded, in_order_of_time, sorted_texts, together
 
-if TYPE_CHECKING:
-    from hcilib.model.engine import Engine
 
-
-def read_hosts(path: Paths, engine: Engine = None) -> pd.DataFrame:
+def read_hosts(path: Paths) -> pd.DataFrame:
     """Every fio row of a run directory: step, kind, block, rep, pattern, numjobs, iodepth, vms, vm, then ``read_fio``'s
     columns.
 
-    Texts are categories; counts are int64 where every row has one. `path` and `engine` as in `read_results`, and the
-    same cache.
+    Texts are categories; counts are int64 where every row has one. `path` as in `read_results`, and the same cache.
     """
-    return _kept(path, "hosts", engine).to_pandas()
+    return _kept(path, "hosts").to_pandas()
 
 
-def read_bins(path: Paths, engine: Engine = None) -> pd.DataFrame:
+def read_bins(path: Paths) -> pd.DataFrame:
     """Every latency bin: step, kind, block, rep, pattern, numjobs, iodepth, vms, vm, job, ddir, lat_ns, count.
 
-    Texts are categories. `path` and `engine` as in `read_results`, and the same cache.
+    Texts are categories. `path` as in `read_results`, and the same cache.
     """
-    return exploded(_kept(path, "bins", engine)).to_pandas()
+    return exploded(_kept(path, "bins")).to_pandas()
 
 
 def read_series(path: str | Path) -> pd.DataFrame:
@@ -133,7 +128,7 @@ def _campaigns(path: str | Path | Sequence[str | Path | Mapping]) -> str | Path 
     if isinstance(path, (str, Path)):
         return path
     named = [entry for entry in path if not isinstance(entry, Mapping)]
-    return [entry for entry in named if any((located(entry) / part).exists() for part in (PLAN, STEPS))]
+    return [entry for entry in named if any((at_home(entry) / part).exists() for part in (PLAN, STEPS))]
 
 
 def read_layers(path: str | Path | Sequence[str | Path | Mapping]) -> pd.DataFrame:
@@ -219,12 +214,12 @@ def _each(path: Paths, read: Callable[[dict], pd.DataFrame], uses: Sequence[str]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
 
-def _kept(path: Paths, want: str, engine: Engine) -> pa.Table:
+def _kept(path: Paths, want: str) -> pa.Table:
     """The wanted table of every accepted step in the order in which they were run, of one run directory or of
     several."""
     pieces = []
     for folder, name in run_names(path).items():
-        plan, parts = plan_of(folder), list(tables(folder, want, engine))
+        plan, parts = plan_of(folder), list(tables(folder, want))
         records, refused = counted(folder, plan, [steps for steps, _ in parts])
         say(folder, refused)
         pieces += in_order_of_time(parts, records, name)
@@ -373,7 +368,7 @@ def read_integrity(run_dir: Paths) -> tuple[pd.DataFrame, pd.DataFrame]:
     ------
     RunReadError : there is none, or a file holds something else; the message names it
     """
-    paths = [located(path) for path in several(run_dir)]
+    paths = [at_home(path) for path in several(run_dir)]
     folders = [at for path in paths for at in sorted(path.glob(f"{STEPS}/*/{INTEGRITY}")) or [path / INTEGRITY]]
     said: list[str] = []
     died: dict[tuple[str, str, str], str] = {}
@@ -429,7 +424,6 @@ def _ends(folder: Path, died: dict[tuple[str, str, str], str]) -> list[str]:
 def read_rollup(
     path: Paths,
     log: str | Sequence[str] | None = None,
-    engine: Engine = None,
     kernel: str | None = None,
     workers: int | None = None,
     columns: Sequence[str] | None = None,
@@ -441,7 +435,6 @@ def read_rollup(
     path : a folder with logs, a log (plain, .zst, .gz), a saved rollup (.parquet), or several of them in any order; or
         a run directory, whose steps' columns then stand in front as in `read_series`
     log : only logs of these kinds: iops, bw, lat, clat, slat, clat_hist
-    engine : where logs are read (hcilib.model.engine.mapped), by default in threads of this process
     kernel : "numba" (compiled; the extra `hcilib[fast]`) or "python"; by default compiled where it is there and the
         logs are large. They give the same table
     workers : threads of the compiled way; by default one a processor
@@ -469,9 +462,9 @@ def read_rollup(
     FioLogError
         A line is not one of fio's (file and line are named), a file is no log or is cut off, or there is none.
     """
-    read = partial(rollup_of_logs, log=log, engine=engine, kernel=kernel, workers=workers)
+    read = partial(rollup_of_logs, log=log, kernel=kernel, workers=workers)
     paths = several(path)
-    if any((located(p) / "plan.json").exists() for p in paths):
+    if any((at_home(p) / "plan.json").exists() for p in paths):
         return _of_steps(path, read, columns)
     return read(path, columns=columns)
 

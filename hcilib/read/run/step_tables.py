@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 
 from hcilib.model.caveats import NONE, Caveats
 from hcilib.model.compressed import opened, read_bounded, unpacked
-from hcilib.model.engine import located
 from hcilib.model.fio_buckets import TAIL
 from hcilib.model.metrics import OF_FLUSHES, OF_MEANS, OF_RATES, QUANTILES
 from hcilib.model.places import COUNTERS, JOB, OUTPUT, RECORD
@@ -86,7 +85,7 @@ class Tables(NamedTuple):
 
 
 def read_steps(folders: Sequence[str]) -> Tables:
-    """The tables of these step folders (absolute paths, or URLs).
+    """The tables of these step folders (absolute paths).
 
     Raises
     ------
@@ -96,7 +95,7 @@ def read_steps(folders: Sequence[str]) -> Tables:
     packer, records, bins, keys, of_rows = Packer(), [], [], [], []
     rows: list[dict[str, Any]] = []
     for folder in folders:
-        raw = {file: _content(located(folder) / file) for file in FILES}
+        raw = {file: _content(Path(folder) / file) for file in FILES}
         record = sound(record_of(raw[RECORD], f"{folder}/{RECORD}"), f"{folder}/{RECORD}")
         hashes = {file: "" if content is None else sha256(content).hexdigest() for file, content in raw.items()}
         unlike = _is_copy(record, folder) or acceptance.unlike_files(

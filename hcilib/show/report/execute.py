@@ -138,7 +138,7 @@ def _replay(scenario: Scenario) -> dict[str, Any]:
     """A replay takes seconds: it is written once, at its end, and its kernel is a fork that has the imports done.
 
     What measures is written after each cell, by a kernel that starts as a process of its own, as in JupyterLab. So does
-    that of a dask worker with a nanny: Python lets such a process have no child of its fork server.
+    that of a daemon, as some executors' workers are: Python lets such a process have no child of its fork server.
     """
     if scenario.params.get("testbed"):
         from hcilib.show.report.kernels import MeasuringKernelManager

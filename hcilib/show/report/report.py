@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
@@ -22,7 +22,6 @@ from typing import Any
 
 from tqdm import tqdm
 
-from hcilib.model.engine import Engine, mapped
 from hcilib.model.places import at_home, shipped
 from hcilib.model.signals import ENDINGS, ending_in_order
 from hcilib.model.study import TestbedError
@@ -68,7 +67,7 @@ def report(
     out: str | Path = "out/report",
     workers: int = 2,
     root: str | Path = ".",
-    engine: Engine = None,
+    executor: Executor | None = None,
 ) -> Path:
     """Execute the scenarios of `params` and write an HTML site. Unchanged scenarios are not executed again.
 
@@ -79,8 +78,8 @@ def report(
     out : folder of the site
     workers : notebooks executed at the same time, each in its own process; two on two cores beat four
     root : the repository; notebooks run with it as working directory, so relative paths in parameters start there
-    engine : where replays are executed (hcilib.model.engine.mapped), by default in `workers` processes here. A
-        cluster's workers must see `root` and `out` under the same paths. What measures is executed here all the same
+    executor : executes the replays, by default in `workers` processes here; as in `read_results`. Its workers must see
+        `root` and `out` under the same paths. What measures is executed here all the same
 
     Returns
     -------
@@ -91,14 +90,14 @@ def report(
     ReportError : a params file that cannot be run (nothing is executed then), or scenarios that failed
     Interrupted : Ctrl-C, SIGTERM or SIGHUP
     """
-    index, results = build(params, out, workers, root, engine)
+    index, results = build(params, out, workers, root, executor)
     if failed := [r for r in results if not r["ok"]]:
         lines = "\n".join(f"  {r['name']}: {r['error']}" for r in failed)
         raise ReportError(f"{len(failed)} of {len(results)} scenarios failed. {index} shows them:\n{lines}", index)
     return index
 
 
-def build(params, out, workers: int, root, engine: Engine = None) -> tuple[Path, list[dict[str, Any]]]:
+def build(params, out, workers: int, root, executor: Executor | None = None) -> tuple[Path, list[dict[str, Any]]]:
     """Write the site; return its index and the result of every scenario, failed ones included."""
     from hcilib.show.report.site import write_index, write_method
 
@@ -118,7 +117,7 @@ def build(params, out, workers: int, root, engine: Engine = None) -> tuple[Path,
     revision = revision_of(root)
     try:
         with ending_in_order():
-            results |= _execute_all(todo, root, out, workers, revision, engine)
+            results |= _execute_all(todo, root, out, workers, revision, executor)
     except KeyboardInterrupt:
         raise Interrupted(_kept(scenarios, root, out)) from None
     ordered = [results[s.name] for s in scenarios]
@@ -216,7 +215,7 @@ def _line(result: dict[str, Any]) -> str:
 
 
 def _execute_all(
-    todo: list[Scenario], root: Path, out: Path, workers: int, revision: str, engine: Engine = None
+    todo: list[Scenario], root: Path, out: Path, workers: int, revision: str, executor: Executor | None = None
 ) -> dict[str, dict[str, Any]]:
     """Execute in parallel processes. Scenarios that measure run first, one at a time, so as not to disturb each other.
 
@@ -230,10 +229,10 @@ def _execute_all(
             done[scenario.name] = execute(scenario, root, out, revision, refused=why)
             _tell(bar, done[scenario.name])
         replayed = [scenario for scenario in replayed if scenario.name not in done]
-        if engine is None:
+        if executor is None:
             done |= _pool(replayed, workers, bar, root, out, revision)
         else:
-            for result in mapped(partial(_execute_there, root=root, out=out, revision=revision), replayed, engine):
+            for result in executor.map(partial(_execute_there, root=root, out=out, revision=revision), replayed):
                 done[result["name"]] = result
                 _tell(bar, result)
         for scenario in (s for s in todo if s.name not in done):
@@ -344,7 +343,7 @@ def _kept(scenarios: Iterable[Scenario], root: Path, out: Path) -> str:
 
 
 def _execute_there(scenario: Scenario, root: Path, out: Path, revision: str) -> dict[str, Any]:
-    """Execute on a worker of a cluster; its error must not end the work of the others."""
+    """Execute on an executor's worker; its error must not end the work of the others."""
     try:
         return execute(scenario, root, out, revision)
     except Exception as error:
