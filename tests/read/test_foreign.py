@@ -533,7 +533,7 @@ def test_vmfleet_is_summed_from_its_vms_in_utf16():
     assert found["verdict"].tolist() == ["lower"]
 
 
-def test_elbencho_from_csv_and_json_counts_a_run_that_is_in_both_once():
+def test_elbencho():
     results = hci.read_results(FILES / "elbencho")
     assert results.groupby(["system", "pattern"]).size().to_dict() == {
         ("ash", "4k-randread"): 2, ("ash", "4k-randrw70"): 1, ("yew", "4k-randread"): 2, ("yew", "4k-randrw70"): 1,
@@ -544,12 +544,6 @@ def test_elbencho_from_csv_and_json_counts_a_run_that_is_in_both_once():
     assert (mixed["vms"], mixed["numjobs"], mixed["iodepth"], mixed["outstanding"]) == (4, 8, 16, 512)
     assert results["p99_ns"].isna().all()
     assert "system" not in codes(results)
-
-
-def test_elbencho_s_json_alone():
-    results = hci.read_results(FILES / "elbencho/ash.json")
-    assert results["iops"].tolist() == [50_000, 30_000]
-    assert results["bw_bytes"].tolist() == [204_800_000, 36_864_000 + 86_016_000]
 
 
 # --- bad input --------------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """One file of fio, DiskSPD or elbencho, as the parts of runs that it holds.
 
-Of DiskSPD, XML or text, a part a timespan; of elbencho, csv or JSON, one a phase that reads or writes, with the rates
+Of DiskSPD, XML or text, a part a timespan; of elbencho's csv, one a phase that reads or writes, with the rates
 and latencies of the whole phase ("last done").
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +17,6 @@ from math import isfinite, nan
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from hcilib.model.caveats import Caveat
 from hcilib.model.metrics import QUANTILES
@@ -446,12 +444,12 @@ _COARSE = text_of("percentiles/coarse")
 _TRUE = ("1", "true")
 _HEAD = b"ISO date,label,path type,"
 
-Phase = dict[str, Any]
-"""One phase by the names of the csv, or by those of the JSON's keys, one below the other with / between."""
+Phase = dict[str, str]
+"""One phase, by the names of the csv."""
 
 
 def is_elbencho(raw: bytes) -> bool:
-    return raw.removeprefix(b"\xef\xbb\xbf").startswith(_HEAD) or (b'"phase_type"' in raw and b'"last_done"' in raw)
+    return raw.removeprefix(b"\xef\xbb\xbf").startswith(_HEAD)
 
 
 def elbencho_parts(raw: bytes, path: str) -> tuple[list[Part], str]:
@@ -459,16 +457,14 @@ def elbencho_parts(raw: bytes, path: str) -> tuple[list[Part], str]:
 
     Raises
     ------
-    ForeignError : a line that has another number of fields than the heading, JSON that is cut off, or no phase that
-        reads or writes
+    ForeignError : a line that has another number of fields than the heading, or no phase that reads or writes
     """
-    text = raw.decode("utf-8-sig", "replace")
-    phases = list(_of_csv(text, path) if text.startswith(_HEAD.decode()) else _of_json(text, path))
+    phases = list(_of_csv(raw.decode("utf-8-sig", "replace"), path))
     jobs = [(phase, f"phase {number}" if len(phases) > 1 else "") for number, phase in enumerate(phases, 1)]
     found = [part for phase, job in jobs if (part := _phase(phase, job))]
     if not found:
         raise ForeignError(f"{path}: no phase of it reads or writes")
-    return found, _said(phases[0], "version", "config/version")
+    return found, phases[0].get("version", "")
 
 
 def _of_csv(text: str, path: str) -> Iterator[Phase]:
@@ -482,46 +478,32 @@ def _of_csv(text: str, path: str) -> Iterator[Phase]:
         yield dict(zip(head, line, strict=True))
 
 
-def _of_json(text: str, path: str) -> Iterator[Phase]:
-    """Documents follow one another without anything in between; every value is text."""
-    decoder, at = json.JSONDecoder(), 0
-    while (at := len(text) - len(text[at:].lstrip())) < len(text):
-        try:
-            document, at = decoder.raw_decode(text, at)
-        except ValueError as error:
-            raise ForeignError(f"{path}: the JSON is broken off: {error}") from None
-        flat = pd.json_normalize(document if isinstance(document, dict) else {}, sep="/", max_level=4)
-        yield flat.to_dict("records")[0]
-
-
 def _phase(phase: Phase, job: str) -> Part | None:
     """The run of a phase; none of one that handles entries alone."""
-    operation = _said(phase, "operation", "phase_type")
-    kind = _PHASE.fullmatch(operation)
-    iops = _float(phase, "IOPS [last]", "last_done/iops")
+    kind = _PHASE.fullmatch(phase.get("operation", ""))
+    iops = _float(phase, "IOPS [last]")
     if not kind or iops != iops:
         return None
     reads = {"READ": 100.0, "WRITE": 0.0}.get(kind[1] or "", float(kind[2] or 0))
-    runtime_ms = _float(phase, "time ms [last]", "last_done/elapsed_time_ms")
-    bs = _float(phase, "block size", "config/block_size")
-    bw = _bytes_per_s(phase, "MiB/s [last]", "last_done/bytes/s", iops, bs)
-    lat_ns = 1000 * _float(phase, "IO lat us [avg]", "last_done/latency/IO/avg_us")
+    runtime_ms = _float(phase, "time ms [last]")
+    bs = _float(phase, "block size")
+    bw = _bytes_per_s(phase, "MiB/s [last]", iops, bs)
+    lat_ns = 1000 * _float(phase, "IO lat us [avg]")
     rows = [Row("read" if reads == 100 else "write", (iops, bw, lat_ns, runtime_ms, nan))]
-    mixed = _float(phase, "rwmix read IOPS [last]", "last_done/rwmix_read/iops")
+    mixed = _float(phase, "rwmix read IOPS [last]")
     if kind[2] and mixed == mixed:
-        bw = _bytes_per_s(phase, "rwmix read MiB/s [last]", "last_done/rwmix_read/bytes/s", mixed, bs)
-        lat_ns = 1000 * _float(phase, "rwmix read IO lat us [avg]", "last_done/latency/IO/rwmix_read/avg_us")
+        bw = _bytes_per_s(phase, "rwmix read MiB/s [last]", mixed, bs)
+        lat_ns = 1000 * _float(phase, "rwmix read IO lat us [avg]")
         rows.append(Row("read", (mixed, bw, lat_ns, runtime_ms, nan)))
-    rw = rw_of(reads, _said(phase, "random", "config/random_offsets").lower() in _TRUE)
-    depth = _float(phase, "IO depth", "config/io_depth")
-    hosts, threads = (int(_float(phase, name, f"config/{name}") or 1) for name in ("hosts", "threads"))
+    rw = rw_of(reads, phase.get("random", "").lower() in _TRUE)
+    depth = _float(phase, "IO depth")
+    hosts, threads = (int(_float(phase, name) or 1) for name in ("hosts", "threads"))
     factors: dict[str, Any] = {"rw": rw, "rwmixread": int(reads), "iodepth": int(depth)}
     factors |= {"numjobs": hosts * threads, "sync": 0} | ({"bs_bytes": int(bs)} if bs == bs else {})
     asked = {"rw": rw, "bs": f"{bs:g}", "iodepth": f"{depth:g}", "numjobs": f"{threads}"}
-    factors["direct"] = int(_said(phase, "direct IO", "config/direct_io").lower() in _TRUE)
-    if isfinite(size := _float(phase, "file size", "config/file_size")):
+    factors["direct"] = int(phase.get("direct IO", "").lower() in _TRUE)
+    if isfinite(size := _float(phase, "file size")):
         factors["size_bytes"] = size
-    label = _said(phase, "label", "label")
     return Part(
         job=job,
         factors=factors,
@@ -530,27 +512,18 @@ def _phase(phase: Phase, job: str) -> Part | None:
         hosts=tuple(f"host {n}" for n in range(1, hosts + 1)),
         outstanding=hosts * threads * depth,
         percentiles=_COARSE,
-        identity=" ".join((_said(phase, "ISO date", "iso_start_date"), operation, label)),
-        label=label,
+        label=phase.get("label", ""),
     )
 
 
-def _said(phase: Phase, csv_name: str, json_name: str) -> str:
-    """Text of one field, empty where it has none."""
-    said = phase.get(csv_name, phase.get(json_name, ""))
-    return said if isinstance(said, str) else ""
-
-
-def _float(phase: Phase, csv_name: str, json_name: str) -> float:
+def _float(phase: Phase, name: str) -> float:
     try:
-        return float(_said(phase, csv_name, json_name))
+        return float(phase.get(name, ""))
     except ValueError:
         return nan
 
 
-def _bytes_per_s(phase: Phase, mib: str, exact: str, iops: float, bs: float) -> float:
-    """JSON has bytes; csv whole MiB, of which I/Os of a known size are the finer count where the two agree."""
-    if mib not in phase:
-        return _float(phase, mib, exact)
-    printed, counted = _float(phase, mib, exact) * 2**20, iops * bs
+def _bytes_per_s(phase: Phase, mib: str, iops: float, bs: float) -> float:
+    """Whole MiB are printed, of which I/Os of a known size are the finer count where the two agree."""
+    printed, counted = _float(phase, mib) * 2**20, iops * bs
     return counted if abs(counted - printed) <= 2**20 else printed

@@ -92,7 +92,6 @@ class Run:
     files: list[str]
     label: str
     rep: int | None
-    identity: str = ""
     cell: tuple = ()
     settings: list[str] = field(default_factory=list)
     measured: list[str] = field(default_factory=list)
@@ -188,7 +187,7 @@ def _runs(files: list[File], read: dict[str, list[tuple[Part, str]]], place: Pla
         row["tool"] = files[0].tool
         named_jobs = files[0].tool == "fio" and len(read) > 1  # by the user; phases of other tools are numbered
         label = place.label or (job.partition(", number ")[0] if named_jobs else "")
-        run = Run(row, names, label, rep, of_run[0][0].identity)
+        run = Run(row, names, label, rep)
         if place.tool == "cbt":
             run.measured = [repr([row.numbers for row in part.rows]) for part, _ in of_run]
         runs.append(run)

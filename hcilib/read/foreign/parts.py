@@ -51,7 +51,6 @@ class Part:
     flushes : sync_lat_ns and sync_p99_ns of jobs that flush after each write
     errors : why it may not count
     percentiles : what is to be known of percentiles taken from it, or why it has none
-    identity : what no two runs share, where a tool may write one into two files
     label : what the tool was told to call the run: its system, where nobody says another
     unlike : what its numbers contradict, as its reader found; `contradicted`: what is said of such a part
     """
@@ -71,7 +70,6 @@ class Part:
     errors: tuple[str, ...] = ()
     caveats: tuple[Caveat, ...] = ()
     percentiles: str = ""
-    identity: str = ""
     label: str = ""
     unlike: tuple[str, ...] = ()
     contradicted: str = OF_ANOTHER_TEST

@@ -302,11 +302,11 @@ def _rows(runs: list[Run], files: list[File], place: Folder, run_id: str) -> lis
 
 
 def _once(runs: list[Run], files: dict[str, File]) -> list[Run]:
-    """Without the runs that a tool wrote into another file too, as elbencho's csv and JSON."""
+    """Without the runs that a tool wrote into another file too, as CBT does."""
     kept: list[Run] = []
     known: dict[str, Run] = {}
     for run in sorted(runs, key=lambda run: (-len(run.measured), "/id" not in run.files[0])):
-        keys = run.measured or ([run.identity] if run.identity else [])
+        keys = run.measured
         twin = known.get(keys[0]) if keys and all(key in known for key in keys) else None
         if twin is None:
             kept.append(run)
