@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import json
-import re
 import shutil
 from pathlib import Path
 
@@ -17,7 +16,6 @@ import pytest
 import hcilib as hci
 from hcilib.cli import main
 from hcilib.model.caveats import caveats
-from hcilib.read.foreign.parts import ForeignError
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ROOT / "tests/data/foreign"
@@ -162,31 +160,6 @@ def test_direct_io_of_elbencho_counts(tmp_path):
     results = hci.read_results(tmp_path)
     assert sorted(set(results["direct"])) == [0, 1]
     assert "direct" in hci.load_factors(results)
-
-
-OTHERS = {
-    "vdbench": ("flatfile.html", "* Vdbench flatfile\n tod timestamp Run Interval reqrate rate\n"),
-    "IOR": ("ior.out", "IOR-3.3.0: MPI Coordinated Test of Parallel I/O\nBegan : Mon\n"),
-    "mdtest": ("mdtest.log", "-- started at 01/02/2026 --\n\nmdtest-3.3.0 was launched with 4 total task(s)\n"),
-    "Iozone": ("iozone.txt", "\tIozone: Performance Test of File I/O\n\t        Version $Revision: 3.489 $\n"),
-    "COSBench": ("w1-mix.csv", "Stage,Op-Name,Op-Type,Op-Count,Byte-Count,Avg-ResTime\n"),
-    "sysbench": ("out.txt", "sysbench 1.0.20 (using bundled LuaJIT 2.1.0-beta2)\n"),
-    "Bonnie++": ("bonnie.csv", "1.97,1.97,oak,1,1700000000,16G,,1069,99,208304,21\n"),
-    "kubestr": ("kubestr.txt", "PVC created kubestr-fio-pvc-abc\nFIO test results:\n\nFIO version - fio-3.36\n"),
-}
-
-
-@pytest.mark.parametrize("tool", OTHERS)
-def test_results_of_other_tools_are_named_and_not_read(tmp_path, tool):
-    name, text = OTHERS[tool]
-    (tmp_path / name).write_text(text)
-    for place in (tmp_path, tmp_path / name):
-        [file] = hci.recognise(place).to_dict("records")
-        assert file["tool"] == tool
-        assert "measures" in file["skipped"]
-        assert "not read" in file["skipped"]
-    with pytest.raises(ForeignError, match=re.escape(f"{tool} measures")):
-        hci.read_results(tmp_path)
 
 
 def test_byte_copies_are_one_line_and_every_reason_is_printed(tmp_path, capsys):

@@ -2,7 +2,7 @@
 own files are named.
 
 Of tools, told by path alone, as their own sources have it (the docstring of each names repository and files). What
-stands in no path and in no file has to be said by the user: by a pattern, a regular expression, or a table.
+stands in no path and in no file has to be said by the user: by a pattern or a table.
 """
 
 from __future__ import annotations
@@ -230,15 +230,12 @@ def naming_of(names: Any) -> Naming:
     ----------
     names : a pattern such as ``"{system}_{pattern}_qd{iodepth}_r{rep}.json"``: each field of `FIELDS` once, ``*`` and
         ``{_}`` for anything inside a name, ``**`` for any folders. Without a slash it is held against the file's name,
-        with one against as many folders above it. Or a regular expression with groups named after fields
-        (``(?P<system>...)``), searched for in the path below the folder that was given. Or a table: a data frame or a
-        ``.csv`` file with a column `file` (the path below the folder, or the name alone) and one column a field, of
-        which those that are no field become factors of the user's own; or a mapping from file to fields.
+        with one against as many folders above it. Or a table: a data frame or a ``.csv`` file with a column `file` (the
+        path below the folder, or the name alone) and one column a field, of which those that are no field become
+        factors of the user's own.
     """
     if names is None:
         return lambda file, root: ({}, "")
-    if isinstance(names, Mapping):
-        names = pd.DataFrame([{"file": file, **fields} for file, fields in names.items()])
     if isinstance(names, str) and names.endswith(".csv") and "{" not in names:
         try:
             names = pd.read_csv(names, dtype=str, keep_default_na=False)
@@ -246,13 +243,11 @@ def naming_of(names: Any) -> Naming:
             raise NamesError(f"names {names}: {error}; expected a table with a column 'file'") from None
     if isinstance(names, pd.DataFrame):
         return partial(_of_table, _rows(names))
-    if isinstance(names, re.Pattern) or (isinstance(names, str) and "(?P<" in names):
-        return partial(_of_expression, _regex(names))
     if isinstance(names, str):
         return partial(_of_pattern, names, [_pattern(names, lazy=lazy) for lazy in (True, False)])
     raise NamesError(
-        f"names is a {type(names).__name__}; expected a pattern like '{{system}}_{{pattern}}.json', a regular "
-        "expression with named groups, or a table with a column 'file'"
+        f"names is a {type(names).__name__}; expected a pattern like '{{system}}_{{pattern}}.json', or a "
+        "table with a column 'file'"
     )
 
 
@@ -268,15 +263,6 @@ def _of_pattern(names: str, readings: list[re.Pattern[str]], file: str, root: st
             f"names {names!r} fits its name twice: {both}; say more of it, such as {{rw}} or {{pattern}} in place of *",
         )
     return _valued(found[0])
-
-
-def _of_expression(regex: re.Pattern[str], file: str, _: str) -> Said:
-    found = [match.groupdict() for match in regex.finditer(file)]
-    if not found:
-        return {}, f"its name does not fit names {regex.pattern!r}"
-    if any(other != found[0] for other in found):
-        return {}, f"names {regex.pattern!r} fits its name {len(found)} times, each time otherwise"
-    return _valued({name: value for name, value in found[0].items() if value is not None})
 
 
 def _of_table(table: Mapping[str, list[dict[str, Any]]], file: str, _: str) -> Said:
@@ -314,18 +300,6 @@ def _pattern(names: str, *, lazy: bool) -> re.Pattern[str]:
             f"names {names!r} has no field; one is written like {{system}}, and there are {', '.join(FIELDS)}"
         )
     return re.compile("".join(written))
-
-
-def _regex(names: str | re.Pattern[str]) -> re.Pattern[str]:
-    try:
-        regex = re.compile(names)
-    except re.error as error:
-        raise NamesError(f"names {names!r} is no regular expression: {error}") from None
-    unknown = [name for name in regex.groupindex if name not in FIELDS]
-    if unknown or not regex.groupindex:
-        what = f"has a group {unknown[0]!r}" if unknown else "has no named group"
-        raise NamesError(f"names {regex.pattern!r} {what}; groups are named after {', '.join(FIELDS)}")
-    return regex
 
 
 def _held(regex: re.Pattern[str], file: str, root: str) -> re.Match[str] | None:

@@ -210,8 +210,6 @@ def _parts(file: File, place: Place) -> list[Part]:
         file.tool, file.skipped = place.tool, place.passed_over
     elif known := _by_name(name, file.path):
         file.what, file.tool, file.skipped = known, place.tool, _WHY[known]
-        if known != CONFIG and not place.tool:
-            _told_by_head(file, first_bytes(file.path, HEAD))
     elif not name or file.path.endswith(os.sep):
         file.what, file.tool, file.skipped = RUN_DIRECTORY, "hcilib", "a run directory: name it by itself"
     elif head := first_bytes(file.path, HEAD):
@@ -236,8 +234,6 @@ def _read(file: File, place: Place, head: bytes) -> list[Part]:
             parts, file.version = parts_of(raw, file.path)
             return parts
     called_so = _RESULT_NAME.fullmatch(file.file)
-    if _told_by_head(file, raw):
-        return []
     if place.tool and called_so:
         raise ForeignError(f"it lies where {place.tool} puts a result, and holds none")
     file.skipped = _WHY[OTHER]  # and none of its text: it may be anybody's file, under a result's name
@@ -259,36 +255,6 @@ def _hashed(stream: Iterator[bytes], digest: Any) -> Iterator[bytes]:
     for piece in stream:
         digest.update(piece)
         yield piece
-
-
-_OTHERS = {
-    "vdbench": (
-        rb"(?i)\bvdbench\b|\btod\s+timestamp\s+Run\s",
-        "block and file I/O by workload files, a line an interval",
-    ),
-    "IOR": (rb"^\s*IOR-\d", "parallel file I/O of MPI ranks, a whole run a line, in MiB/s"),
-    "mdtest": (rb"\bmdtest-\d", "how many files and folders a second MPI ranks create, stat and remove"),
-    "Iozone": (rb"Iozone: Performance Test of File I/O", "file I/O by record size through the page cache, in kB/s"),
-    "COSBench": (rb"Op-Type,\s?Op-Count|\bCOSBench\b", "object stores by requests a second"),
-    "sysbench": (rb"^sysbench \d", "files, CPU or databases, with one latency percentile"),
-    "Bonnie++": (
-        rb"-+Sequential Output-+|^\d\.\d\d\w?,\d\.\d\d\w?,|(?i:bonnie\+\+)",
-        "one file system by one process through the page cache, in kB/s and seeks a second",
-    ),
-    "kubestr": (rb"^FIO test results:|\bkubestr\b", "a storage class by fio, of which it prints means and extremes"),
-}
-"""Name -> what its files begin with, and what it measures."""
-_MARKS = {name: re.compile(mark, re.MULTILINE) for name, (mark, _) in _OTHERS.items()}
-
-
-def _told_by_head(file: File, head: bytes) -> bool:
-    """Whether it is of a tool that is not read; sets which, and why."""
-    tool = next((name for name, mark in _MARKS.items() if mark.search(head[:4096])), "")
-    if tool:
-        advice = " Run fio with --output-format=json+ and read its output" if tool == "kubestr" else ""
-        why = f"{tool} measures {_OTHERS[tool][1]}. Its files are not read.{advice}"
-        file.what, file.tool, file.skipped = OTHER, tool, why
-    return bool(tool)
 
 
 def _by_name(name: str, path: str) -> str:

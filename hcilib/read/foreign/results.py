@@ -77,8 +77,8 @@ def read_results(
     article : of published tables keep only the rows whose `source` this is. Everything else is always read whole; on
         its own, without such rows, it is refused: what is shown would be named after an article it is not from
     names : what the names of files say that the files do not:
-        ``"{system}_{pattern}_qd{iodepth}_r{rep}.json"``, a regular expression with such groups, or a table with a
-        column `file` (hcilib.read.foreign.layouts)
+        ``"{system}_{pattern}_qd{iodepth}_r{rep}.json"``, or a table with a column `file`
+        (hcilib.read.foreign.layouts)
     system : the system of all files; else what `names` finds, else the name of the folder that was given, with a
         warning
     cache : a folder of the user's choice in which what was read of other tools' files is kept. Without one nothing is

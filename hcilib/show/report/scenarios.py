@@ -34,7 +34,11 @@ WORDS = {
 SOURCES = ("source", "sources")
 """Parameters that name what is read: of files of other tools a mapping says what the files do not
 (hcilib.read.foreign)."""
-SOURCE_KEYS = {"path": (str, list), "names": (str, dict, type(None)), "system": (str, type(None))}
+SOURCE_KEYS: dict[str, tuple[type, ...]] = {
+    "path": (str, list),
+    "names": (str, type(None)),
+    "system": (str, type(None)),
+}
 
 
 class ScenarioError(ValueError):
