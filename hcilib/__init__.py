@@ -47,7 +47,6 @@ _ROOMS = {
     "read.run.acceptance": "verify RunDirWarning",
     "read.run.records": "read_dials campaign_times read_unseen watch progress",
     "read.fio.fio_json": "read_fio FioOutputError",
-    "read.diskspd.diskspd": "read_diskspd read_diskspd_bins DiskspdOutputError",
     "read.published": "published published_claims published_readings published_datasheet published_facts stated_cpu "
     "published_missing published_table PublishedDataError",
     "analyse.compare.compare": "summarize compare rank",

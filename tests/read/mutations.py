@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from hcilib.read.diskspd.diskspd import DiskspdOutputError, read_diskspd, read_diskspd_bins
+from hcilib import read_results
 from hcilib.read.fio.fio_document import FioOutputError
 from hcilib.read.fio.fio_json import read_fio, read_fio_bins
+from hcilib.read.foreign.parts import ForeignError
 from hcilib.read.logs.fio_log import FioLogError, read_log
 from hcilib.read.run.run import read_rollup
 
@@ -48,8 +49,8 @@ FAMILIES = {
     "fio": Family((read_fio, read_fio_bins), FioOutputError, tuple(sorted((DATA / "fio").glob("*.json")))),
     "fio_log": Family((read_log, plain_rollup), FioLogError, tuple(sorted((DATA / "fio" / "logs").glob("*/*.log*")))),
     "diskspd": Family(
-        (read_diskspd, read_diskspd_bins),
-        DiskspdOutputError,
+        (read_results,),
+        ForeignError,
         tuple(sorted([*(DATA / "diskspd").glob("*.xml"), *(DATA / "diskspd").glob("*.txt")])),
     ),
 }

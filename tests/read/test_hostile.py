@@ -21,14 +21,14 @@ import hcilib
 from hcilib.cli import main
 from hcilib.model import compressed
 from hcilib.model.places import shipped
-from hcilib.read.diskspd.diskspd import DiskspdOutputError, read_diskspd
 from hcilib.read.fio.fio_document import FioOutputError
 from hcilib.read.fio.fio_json import read_fio, read_fio_bins
+from hcilib.read.foreign.parts import ForeignError
 from hcilib.read.logs.fio_log import FioLogError, read_log
 from hcilib.read.run import cache
 from hcilib.read.run.acceptance import verify
 from hcilib.read.run.records import progress, read_dials
-from hcilib.read.run.results import read_results
+from hcilib.read.foreign.results import read_results
 from hcilib.read.run.run import (
     read_bins,
     read_counters,
@@ -70,7 +70,7 @@ def test_no_text_of_a_file_that_is_no_result_is_shown(name, tmp_path, capsys):
     (tmp_path / "secret").write_text(SECRET)
     (tmp_path / "given").mkdir()
     (file := tmp_path / "given" / name).symlink_to(tmp_path / "secret")
-    readers = (read_fio, read_fio_bins, read_diskspd, read_log, read_results, hcilib.recognise, hcilib.published)
+    readers = (read_fio, read_fio_bins, read_log, read_results, hcilib.recognise, hcilib.published)
     texts = [said_of(read, file) for read in readers]
     texts += [said_of(read, tmp_path / "given") for read in (read_results, hcilib.recognise, hcilib.published)]
     assert all(text and "topsecret" not in text and "daemon" not in text for text in texts)
@@ -100,7 +100,7 @@ READERS = {
     "fio.json": (read_fio, FioOutputError),
     "p_lat.1.log": (read_log, FioLogError),
     "p_clat.1.log": (plain_rollup, FioLogError),
-    "d.xml": (read_diskspd, DiskspdOutputError),
+    "d.xml": (read_results, ForeignError),
 }
 if find_spec("numba"):
     READERS["p_slat.1.log"] = (compiled_rollup, FioLogError)

@@ -8,7 +8,7 @@ of 2.0 and one of 2.2, were read as they are; of real XML and of a real VMFleet 
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -39,8 +39,6 @@ class Target:
     sync: bool | None = None
     rate_iops: float = nan
     rate_bytes_per_s: float = nan
-    weight: float = 1
-    weight_of_thread: dict[int, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -78,16 +76,13 @@ class Chart:
 class Timespan:
     """One timespan: what was planned, and what came of it (`seconds` NaN where nothing did)."""
 
-    hostname: str = ""
     version: str = ""
     duration_s: float = nan
     warmup_s: float = nan
-    pool_threads: int = 0
-    pool_depth: int = 0
+    pooled: bool = False  # -O: the threads of a pool share a queue over all targets, by weight
     targets: list[Target] = field(default_factory=list)
     seconds: float = nan
     thread_count: float = nan
-    cpu_pct: float = nan
     rows: list[Row] = field(default_factory=list)
     charts: list[Chart] = field(default_factory=list)
     damage: str = ""
@@ -97,33 +92,19 @@ class Timespan:
         """False where DiskSPD was interrupted before it began to measure, or its results were cut away."""
         return isfinite(self.seconds)
 
-    def settled(self) -> list[tuple[Row, Target, float]]:
-        """Every row with its target's settings and the I/Os that this thread keeps outstanding on it.
-
-        -o is per thread and target. -O is per thread: its targets share it by weight (DiskSPD's wiki, Threading).
-        """
-        settled = list(zip(self.rows, self._targets_of_rows(), strict=True))
-        if not self.pool_depth:
-            return [(row, target, target.depth) for row, target in settled]
-        weighed = [(row, target, target.weight_of_thread.get(row.thread, target.weight)) for row, target in settled]
-        of_thread: defaultdict[int, float] = defaultdict(float)
-        for row, _, weight in weighed:
-            of_thread[row.thread] += weight
-        return [
-            (row, target, self.pool_depth * weight / (of_thread[row.thread] or nan)) for row, target, weight in weighed
-        ]
+    def settled(self) -> list[tuple[Row, Target]]:
+        """Every row with its target's settings."""
+        return list(zip(self.rows, self._targets_of_rows(), strict=True))
 
     def _targets_of_rows(self) -> Iterator[Target]:
-        """By path; one given twice (a reading and a writing stream on one disk) is told apart by the order.
-
-        Threads of their own come target by target; threads of a pool take all targets in turn.
-        """
+        """By path; one given twice (a reading and a writing stream on one disk) is told apart by the order, as
+        threads come target by target."""
         per_path: dict[str, list[Target]] = {}
         for target in self.targets:
             per_path.setdefault(target.path, []).append(target)
         rows = Counter(row.path for row in self.rows)
         for path, same in per_path.items():
-            if len(same) > 1 and not self.pool_threads:
+            if len(same) > 1:
                 own = (repeat(t, int(min(t.threads, rows[path])) if t.threads >= 1 else 1) for t in same)
                 per_path[path] = list(islice(chain.from_iterable(own), max(rows[path], 1)))
         only = self.targets[0] if len(self.targets) == 1 else Target()

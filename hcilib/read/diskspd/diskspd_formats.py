@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from itertools import dropwhile, takewhile, zip_longest
-from math import isfinite, nan
+from math import nan
 from xml.etree.ElementTree import Element, SubElement
 from xml.parsers import expat
 
@@ -41,8 +41,8 @@ Cells = dict[str, tuple[str, str]]
 """One row of a table by its columns' names, each cell with its place."""
 
 
-def parse_text(text: str, path: str) -> tuple[list[Timespan], str]:
-    """Timespans of every text result in the file, and the text that is not DiskSPD's report.
+def parse_text(text: str, path: str) -> list[Timespan]:
+    """Timespans of every text result in the file.
 
     Raises
     ------
@@ -52,23 +52,19 @@ def parse_text(text: str, path: str) -> tuple[list[Timespan], str]:
     lines = [
         (line.strip(), f"{path}: line {i}") for i, line in enumerate(re.split(r"\r\n|\n|\r", text.lstrip("\ufeff")), 1)
     ]
-    reports, noise = _reports(lines)
-    spans = [span for report in reports for span in _timespans(report)]
+    spans = [span for report in _reports(lines) for span in _timespans(report)]
     if not any(span.ended or span.targets for span in spans):
         raise DiskspdOutputError(_no_result(lines, path))
-    return spans, "\n".join(noise)
+    return spans
 
 
-def _reports(lines: Lines) -> tuple[list[Lines], list[str]]:
-    """The reports in a file (`>>` appends) and the noise: what stands before the first, and remarks within."""
+def _reports(lines: Lines) -> list[Lines]:
+    """The reports in a file (`>>` appends)."""
     texts = [line for line, _ in lines]
     opening = next((o for o in _FIRST_LINES if any(t.startswith(o) for t in texts)), None)
     starts = [i for i, t in enumerate(texts) if opening and t.startswith(opening)]
     starts = starts or [i for i, t in enumerate(texts) if _RESULTS.match(t)][:1]
-    if not starts:
-        return [], []
-    noise = [t for t in texts[: starts[0]] if t] + [t for t in texts[starts[0] :] if _REMARK.match(t)]
-    return [lines[a:b] for a, b in zip(starts, [*starts[1:], len(lines)], strict=True)], noise
+    return [lines[a:b] for a, b in zip(starts, [*starts[1:], len(lines)], strict=True)]
 
 
 def _no_result(lines: Lines, path: str) -> str:
@@ -85,8 +81,6 @@ def _timespans(report: Lines) -> list[Timespan]:
     commands = [line.removeprefix(_FIRST_LINES[0]) for line, _ in head if line.startswith(_FIRST_LINES[0])]
     spans = _planned(head) or list(filter(None, map(_from_command_line, commands[:1])))
     spans += [Timespan() for _ in starts[len(spans) :]]
-    for span in spans:
-        span.hostname = next((t.partition(":")[2].strip() for t, _ in head if t.startswith("computer name:")), "")
     for span, a, b in zip(spans, starts, [*starts[1:], len(report)], strict=False):
         # after the last of several timespans DiskSPD prints their sums, which no timespan owns
         _measured(list(takewhile(lambda line: line[0] != "Totals:", report[a:b])), span)
@@ -130,8 +124,7 @@ Settings = tuple[tuple[str, str, Callable[[str, str], float] | float], ...]
 _OF_TIMESPAN: Settings = (
     (r"duration(?::(.*?)s?)?", "duration_s", number),
     (r"warm up time(?::(.*?)s?)?", "warmup_s", number),
-    (r"number of outstanding I/O operations[^:]*:?(.*)", "pool_depth", count),
-    (r"thread pool with *(\S*).*", "pool_threads", count),
+    (r"number of outstanding I/O operations.*", "pooled", True),
 )
 _OF_TARGET: Settings = (
     (r"performing read test", "write_pct", 0),
@@ -142,7 +135,6 @@ _OF_TARGET: Settings = (
     (r"using mixed random/sequential[^(]*\(?([^%]*).*", "random_pct", number),
     (r"number of outstanding I/O operations[^:]*:?(.*)", "depth", number),
     (r"threads per file(?::(.*))?", "threads", number),
-    (r"relative IO weight in thread pool(?::(.*))?", "weight", number),
     (r".*cache.*writethrough on", "sync", True),
     (r".*cache.*writethrough off", "sync", False),
     (r"software cache disabled", "direct", True),
@@ -163,13 +155,8 @@ def _measured(block: Lines, span: Timespan) -> None:
     value, where = facts["actual test time"]
     span.seconds = number(value.strip().removesuffix("s"), where)
     span.thread_count = count(*facts["thread count"]) if "thread count" in facts else nan
-    if "request count" in facts:
-        span.pool_depth = count(*facts["request count"])
-    average = next(((line, where) for line, where in block if line.startswith("avg.|")), None)
-    span.cpu_pct = number(average[0].split("|")[1], average[1]) if average else nan
     span.rows = _rows(tables["Read IO"][0], tables["Write IO"][0])
-    if isfinite(span.thread_count) and not any(isfinite(target.threads) for target in span.targets):
-        span.pool_threads = span.pool_threads or int(span.thread_count)  # -F: the threads are not per file
+    span.pooled = span.pooled or "request count" in facts
     span.charts = _charts(block)
     span.damage = next((note for _, note in tables.values() if note), "") or describe_damage(span)
     measured = "AvgLat" in (tables["Total IO"][0] or [{}])[0]
@@ -279,20 +266,19 @@ def _from_command_line(command: str) -> Timespan | None:
         options.setdefault(letter, []).append(value)
     if not options or "X" in options:
         return None
-    pool, caches = _last(options, "F", 0), "".join(options.get("S", ()))
+    caches = "".join(options.get("S", ()))
     target = Target(
         write_pct=_last(options, "w", 0),
         block_bytes=_last(options, "b", _BLOCK, "[KMGT]?"),
         # -r and -r4K: all random; -rs40: 40 % of it (2.1 on)
         random_pct=min(_last(options, "r", 100 if "r" in options else 0, before="s"), 100),
         depth=_last(options, "o", _DEPTH),
-        threads=nan if pool else _last(options, "t", 1),
+        threads=nan if "F" in options else _last(options, "t", 1),
         direct="S" in options and (not caches or bool(set("hu") & set(caches))),
         sync=bool(set("hw") & set(caches)),
     )
     duration_s, warmup_s = _last(options, "d", _DURATION_S), _last(options, "W", _WARMUP_S)
-    depth = _last(options, "O", 0) if pool else 0
-    return Timespan("", "", duration_s, warmup_s, pool_threads=pool, pool_depth=depth, targets=[target])
+    return Timespan("", duration_s, warmup_s, {"F", "O"} <= options.keys(), [target])
 
 
 def _last(options: dict[str, list[str]], letter: str, default: int, units: str = "", before: str = "") -> int:
@@ -309,14 +295,13 @@ def _last(options: dict[str, list[str]], letter: str, default: int, units: str =
 
 _OPEN, _CLOSE = "<Results", "</Results>"
 _BARE_AMPERSAND = re.compile(r"&(?!(?:amp|lt|gt|quot|apos|#\d{1,7}|#x[0-9a-fA-F]{1,6});)")
-_DECLARATION = re.compile(r"<\?xml[^>]{0,200}\?>")
 _DEEPEST = 40
 _WHERE = "where"
 """Attribute of an element with the place it stands at: xml.etree forgets the line, an error has to name it."""
 
 
-def parse_xml(text: str, path: str) -> tuple[list[Timespan], str]:
-    """Timespans of every `<Results>` document in the text, and the text around them.
+def parse_xml(text: str, path: str) -> list[Timespan]:
+    """Timespans of every `<Results>` document in the text.
 
     Raises
     ------
@@ -324,16 +309,13 @@ def parse_xml(text: str, path: str) -> tuple[list[Timespan], str]:
         A document that is not XML, is cut off, or holds a field that is not of its type.
     """
     spans: list[Timespan] = []
-    outside, end = [], 0
+    end = 0
     while (start := text.find(_OPEN, end)) >= 0:
-        outside.append(text[end:start])
         close = text.find(_CLOSE, start)
         end = close + len(_CLOSE) if close >= 0 else len(text)
         root = _tree(text[start:end], path, text.count("\n", 0, start))
         spans += _xml_timespans(root)
-    outside.append(text[end:])
-    pieces = (_DECLARATION.sub("", piece).strip() for piece in outside)
-    return spans, "\n".join(piece for piece in pieces if piece)
+    return spans
 
 
 def _tree(xml: str, path: str, lines_before: int) -> Element:
@@ -385,7 +367,6 @@ def _xml_timespans(root: Element) -> Iterator[Timespan]:
     planned, measured = root.iterfind("Profile/TimeSpans/TimeSpan"), root.iterfind("TimeSpan")
     for plan, result in zip_longest(planned, measured):
         span = Timespan() if plan is None else _xml_planned(plan)
-        span.hostname = _string(root, "System/ComputerName")
         span.version = _string(root, "System/Tool/Version")
         if result is not None and result.find("Error") is None:
             _xml_measured(result, span)
@@ -393,19 +374,16 @@ def _xml_timespans(root: Element) -> Iterator[Timespan]:
 
 
 def _xml_planned(plan: Element) -> Timespan:
-    pooled = _number_at(plan, "ThreadCount") > 0
     return Timespan(
         duration_s=_number_at(plan, "Duration"),
         warmup_s=_number_at(plan, "Warmup"),
-        pool_threads=_count_at(plan, "ThreadCount") if pooled else 0,
-        pool_depth=_count_at(plan, "RequestCount") if pooled and _number_at(plan, "RequestCount") > 0 else 0,
+        pooled=_number_at(plan, "RequestCount") > 0,
         targets=[_target(node) for node in plan.iterfind("Targets/Target")],
     )
 
 
 def _target(node: Element) -> Target:
     in_iops, rate = node.find("Throughput[@unit='IOPS']") is not None, _number_at(node, "Throughput") or nan
-    own = list(node.iterfind("ThreadTargets/ThreadTarget"))
     flags = {
         tag for tag in ("DisableOSCache", "DisableAllCache", "WriteThrough") if _string(node, tag).lower() == "true"
     }
@@ -421,15 +399,12 @@ def _target(node: Element) -> Target:
         sync=bool(flags & {"WriteThrough", "DisableAllCache"}),
         rate_iops=rate if in_iops else nan,
         rate_bytes_per_s=nan if in_iops else 1000 * rate,  # bytes per ms, 0: none
-        weight=_number_at(node, "Weight", 1),
-        weight_of_thread={_count_at(n, "Thread"): weight for n in own if (weight := _number_at(n, "Weight")) > 0},
     )
 
 
 def _xml_measured(result: Element, span: Timespan) -> None:
     span.seconds = number(_string(result, "TestTimeSeconds"), f"{result.attrib[_WHERE]}, its <TestTimeSeconds>")
     span.thread_count = _number_at(result, "ThreadCount")
-    span.cpu_pct = _number_at(result, "CpuUtilization/Average/UsagePercent")
     for position, thread in enumerate(result.iterfind("Thread")):
         own = position if thread.find("Id") is None else _count_at(thread, "Id")
         for target in thread.iterfind("Target"):

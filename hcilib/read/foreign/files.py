@@ -380,16 +380,16 @@ def _errors(entries: Sequence[Entry]) -> list[str]:
 
 _SHOWN_OF_DISKSPD = ("rw", "bs", "iodepth", "numjobs", "rwmixread", "runtime")
 _XML = re.compile(rb"<Results[\s>]")
-_MARKS = (b"Command Line:", b"Input parameters:")
+_TEXT_OF_DISKSPD = re.compile(rb"Command Line:.*(?:Input parameters:|Results for timespan \d)", re.DOTALL)
 _UTF_16 = ("utf-16-le", "utf-16-be")
 _REBUILT = caveat("percentiles/rebuilt")
 
 
 def is_diskspd(raw: bytes) -> bool:
-    """By its XML's root, or by the two headings with which its text begins; VMFleet's files are UTF-16."""
+    """By its XML's root, or by the headings with which its text begins; VMFleet's files are UTF-16."""
     head = raw[:8192]
     texts = [head] if b"\0" not in head else [head.decode(name, "ignore").encode() for name in _UTF_16]
-    return any(_XML.search(text) or all(mark in text for mark in _MARKS) for text in texts)
+    return any(_XML.search(text) or _TEXT_OF_DISKSPD.search(text) for text in texts)
 
 
 def diskspd_parts(raw: bytes, path: str) -> tuple[list[Part], str]:
@@ -397,16 +397,16 @@ def diskspd_parts(raw: bytes, path: str) -> tuple[list[Part], str]:
 
     Raises
     ------
-    DiskspdOutputError : as `read_diskspd`; and targets that were asked for different things in one timespan
+    DiskspdOutputError : as `load`; and targets that were asked for different things in one timespan
     """
-    spans, _ = load(raw, path)
+    spans = load(raw, path)
     told = [(number, span, list(rows_of(span))) for number, span in enumerate(spans, 1)]
     told = [(number, span, rows) for number, span, rows in told if rows]
     return [_span(span, rows, f"timespan {n}" if len(told) > 1 else "") for n, span, rows in told], version_of(spans)
 
 
 def _span(span: Timespan, rows: list[dict[str, Any]], job: str) -> Part:
-    options = [{name[4:]: value for name, value in row.items() if name.startswith("opt_")} for row in rows]
+    options = [row["options"] for row in rows]
     told = [asked(given)[0] for given in options]
     for name in ("rw", "bs_bytes", "rwmixread"):
         values = {factors.get(name) for factors in told}
@@ -420,7 +420,7 @@ def _span(span: Timespan, rows: list[dict[str, Any]], job: str) -> Part:
     factors |= {"numjobs": jobs, "iodepth": int(depth) if depth.is_integer() else depth}
     factors |= together([settings_of(given) for given in options])
     errors = {4: "interrupted before it measured", 74: "its rows cannot be the whole timespan"}
-    buckets = np.array([bucket[2:] for bucket in buckets_of(span)])
+    buckets = np.array(list(buckets_of(span)))
     latency = len(buckets) > 0
     return Part(
         job=job,
@@ -469,10 +469,11 @@ def elbencho_parts(raw: bytes, path: str) -> tuple[list[Part], str]:
 
 def _of_csv(text: str, path: str) -> Iterator[Phase]:
     lines = csv.reader(io.StringIO(text))
-    head = next(lines)
+    head, seen = next(lines), set[str]()
     for line in lines:
-        if line and line[0] == head[0]:
+        if (line and line[0] == head[0]) or str(line) in seen:  # elbencho appends; a line again is no repeat
             continue
+        seen.add(str(line))
         if len(line) != len(head):
             raise ForeignError(f"{path}: line {lines.line_num} has {len(line)} of {len(head)} fields: was it cut off?")
         yield dict(zip(head, line, strict=True))
