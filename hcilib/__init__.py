@@ -47,8 +47,7 @@ _ROOMS = {
     "read.run.acceptance": "verify RunDirWarning",
     "read.run.records": "read_dials campaign_times read_unseen watch progress",
     "read.fio.fio_json": "read_fio FioOutputError",
-    "read.published": "published published_claims published_readings published_datasheet published_facts stated_cpu "
-    "published_missing published_table PublishedDataError",
+    "read.published": "published published_claims published_datasheet published_facts stated_cpu PublishedDataError",
     "analyse.compare.compare": "summarize compare rank",
     "analyse.compare.overall": "geometric_mean everywhere",
     "analyse.compare.chosen": "chosen measured pooled under_load closed_loop one_in_flight until_stable load_factors",

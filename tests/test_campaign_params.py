@@ -144,7 +144,7 @@ def test_the_four_node_article_sweeps_its_vms_over_four_nodes():
     kinds = [step.kind for step in plan.steps]
     assert kinds[::2] == ["prefill"] * (len(kinds) // 2)  # before each test
     assert (plan.pause_s, plan.network_s) == (10, 10)
-    drawn = hci.published_table("scaling").query("statistic == 'cell' and vms > 0")
+    drawn = hci.read_results("data/published/scaling.csv").query("statistic == 'cell' and vms > 0")
     assert {c.pattern.name for c in plan.cells} == set(drawn["pattern"])
     load = planned(campaign("03_sweep.starwind-iscsi-4node"))
     assert {(c.vms, c.numjobs) for c in load.cells} == {(1, 1), (1, 2), (1, 4), (1, 8)}
@@ -153,14 +153,14 @@ def test_the_four_node_article_sweeps_its_vms_over_four_nodes():
 
 def test_the_datapath_article_caps_and_places_one_vm():
     plan = planned(campaign("07_datapath.s2d-csv"))
-    printed = hci.published_table("datapath")
+    printed = hci.read_results("data/published/datapath.csv")
     assert {(c.pattern.name, c.placement, c.vms) for c in plan.cells} == {
         *printed[["pattern", "placement", "vms"]].itertuples(index=False, name=None)
     }
 
 
 def test_the_deduplication_article_is_a_factorial_over_four_systems():
-    printed = hci.published_table("resiliency")
+    printed = hci.read_results("data/published/resiliency.csv")
     for name in printed["system"].unique():
         plan = planned(campaign(f"03_sweep.{name}"))
         rows = printed[printed["system"] == name]

@@ -22,8 +22,6 @@ PLACES = ("path", "paths", "run_dir", "run_dirs", "folder", "file", "sources", "
 MORE = {
     "watch": {"limit_s": 0.0},
     "stop": {"limit_s": 0.0},
-    "published_table": {"name": "scaling"},
-    "published_missing": {"name": "scaling"},
     "published_datasheet": {"system": "s2d-nmap-mirror"},
     "stated_cpu": {"source": "proxmox-2node-hci"},
 }

@@ -105,12 +105,8 @@ TABLES = {
     "datasheets": columns("source? system* pattern*:pattern figure:positive? unit:drive conditions"),
     "sources": columns("source* article title? author? site? date? under_test"),
 }
-MEASURED = {
-    "scaling": ("iops", "node_cpu_pct"),
-    "datapath": ("net_bytes_per_s", "vdisk_bytes_per_s"),
-    "resiliency": ("iops", "lat_ns", "node_cpu_pct"),
-}
-"""What the article measured in every row of a table, whether it printed the number or only drew it."""
+DRAWN = ("scaling", "datapath", "resiliency")
+"""Tables of measurements beside the results."""
 
 UNITS = {
     "count": 1, "%": 1, "x": 1, "IOPS": 1, "GHz": 10**9, "Gbit/s": 10**9 / 8, "ms": 10**6, "s": 1, "h": 3600,
@@ -161,11 +157,11 @@ def published(path: str | Path | None = None) -> pd.DataFrame:
 def published_table(name: str, path: str | Path | None = None) -> pd.DataFrame:
     """The table ``scaling``, ``datapath`` or ``resiliency``: the results columns, then the table's own.
 
-    Much of scaling and resiliency was only drawn in the article: NaN, listed by :func:`published_missing`.
+    Much of scaling and resiliency was only drawn in the article: NaN.
     scaling adds `iops_from_gains`, derived: the running sum over VMs of the printed gain per added VM.
     """
-    if name not in MEASURED:
-        raise PublishedDataError(f"no published table {name!r}; there are {', '.join(MEASURED)}")
+    if name not in DRAWN:
+        raise PublishedDataError(f"no published table {name!r}; there are {', '.join(DRAWN)}")
     table = _results_like(name, path)
     if name == "scaling":
         gains = table.sort_values("vms").groupby(["system", "pattern", "statistic"])["gain_per_vm_iops"]
@@ -173,17 +169,6 @@ def published_table(name: str, path: str | Path | None = None) -> pd.DataFrame:
         table["derived"] += table["iops_from_gains"].notna().map({True: " iops_from_gains", False: ""})
     own = [column for column in table.columns if column not in COLUMNS]
     return table.reindex(columns=[*COLUMNS, *own])
-
-
-def published_missing(name: str, path: str | Path | None = None) -> pd.DataFrame:
-    """The cells of a published table the article has no number for: its keys and `missing`, the name of the empty
-    column."""
-    table = published_table(name, path)
-    if "statistic" in table:
-        table = table[table["statistic"] == "cell"]  # datasheets and summaries were not measured cell by cell
-    keys = [*dict.fromkeys(("source", "system", "pattern", *_key_of(TABLES[name])))]
-    cells = table.melt(keys, list(MEASURED[name]), var_name="missing")
-    return cells[cells["value"].isna()].drop(columns="value").reset_index(drop=True)
 
 
 def published_facts(path: str | Path | None = None, source: str | None = None, keys: str | None = None) -> pd.DataFrame:
@@ -233,7 +218,7 @@ def published_claims(path: str | Path | None = None, source: str | None = None) 
     [{'phrase': 'slightly lower IOPS compared', 'word': 'slightly', 'low': 0.0, 'high': 15.0}]
     """
     file, claims = _read("claims", path)
-    bounds = published_readings(file.parent if (file.parent / "readings.csv").is_file() else None).set_index("word")
+    bounds = _readings(file.parent if (file.parent / "readings.csv").is_file() else None).set_index("word")
     for claim in claims[claims["word"].notna() & ~claims["word"].isin(bounds.index)].itertuples():
         known = ", ".join(bounds.index)
         raise PublishedDataError(f"{file}, line {claim.line}, column word: {claim.word!r} is not one of {known}")
@@ -243,17 +228,9 @@ def published_claims(path: str | Path | None = None, source: str | None = None) 
     return (claims if source is None else claims[claims["source"] == source]).drop(columns="line")
 
 
-def published_readings(path: str | Path | None = None) -> pd.DataFrame:
-    """Return what a claim's words are taken to mean: word, low, high, times, meaning.
-
-    `low` and `high` bound the number in the claim's unit. Where `times` is ``claimed`` they are multiples of the
-    claimed number. A side without a limit is infinite.
-
-    Examples
-    --------
-    >>> hci.published_readings().query("word == 'slightly'")[["low", "high"]].to_dict("records")
-    [{'low': 0.0, 'high': 15.0}]
-    """
+def _readings(path: Path | None) -> pd.DataFrame:
+    """What a claim's words are taken to mean: `low` and `high` bound the number in the claim's unit, and are multiples
+    of the claimed one where `times` is ``claimed``. A side without a limit is infinite."""
     readings = _read("readings", path)[1].drop(columns="line")
     return readings.fillna({"low": -math.inf, "high": math.inf})
 

@@ -9,7 +9,7 @@ import pytest
 import hcilib as hci
 from hcilib.analyse.physics.ceilings import against_datasheet, pattern_cost
 from hcilib.model.caveats import caveats
-from hcilib.read.published import published, published_table
+from hcilib.read.published import published
 
 NAN = np.nan
 
@@ -57,7 +57,7 @@ def test_what_is_stated_and_never_measured_keeps_a_row_and_missing_is_never_zero
 
 
 def test_published_drives():
-    p3700 = published_table("scaling").query("system == 'nvme-p3700-raw'")
+    p3700 = hci.read_results("data/published/scaling.csv").query("system == 'nvme-p3700-raw'")
     table = against_datasheet(p3700, {"4k-randwrite": 175000}).set_index("pattern")
     assert table.loc["4k-randread", ["datasheet", "verdict"]].tolist() == [460000, "meets"]
     assert table.loc["4k-randread", "measured"] == pytest.approx(460000)

@@ -3,9 +3,10 @@
 import pandas as pd
 import pytest
 
+import hcilib as hci
 from hcilib.analyse.claims.claim_values import half_unit
 from hcilib.analyse.claims.claims import check_claims
-from hcilib.read.published import published, published_claims, published_facts, published_table
+from hcilib.read.published import published, published_claims, published_facts
 
 
 @pytest.fixture(scope="module")
@@ -439,7 +440,7 @@ def test_correcting_the_table_corrects_the_verdict(tables, checked):
 
 def test_prose_tables_can_be_judged_beside_the_results(tables):
     results, claims, _ = tables
-    both = pd.concat([results, published_table("scaling")], ignore_index=True)
+    both = pd.concat([results, hci.read_results("data/published/scaling.csv")], ignore_index=True)
     assert check_claims(both, claims[claims["id"].eq(214)])["verdict"].item() == "holds"
 
 

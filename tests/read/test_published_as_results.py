@@ -1,4 +1,4 @@
-"""`read_results` on one of the articles' tables: the same rows as `published_table`, its own columns kept."""
+"""`read_results` on one of the articles' tables."""
 
 import shutil
 
@@ -7,11 +7,6 @@ import pytest
 
 from hcilib.read.published import PUBLISHED, published, published_table
 from hcilib.read.run.results import read_results
-
-
-@pytest.mark.parametrize("name", ["scaling", "datapath", "resiliency"])
-def test_a_table_file_is_read_with_its_own_columns(name):
-    pd.testing.assert_frame_equal(read_results(PUBLISHED / f"{name}.csv"), published_table(name))
 
 
 def test_results_file_and_folder_are_the_same_table():
