@@ -137,7 +137,7 @@ def stored(campaigns: int = 1000) -> pd.DataFrame:
         rows = []
         for call in ("first", "second", "third"):
             started = time.perf_counter()
-            table = hci.history(folder, index=folder / ".index.parquet")
+            table = hci.history(folder)
             seconds = time.perf_counter() - started
             rows.append(
                 {"call": call, "campaigns": table["campaign"].nunique(), "rows": len(table), "seconds": seconds}

@@ -90,7 +90,6 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--against", default="last", help="last, best, or the name of a campaign (default: %(default)s)")
     check.add_argument("--size", type=_share, default=0.05, help="the loss that must not be missed (default: 5%%)")
     check.add_argument("--metric", default="iops", help="iops, lat_ns, ... (default: %(default)s)")
-    check.add_argument("--index", type=Path, help="file of what was read already (default: in the user's cache folder)")
     check.add_argument("--json", type=Path, metavar="FILE", help="write the findings; - for standard output")
     check.add_argument("--junit", type=Path, metavar="FILE", help="write the findings as JUnit XML")
     check.set_defaults(do=_check)
@@ -194,11 +193,9 @@ def _share(given: str) -> float:
     return share
 
 
-def _check(
-    folder: str, against: str, size: float, metric: str, index: Path | None, json: Path | None, junit: Path | None
-) -> int:
+def _check(folder: str, against: str, size: float, metric: str, json: Path | None, junit: Path | None) -> int:
     """Print a sentence a finding; return 1 for a proven loss, 2 for what is undecided, else 0."""
-    months = hci.history(folder, index)
+    months = hci.history(folder)
     found, campaigns = hci.check(months, against, size, metric), hci.campaigns(months)
     unplaced = campaigns["newest"] & ~campaigns["valid"] & ~campaigns["warnings"].str.contains("copy: ", regex=False)
     codes = {*found["code"], 2 * int(unplaced.any())}

@@ -161,11 +161,7 @@ TEXTS = {
     "no-start": "when it was measured is not known. State its start in {notes}: starts: {{{campaign}: 2025-03-14 22:00}}",
     "same-start": "{others} began at the same time. Remove one of them, or correct it. State its start in {notes}: starts: {{{campaign}: 2025-03-14 22:00}}",
     "copy": "a copy of {original}. Remove one of them.",
-    "gap": "no campaign of {system} in the {days:.0f} days before it, usually one in {usual_days:.2g}",
-    "renamed": "{system} begins where {old} ends. If it is the same system, state it in {notes}: systems: {{{old}: {system}}}",
-    "two-machines": "two testbeds called {testbed} take turns. Give each machine a name of its own.",
-    "plan-changed": "the plan changed, {differences}. Its cells begin a history of their own.",
-    "order": "it began after {earlier} by the clock. Look whether a clock was set back, and state its start.",
+    "another-testbed": "its testbed file is another one of the name {testbed}. Its cells begin a history of their own.",
 }
 """Key -> text. The key is the caveat's code, with a slash and a word behind it where a code has several texts. Fields are
 numbers, names and units. What follows `|` is the caveat's detail."""

@@ -7,7 +7,7 @@ import pytest
 import hcilib as hci
 from hcilib.analyse.campaigns.changes import changes, check, levels, smallest_loss
 from hcilib.analyse.campaigns.steps import limit_of, noise_of, steps_of
-from hcilib.model.caveats import Caveat, Caveats, caveats
+from hcilib.model.caveats import caveats
 
 
 def months(campaigns=30, cells=4, at=18, step=-0.12, spread=0.01, changed=(1,), seed=1, metric="iops"):
@@ -160,11 +160,7 @@ def test_facts_that_changed_there_are_candidates_and_others_are_not():
     assert changes(table)["candidates"].tolist() == ["kernel from 6.1 to 6.6"]
 
 
-def test_a_gap_and_a_factor_of_units_are_said_of_a_change():
-    table = months()
-    gap = Caveats([Caveat("gap", "no campaign of a in the 60 days before it")])
-    table["warnings"] = [gap if name == "c19" else "" for name in table["campaign"]]
-    assert caveats(changes(table)["warnings"].iloc[0]).codes == {"gap"}
+def test_a_factor_of_units_is_said_of_a_change():
     units = months()
     units.loc[units["campaign"].ge("c19"), "value"] *= 1024 / 0.88
     assert all("units" in caveats(said).codes for said in changes(units.query("iodepth == 2"))["warnings"])

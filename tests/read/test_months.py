@@ -1,7 +1,6 @@
 """Months of campaigns below a folder: real run directories and results of fio, with what goes wrong over months."""
 
 import json
-import os
 import re
 import shutil
 from pathlib import Path
@@ -15,7 +14,6 @@ import hcilib as hci
 from hcilib.cli import main
 from hcilib.model.archives import pack
 from hcilib.model.caveats import caveats
-from hcilib.read.foreign.history_checks import judged
 
 SAMPLES = hci.ROOT / "data" / "samples"
 FILE = sorted((SAMPLES / "loose-files").glob("*.json"))[0]
@@ -57,16 +55,12 @@ def codes(table: pd.DataFrame) -> dict[str, set[str]]:
     return {row.campaign: set(caveats(row.warnings).codes) for row in hci.campaigns(table).itertuples()}
 
 
-def read(folder: Path) -> pd.DataFrame:
-    return hci.history(folder, folder.with_suffix(".parquet"))
-
-
 def test_run_directories_other_tools_and_published_tables_are_campaigns(tmp_path):
     folder = nights(tmp_path / "all", 1)
     campaign(folder, "lab/one")
     shutil.copytree(SAMPLES / "loose-files", folder / "loose")
     shutil.copytree(hci.ROOT / "data" / "published", folder / "articles")
-    table = read(folder)
+    table = hci.history(folder)
     names = set(table["campaign"])
     assert {"n01.json", "lab/one", "loose", "articles/starwind-s2d-rdma-hyperv"} <= names
     runs = hci.read_results(folder / "lab/one").query("pattern == '4k-randread' and iodepth == 8")["iops"]
@@ -81,44 +75,16 @@ def test_run_directories_other_tools_and_published_tables_are_campaigns(tmp_path
     assert "runtime_s=3" in row["setup"]
 
 
-def test_what_did_not_change_is_not_read_again_and_what_did_is(tmp_path):
-    folder = nights(tmp_path / "all", 3)
-    before = read(folder)
-    place, index = folder / "n02.json", folder.with_suffix(".parquet")
-    state, kept = os.stat(place), index.stat().st_mtime_ns
-    night(folder, "n02", BEGIN_S + DAY_S, iops=0.5)
-    text = place.read_text()
-    place.write_text(text + " " * (state.st_size - len(text)) if len(text) < state.st_size else text)
-    os.utime(place, ns=(state.st_atime_ns, state.st_mtime_ns))
-    if place.stat().st_size == state.st_size:
-        pd.testing.assert_frame_equal(read(folder), before)
-        assert index.stat().st_mtime_ns == kept
-    os.utime(place)
-    after = read(folder).query("metric == 'iops'").set_index("campaign")["value"]
-    assert after["n02.json"] == pytest.approx(0.5 * after["n01.json"], rel=1e-6)
-    (folder / "n03.json").unlink()
-    assert set(read(folder)["campaign"]) == {"n01.json", "n02.json"}
-
-
-def test_a_file_that_is_no_index_stays_and_the_campaigns_are_read(tmp_path):
-    folder = nights(tmp_path / "all", 2)
-    before = read(folder)
-    folder.with_suffix(".parquet").write_bytes(b"PAR1 damaged")
-    pd.testing.assert_frame_equal(read(folder), before)
-    assert folder.with_suffix(".parquet").read_bytes() == b"PAR1 damaged"
-
-
 def test_nothing_is_written_into_the_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = nights(tmp_path / "all", 2)
     there = sorted(folder.iterdir())
     hci.history(folder)
     assert sorted(folder.iterdir()) == there
-    assert len(list((tmp_path / "cache").rglob("*.parquet"))) == 1
 
 
 def test_a_saved_history_is_read_back(tmp_path):
-    table = read(nights(tmp_path / "all", 8))
+    table = hci.history(nights(tmp_path / "all", 8))
     for file in (tmp_path / "h.csv", tmp_path / "h.parquet"):
         table.to_csv(file, index=False) if file.suffix == ".csv" else table.to_parquet(file)
         again = hci.history(file)
@@ -136,11 +102,11 @@ def test_a_clock_that_went_back_while_a_campaign_ran(tmp_path):
         return [event | {"t": event["t"] - 3600 * (n > 5)} for n, event in enumerate(events)]
 
     campaign(folder, "a", set_back)
-    table = read(folder)
+    table = hci.history(folder)
     assert codes(table)["a"] == {"clock"}
     assert not table["valid"].any()
     (folder / "history.yaml").write_text("starts: {a: 2026-03-14 22:00}\n")
-    table = read(folder)
+    table = hci.history(folder)
     assert table["valid"].all()
     assert str(table["start"].iloc[0]) == "2026-03-14 22:00:00+00:00"
 
@@ -148,42 +114,20 @@ def test_a_clock_that_went_back_while_a_campaign_ran(tmp_path):
 def test_a_clock_that_is_years_ahead(tmp_path):
     folder = nights(tmp_path / "all", 3)
     night(folder, "n04", pd.Timestamp.now().timestamp() + 900 * DAY_S)
-    table = read(folder)
+    table = hci.history(folder)
     assert codes(table)["n04.json"] == {"clock"}
     assert set(table.loc[~table["valid"], "campaign"]) == {"n04.json"}
-
-
-def test_numbers_that_are_not_in_the_order_of_time(tmp_path):
-    folder = tmp_path / "all"
-    folder.mkdir()
-    for name, day in (("n01", 0), ("n02", 5), ("n03", 2)):
-        shutil.copytree(SAMPLES / "loose-files", folder / name)
-        for file in (folder / name).glob("*.json"):
-            text = re.sub(r'"timestamp" ?: ?\d+', f'"timestamp" : {BEGIN_S + day * DAY_S}', file.read_text())
-            file.write_text(text)
-    assert "order" in codes(read(folder))["n02"]
 
 
 def test_two_campaigns_of_one_start(tmp_path):
     folder = nights(tmp_path / "all", 3)
     night(folder, "again", BEGIN_S + DAY_S, iops=0.9)
     shutil.copy(folder / "n03.json", folder / "n03-copy.json")
-    table = read(folder)
+    table = hci.history(folder)
     assert codes(table)["again.json"] == codes(table)["n02.json"] == {"same-start"}
     copies = {name for name, said in codes(table).items() if "copy" in said}
     assert len(copies & {"n03.json", "n03-copy.json"}) == 1
     assert set(table.loc[table["valid"], "campaign"]) == {"n01.json", "n03.json", "n03-copy.json"} - copies
-
-
-def test_a_system_that_was_renamed(tmp_path):
-    folder = tmp_path / "all"
-    table = read(nights(folder, 8))
-    table["system"] = np.where(table["campaign"] < "n05", "old", "new")
-    table = judged(table.assign(corrected=False))
-    assert codes(table)["n05.json"] == {"renamed"}
-    assert len(hci.check(table)) == 2
-    (folder / "history.yaml").write_text("systems: {all: vsan}\n")
-    assert set(read(folder)["system"]) == {"vsan"}
 
 
 def test_a_plan_that_changed_begins_a_history_of_its_own(tmp_path):
@@ -193,19 +137,10 @@ def test_a_plan_that_changed_begins_a_history_of_its_own(tmp_path):
         if n:
             text = (place / "plan.json").read_text()
             (place / "plan.json").write_text(text.replace('"runtime_s": 3.0', '"runtime_s": 5.0'))
-    table = read(folder)
-    assert "plan-changed" in codes(table)["c1"]
+    table = hci.history(folder)
     found = hci.check(table)
     assert set(found["campaigns"]) == {1}
     assert found["setup"].nunique() == 2
-
-
-def test_months_without_a_campaign(tmp_path):
-    folder = nights(tmp_path / "all", 5)
-    night(folder, "n06", BEGIN_S + 70 * DAY_S)
-    table = read(folder)
-    assert codes(table)["n06.json"] == {"gap"}
-    assert table["valid"].all()
 
 
 def test_a_time_that_nobody_wrote_down(tmp_path):
@@ -213,7 +148,7 @@ def test_a_time_that_nobody_wrote_down(tmp_path):
     for name in ("spring", "2026-02-03"):
         text = re.sub(r'"timestamp(_ms)?" ?: ?\d+,|"time" ?: ?"[^"]*",', "", FILE.read_text())
         (folder / f"{name}.json").write_text(text.replace("iops_stddev", f"iops_stddev_{name}"))
-    table = read(folder)
+    table = hci.history(folder)
     assert codes(table)["spring.json"] == {"no-start"}
     starts = table.drop_duplicates("campaign").set_index("campaign")["start"]
     assert str(starts["2026-02-03.json"].date()) == "2026-02-03"
@@ -224,7 +159,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
     folder = nights(tmp_path / "all", 2)
     (folder / "n03.json").write_text(FILE.read_text()[:500])
     (folder / "notes.txt").write_text("nothing of fio")
-    table = read(folder)
+    table = hci.history(folder)
     assert codes(table)["n03.json"] == {"unread"}
     assert "notes.txt" not in set(table["campaign"])
     assert not table.loc[table["campaign"].eq("n03.json"), "valid"].any()
@@ -233,18 +168,20 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
 def test_a_rate_of_zero_has_no_logarithm(tmp_path):
     folder = nights(tmp_path / "all", 2)
     night(folder, "n03", BEGIN_S + 2 * DAY_S, iops=0.0)
-    rows = read(folder).query("campaign == 'n03.json' and metric == 'iops'")
+    rows = hci.history(folder).query("campaign == 'n03.json' and metric == 'iops'")
     assert not rows["valid"].any()
 
 
-def test_two_machines_under_one_name():
-    days = pd.Timestamp("2026-01-01", tz="UTC") + pd.to_timedelta(range(6), "D")
-    table = pd.DataFrame({
-        "campaign": [f"night {n}" for n in range(6)], "start": days, "testbed": "rack", "system": "a", "setup": "",
-        "pattern": "4k-randread", "iodepth": 8, "metric": "iops", "value": 1000.0, "n": 3, "digest": list("uvwxyz"),
-        "corrected": False, "valid": True, "warnings": "", "fact_testbed_file": list("AABABB"),
-    })  # fmt: skip
-    assert {code for said in judged(table)["warnings"] for code in caveats(said).codes} == {"two-machines"}
+def test_campaigns_of_another_testbed_file_are_another_series(tmp_path):
+    """Both are of a testbed that is called lab."""
+    for name in ("lab-mirror", "lab-flushed"):
+        shutil.copytree(hci.samples()[name], tmp_path / name)
+    table = hci.history(tmp_path)
+    first, later = table["campaign"].unique()
+    digest = json.loads((tmp_path / later / "plan.json").read_text())["identity"]["testbed"]
+    testbeds = table.drop_duplicates("campaign").set_index("campaign")["testbed"].to_dict()
+    assert testbeds == {first: "lab", later: f"lab {digest[:8]}"}
+    assert {name for name, said in codes(table).items() if "another-testbed" in said} == {later}
 
 
 # ---- hci check
@@ -262,7 +199,7 @@ def months(tmp_path):
 
 def checked(folder: Path, *more: str) -> tuple[int, dict]:
     found = folder.with_suffix(".json")
-    code = main(["check", str(folder), "--index", str(folder.with_suffix(".parquet")), "--json", str(found), *more])
+    code = main(["check", str(folder), "--json", str(found), *more])
     return code, json.loads(found.read_text())
 
 
@@ -309,12 +246,11 @@ def test_an_archive_is_a_campaign_and_nothing_is_unpacked_beside_it(tmp_path):
     folder.mkdir()
     for n, name in enumerate(("a", "b")):
         campaign(folder, name, later_s=DAY_S * n)
-    expected = read(folder)
+    expected = hci.history(folder)
     pack(folder / "a")
-    pd.testing.assert_frame_equal(read(folder), expected)  # the folder counts where both are there
+    pd.testing.assert_frame_equal(hci.history(folder), expected)  # the folder counts where both are there
     shutil.rmtree(folder / "a")
-    pd.testing.assert_frame_equal(read(folder), expected)
-    pd.testing.assert_frame_equal(read(folder), expected)
+    pd.testing.assert_frame_equal(hci.history(folder), expected)
     assert sorted(entry.name for entry in folder.iterdir()) == ["a.tar.zst", "b"]
 
 
@@ -326,5 +262,5 @@ def test_a_damaged_archive_is_named_and_the_others_count(tmp_path):
     archive = pack(folder / "a")
     shutil.rmtree(folder / "a")
     archive.write_bytes(archive.read_bytes()[:1000])
-    assert codes(read(folder))["a"] == {"unread"}
-    assert read(folder).query("valid")["campaign"].unique().tolist() == ["b"]
+    assert codes(hci.history(folder))["a"] == {"unread"}
+    assert hci.history(folder).query("valid")["campaign"].unique().tolist() == ["b"]

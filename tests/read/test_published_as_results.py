@@ -5,7 +5,7 @@ import shutil
 import pandas as pd
 import pytest
 
-from hcilib.read.published import PUBLISHED, published, published_table
+from hcilib.read.published import PUBLISHED, published
 from hcilib.read.run.results import read_results
 
 

@@ -269,7 +269,7 @@ def _change(cell: _Cell, number: int, metric: str) -> dict[str, Any]:
     row |= {"before": np.exp(steps.levels[number - 1]), "after": np.exp(steps.levels[number])}
     row |= {"verdict": _verdict(metric, row["ratio"]), "drift": steps.is_drift()}
     row |= {"accepted": cell.accepted(first, last), "candidates": _candidates(rows, first, last)}
-    return row | {"warnings": _warnings(rows.iloc[first : last + 1], row["ratio"])}
+    return row | {"warnings": _warnings(row["ratio"])}
 
 
 def _candidates(rows: pd.DataFrame, first: int, last: int) -> str:
@@ -288,13 +288,10 @@ def _short(text: str) -> str:
     return text if len(text) <= 100 else f"{text[:97]}..."
 
 
-def _warnings(rows: pd.DataFrame, ratio: float) -> Caveats:
-    """What of the campaigns at a change concerns it: a gap before it, and a factor that is one of units."""
-    said = [caveat for own in rows.get("warnings", ()) for caveat in caveats(own) if caveat.code in ("gap", "order")]
+def _warnings(ratio: float) -> Caveats:
+    """Whether the ratio is one of units."""
     unit = next((unit for unit in UNITS if abs(max(ratio, 1 / ratio) / unit - 1) < 0.02), None)
-    if unit:
-        said.append(caveat("units", factor=unit))
-    return Caveats(said)
+    return Caveats([caveat("units", factor=unit)] if unit else [])
 
 
 # ---- The newest level

@@ -170,8 +170,7 @@ def _change(row: Mapping[str, Any], keys: list[str]) -> str:
     text = f"{_size(row, noun(metric_of(row['metric'])))} {_cell(row, keys)} {since}."
     text += " A steady drift fits better than a step." * bool(row["drift"])
     text += " The new level is accepted." * bool(row["accepted"])
-    said = [f" There was {caveat.text}." for caveat in caveats(row["warnings"]) if caveat.code == "gap"]
-    said += [f" It is {caveat.text}" for caveat in caveats(row["warnings"]) if caveat.code == "units"]
+    said = [f" It is {caveat.text}" for caveat in caveats(row["warnings"]) if caveat.code == "units"]
     return text + "".join(said) + _candidates(row["candidates"])
 
 
