@@ -1,16 +1,9 @@
-"""Files as bytes, whether they are stored plain, as zstd or as gzip; bounded, whatever stands under the name.
-
-What a path leads to is not known before it is read: a pipe has no end until its writer is gone, a device none at all, a
-file may grow as fast as it is read, and a few KB unpack to gigabytes. So nothing but an ordinary file is opened, and
-nothing is believed of its size: reading itself stops.
-"""
+"""Files as bytes, whether they are stored plain, as zstd or as gzip; bounded, as a few KB unpack to gigabytes."""
 
 from __future__ import annotations
 
 import gzip
 import io
-import os
-import stat
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,17 +23,10 @@ _PIECE = 2**10
 """Of a packed stream at a time: 4 bytes of zstd may become 128 KiB, so never more than 32 MiB at once."""
 _UNPACKED_PIECE = 2**20
 _READ_PIECE, _STREAM_PIECE = 2**16, 2**22
-_KINDS = (
-    (stat.S_ISDIR, "a folder"),
-    (stat.S_ISFIFO, "a pipe"),
-    (stat.S_ISSOCK, "a socket"),
-    (stat.S_ISCHR, "a character device"),
-    (stat.S_ISBLK, "a block device"),
-)
 
 
 class NotAFileError(ValueError):
-    """A path that leads to something without an end; the sentence names both."""
+    """A path that leads to a folder, a pipe or a device; the sentence names it."""
 
 
 class TooLargeError(ValueError):
@@ -48,52 +34,31 @@ class TooLargeError(ValueError):
 
 
 def opened(path: str | Path) -> io.BufferedReader:
-    """An ordinary file, opened to be read without waiting for anything.
+    """An ordinary file, opened to be read.
 
     Raises
     ------
     NotAFileError
-        It is a folder, a pipe, a socket or a device, or a link to one.
+        It is a folder, a pipe or a device, or a link to one.
     OSError
         It is not there, or not for us to read.
     """
     if not isinstance(path, (str, Path)):
         said = f"{type(path).__name__} {str(path)[:80]}"
         raise NotAFileError(f"one file is read here, not a {said}; read_results and read_rollup take several")
-    return os.fdopen(_descriptor(at_home(path), path)[0], "rb")
+    place = at_home(path)
+    if not place.is_file() and place.exists():
+        kind = "a folder" if place.is_dir() else "a pipe or a device"
+        raise NotAFileError(
+            f"{path}: {kind}, where one file is read; read_results takes folders of results, read_rollup of logs"
+        )
+    return place.open("rb")
 
 
 def first_bytes(path: str | Path, most: int) -> bytes:
-    """The beginning of a file, with errors as of `opened`, without a file object: it takes as long as a small file."""
-    number, size = _descriptor(path, path)
-    try:
-        return os.read(number, min(size + 1, most))  # no more memory than the file needs
-    finally:
-        os.close(number)
-
-
-def _descriptor(place: str | Path, path: str | Path) -> tuple[int, int]:
-    """An open file and its size. It is looked at again once it is open: a pipe that has come in between must not be
-    waited for."""
-    if kind := _other_kind(os.stat(place).st_mode):
-        raise NotAFileError(_not_a_file(path, kind))
-    number = os.open(place, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-    state = os.fstat(number)
-    if kind := _other_kind(state.st_mode):
-        os.close(number)
-        raise NotAFileError(_not_a_file(path, kind))
-    return number, state.st_size
-
-
-def _other_kind(mode: int) -> str:
-    """What it is, if it is no ordinary file."""
-    return "" if stat.S_ISREG(mode) else next((name for is_kind, name in _KINDS if is_kind(mode)), "no file")
-
-
-def _not_a_file(path: str | Path, kind: str) -> str:
-    if kind == "a folder":
-        return f"{path}: a folder, where one file is read; read_results takes folders of results, read_rollup of logs"
-    return f"{path}: this is {kind}, not a file; copy what comes out of it into one"
+    """The beginning of a file, with errors as of `opened`."""
+    with opened(path) as file:
+        return file.read(most)
 
 
 def read_bytes(path: str | Path) -> bytes:

@@ -123,10 +123,7 @@ SMALL = sorted(case for case in CASES if len(RAW[case]) < 60_000)
 @example("dirty", "dirty", [("number", 0.9, 0.0, 4)])
 @example("dirty", "dirty", [("number", 0.5, 0.0, 2)])
 def test_both_paths_read_damaged_captures_alike(case, other, changes):
-    """But for a field that is there twice, as a splice may make it: the tolerant path alone finds it."""
-    raw = mutated(RAW[case], changes, RAW[other])
-    if "is there twice" not in str(tables(raw, fast=False)[0]):
-        assert_both_paths_agree(raw)
+    assert_both_paths_agree(mutated(RAW[case], changes, RAW[other]))
 
 
 NUMBERS = [
@@ -183,14 +180,12 @@ KEYS = sorted(
 )
 def test_both_paths_read_strange_values_alike(case, key, which, value):
     """A value replaced, and its key kept as another's: types, limits and duplicates are where two readers would
-    part. A field that is there twice is found by the tolerant path alone, where the rate still fits the I/Os."""
+    part."""
     raw, at = RAW[case], -1
     for _ in range(1 + which % max(1, raw.count(key))):
         at = raw.find(key, at + 1)
     if at >= 0:
-        twice = raw[: at + len(key)] + value + b", " + key + raw[at + len(key) :]
-        if "is there twice" not in str(tables(twice, fast=False)[0]):
-            assert_both_paths_agree(twice)
+        assert_both_paths_agree(raw[: at + len(key)] + value + b", " + key + raw[at + len(key) :])
         assert_both_paths_agree(raw[: at + len(key)] + value + b', "_" : ' + raw[at + len(key) :])
 
 

@@ -355,23 +355,6 @@ def test_a_number_that_fio_does_not_have_is_missing(token, tmp_path):
     assert row[["iops", "total_ios", "clat_ns_mean"]].equals(plain[["iops", "total_ios", "clat_ns_mean"]])
 
 
-@pytest.mark.parametrize("key", ["iops", "total_ios", "runtime"])
-def test_a_rate_that_is_there_twice_is_named(key, tmp_path):
-    path = tmp_path / "twice.json"
-    path.write_text(re.sub(rf'("{key}" : [1-9][\d.]*)', rf'\1, "{key}" : 7', capture("one_host").read_text(), count=1))
-    with pytest.raises(FioOutputError, match=rf"twice\.json.*: {key} is there twice in one object"):
-        read_fio(path)
-
-
-@pytest.mark.parametrize("key", ["iops", "read", "clat_ns", "mean", "jobname", "error", "client_stats"])
-def test_of_output_that_is_not_clean_every_field_that_is_read_is_there_once(key, tmp_path):
-    path = tmp_path / "twice.json"
-    text = capture("one_host").read_text()
-    path.write_text(text.replace(f'"{key}" :', f'"{key}" : 0, "{key}" :', 1) + "\ntail")
-    with pytest.raises(FioOutputError, match=rf"twice\.json.*{key} is there twice in one object"):
-        read_fio(path)
-
-
 def test_a_control_character_in_a_name(tmp_path):
     path = tmp_path / "tab.json"
     path.write_text(capture("one_host").read_text().replace('"disk.img"', '"disk\tone.img"'))

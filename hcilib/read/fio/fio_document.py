@@ -19,8 +19,6 @@ from hcilib.model.compressed import read_bytes
 from hcilib.read.fio.fio_fast import LOCAL_HOST, LOCAL_PORT, SUMS, Port, key_of
 
 Number = int | float | None
-MOST_BROKEN = 200
-"""Places in a file that look like a document and are none: each costs a look at the whole file."""
 _DOCUMENT = re.compile(r'(?:^|(?<=\r))\{(?=\s*")|\{(?=\s*"fio version")', re.MULTILINE)
 _RESULTS = re.compile(r'"(?:jobs|client_stats)"')
 _FIO_SAYS = re.compile(r"(?:<[\w.:-]+> )?fio: ")
@@ -33,7 +31,7 @@ class FioOutputError(ValueError):
 
 
 class WrongField(ValueError):
-    """A field that is there twice, or is no number where one is due."""
+    """A field that is no number where one is due."""
 
 
 class Latency(msgspec.Struct, gc=False):
@@ -133,8 +131,6 @@ _OF_LATENCY = ("min", "max", "mean", "N")
 _AMOUNTS = (*_RATES, "iops", "short_ios", "drop_ios")
 _OF_JOB = ("usr_cpu", "sys_cpu", "ctx", "majf", "minf", "job_start", "job_runtime", "total_err")
 _LATENCIES = ("slat_ns", "clat_ns", "lat_ns", "slat", "clat", "lat")
-_STRUCTS = (Latency, Direction, Report, Document)
-_READ = {field.encode_name for struct in _STRUCTS for field in msgspec.structs.fields(struct)} - {"global options"}
 
 
 def raw_of(path: str | Path) -> bytes:
@@ -187,19 +183,13 @@ def _scan(text: str, path: str | Path) -> tuple[list[tuple[int, int]], json.JSON
     """Spans of the complete fio documents, and the error of a last one that does not decode."""
     # only where documents end is asked; Python makes no integer of more than 4,300 digits
     decoder, spans, broken = json.JSONDecoder(strict=False, parse_int=float), [], None
-    failed = 0
     position = 0 if _RESULTS.search(text) or _FIO.search(text) else len(text)  # long garbage is not worth a try a line
     while candidate := _DOCUMENT.search(text, position):
         start = candidate.start()
         try:
             value, position = decoder.raw_decode(text, start)
         except (json.JSONDecodeError, RecursionError) as error:
-            position, failed = start + 1, failed + 1
-            if failed > MOST_BROKEN:
-                raise FioOutputError(
-                    f"{path}: {MOST_BROKEN} places begin like a JSON document and end like none, the last of them at "
-                    f"byte {start}; copy the file again, or take the fio document out of the text around it"
-                ) from None
+            position = start + 1
             if _FIO.match(text, start) and isinstance(error, json.JSONDecodeError):
                 broken = error
             continue
@@ -243,12 +233,10 @@ def _decoded(text: str) -> Document:
 
 
 def _check(text: str) -> None:
-    """WrongField where a field that is read is there twice, or is no number where one is due."""
+    """WrongField where a field that is read is no number where one is due."""
     try:
-        document = json.loads(text, strict=False, parse_int=float, object_pairs_hook=_once)
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, WrongField):
-            raise
+        document = json.loads(text, strict=False, parse_int=float)
+    except (ValueError, RecursionError):
         return  # no JSON: said where it is decoded
     for group in ("jobs", "client_stats"):
         reports = document.get(group)
@@ -300,17 +288,6 @@ def _check_numbers(who: str, where: str, direction: dict[str, Any], due: dict[st
     for name, value in due.items():
         if value is None or (isinstance(value, float) and not isfinite(value)):
             raise WrongField(f"{who}: {where}.{name} is {value}, expected a number. Repeat the run")
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of which no field that is read is there twice. In options, all of them text, fio repeats names; a
-    histogram's buckets are not kept."""
-    found = dict(pairs)
-    if len(found) < len(pairs) and not all(isinstance(value, str) for _, value in pairs):
-        names = [name for name, _ in pairs]
-        if twice := next((name for name in found if name in _READ and names.count(name) > 1), None):
-            raise WrongField(f"{twice} is there twice in one object. Copy the file again, or repeat the run")
-    return {} if all(map(str.isdigit, found)) else found
 
 
 def _text(raw: bytes) -> str:

@@ -44,8 +44,6 @@ STATISTICS = ("min", "max", "mean", "stddev", "N")
 OPTIONS = ("rw", "bs", "iodepth", "numjobs", "rwmixread", "ioengine", "size", "filename")
 OF_LATENCIES = tuple(f"{name}_{s}" for name in LATENCIES for s in STATISTICS)
 _OF_ENTRY, _OF_ROW = ("clone", "port", "groupid", "error", *JOB), (*MEASURES, *OF_LATENCIES)
-MOST_PERCENTILES = 10_000
-"""Of all files together: a column each."""
 _entry = attrgetter(*_OF_ENTRY[1:])
 _row = attrgetter(*MEASURES, *(f"{name}.{s}" for name in LATENCIES for s in STATISTICS))
 
@@ -160,8 +158,6 @@ class Packer:
         alike = [(layout, list(neighbours)) for layout, neighbours in groupby(directions, _layout)]
         packed = [_packed_percentiles(layout, neighbours) for layout, neighbours in alike]
         first = len(self._ddirs)
-        if sum(map(len, chain(*self._percentiles, *dict(alike)))) > MOST_PERCENTILES:
-            raise ValueError(f"more than {MOST_PERCENTILES:,} different percentiles, where fio writes at most twenty")
         for (layout, neighbours), values in zip(alike, packed, strict=True):
             of_layout = self._percentiles.setdefault(layout, ([], bytearray()))
             of_layout[0].extend(range(first, first + len(neighbours)))

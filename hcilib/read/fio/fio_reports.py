@@ -35,8 +35,6 @@ _DURATION = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*(us|ms|s|m|h|d|)")
 _MS = {"us": 1e-3, "ms": 1.0, "": 1e3, "s": 1e3, "m": 6e4, "h": 3.6e6, "d": 8.64e7}
 ENDED = 0.95
 """Share of the requested runtime from which on a report may be the last."""
-MOST_NAMES = 1000
-"""Of options in a job, of percentiles in a file: fio knows a few hundred of the one and writes twenty of the other."""
 PerClient = list[tuple[str, int | None, Options]]
 _DECODE = msgspec.json.Decoder(Options).decode
 
@@ -163,8 +161,6 @@ def _latency(direction: fio_document.Direction, name: str) -> Latency:
     if found.missing:
         return Latency(nan, nan, nan, nan, _number(found.N), {}, found.bins)
     low, high, mean, stddev = (scale * _number(value) for value in (found.min, found.max, found.mean, found.stddev))
-    if len(found.percentile) > MOST_NAMES:
-        raise ValueError(f"{name} with {len(found.percentile):,} percentiles, where fio writes at most twenty")
     percentiles = {short(q): scale * _number(value) for q, value in found.percentile.items() if float(q) > 0}
     return Latency(low, high, mean, stddev, _number(found.N), percentiles, found.bins)
 
@@ -319,7 +315,7 @@ def _own(raw: bytes) -> Options:
     """Options of one job as fio took them: the last of a repeated one counts, but file names add up."""
     if raw.count(b'"filename"') < 2 and b"\\" not in raw:
         try:
-            return _bounded(_DECODE(raw))
+            return _DECODE(raw)
         except msgspec.DecodeError:
             pass  # a value that is no text, a control character in one
     return _as_text(json.loads(raw, object_pairs_hook=_last_wins, strict=False) or {})
@@ -340,13 +336,7 @@ def _placed(options: Options) -> tuple[str, int | None, Options]:
 def _as_text(options: Any) -> Options:
     if not isinstance(options, dict):
         raise ValueError(f"options are {json.dumps(options)[:60]}, expected an object of names and values")
-    return _bounded({name: str(value) for name, value in options.items()})
-
-
-def _bounded(options: Options) -> Options:
-    if len(options) > MOST_NAMES:
-        raise ValueError(f"a job with {len(options):,} options, where fio knows a few hundred")
-    return options
+    return {name: str(value) for name, value in options.items()}
 
 
 def _last_wins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -152,7 +152,7 @@ def _kept(place: Path, key: str, want: str) -> dict[str, pa.Table] | None:
 
 
 def _table(file: Path) -> pa.Table:
-    with pq.ParquetFile(file, page_checksum_verification=True) as kept:
+    with pq.ParquetFile(file) as kept:
         return kept.read()
 
 
@@ -176,7 +176,7 @@ def _write(file: Path, table: pa.Table) -> None:
     if "count" in table.column_names:
         repeats.append("lat_ns.list.element")
     temporary = file.with_name(f".{file.name}.{os.getpid()}{TEMPORARY}")
-    pq.write_table(table, temporary, compression="zstd", use_dictionary=repeats, write_page_checksum=True)
+    pq.write_table(table, temporary, compression="zstd", use_dictionary=repeats)
     os.replace(temporary, file)
 
 
