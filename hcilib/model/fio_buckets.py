@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 BITS = 6
-"""2^6 buckets for every power of two; fio 2.x may say another number in its JSON."""
+"""2^6 buckets for every power of two."""
 BUCKETS = 29 << BITS
 TAIL = 10
 """I/Os that should lie beyond a percentile before it is more than the story of a few."""
@@ -26,11 +26,11 @@ def bucket_of(lat_ns: int) -> int:
     return min((shift << BITS) + (lat_ns >> shift), BUCKETS - 1) if shift > 0 else lat_ns
 
 
-def midpoint(bucket: int, bits: int = BITS) -> int:
+def midpoint(bucket: int) -> int:
     """The latency in ns that stands for a bucket, as fio's JSON prints it (stat.c, plat_idx_to_val)."""
-    shift = max((bucket >> bits) - 1, 0)
-    within = bucket & ((1 << bits) - 1)
-    return (((1 << bits) + within) << shift) + (1 << shift >> 1) if shift else bucket
+    shift = max((bucket >> BITS) - 1, 0)
+    within = bucket & ((1 << BITS) - 1)
+    return (((1 << BITS) + within) << shift) + (1 << shift >> 1) if shift else bucket
 
 
 MIDPOINTS = tuple(map(midpoint, range(BUCKETS)))

@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 
 from hcilib.model.caveats import NONE, Caveats, caveats
-from hcilib.model.fio_buckets import BITS, BUCKETS, MIDPOINTS, buckets_of, ios_to_reach, midpoint
+from hcilib.model.fio_buckets import BUCKETS, MIDPOINTS, buckets_of, ios_to_reach
 from hcilib.read.fio import fio_document, fio_fast
 from hcilib.read.fio.fio_document import FioOutputError, Number
 from hcilib.read.fio.fio_fast import GROWTH, Busy, Direction, Entry, FioFile, Latency, Options, Report, Unusual
@@ -455,15 +455,9 @@ def parse_runs(raws: Sequence[bytes | msgspec.Raw]) -> Runs:
     ValueError
         An object that does not hold pairs of numbers.
     """
-    text = _BETWEEN.join(raws)
-    if _LEGACY not in text:
-        return _by_numpy(text, len(raws))
-    runs = [_parse_legacy_bins(r) if _LEGACY in r else _by_numpy(r, 1)[:2] for r in map(bytes, raws)]
-    lats, counts = zip(*runs, strict=True)
-    return np.concatenate(lats), np.concatenate(counts), np.array([len(lat) for lat in lats], np.int64)
-
-
-def _by_numpy(text: bytes, histograms: int) -> Runs:
+    text, histograms = _BETWEEN.join(raws), len(raws)
+    if _LEGACY in text:
+        raise ValueError("fio 2 wrote them by index. Run fio 3")
     pairs = text.count(b":")
     if not pairs:  # of blanks alone numpy reads one number
         return np.empty(0, np.int64), np.empty(0, np.int64), np.zeros(histograms, np.int64)
@@ -476,17 +470,6 @@ def _by_numpy(text: bytes, histograms: int) -> Runs:
     ):  # numpy stops at the first other
         raise ValueError(f"{text[:60]!r} ... are not pairs of latency and count")
     return numbers[::2], numbers[1::2], lengths // 2
-
-
-def _parse_legacy_bins(raw: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """fio 2.x: every bucket by its index, zeros too, in microseconds, with the bucket layout beside them."""
-    bins = json.loads(raw)
-    bits = bins.get("FIO_IO_U_PLAT_BITS", BITS)
-    if not (isinstance(bits, int) and 1 <= bits <= 16):
-        raise ValueError(f"FIO_IO_U_PLAT_BITS is {bits!r}, expected a whole number from 1 to 16")
-    pairs = [(1000 * midpoint(int(index), bits), count) for index, count in bins.items() if index.isdigit() and count]
-    lat_ns, count = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    return lat_ns, count
 
 
 _MIDPOINTS = np.array(MIDPOINTS)

@@ -1,4 +1,4 @@
-"""What fio prints when nobody asks for JSON: its normal text, from fio 2.1 on, as reports and as every number printed.
+"""What fio prints when nobody asks for JSON: its normal text, from fio 3 on, as reports and as every number printed.
 
 A printed number stands for all numbers that are rounded to it, so each is kept with its interval. A rate is better
 known than it is printed: fio prints how many I/Os it did and for how many milliseconds, and divides one by the other.
@@ -30,20 +30,15 @@ _HEAD = re.compile(
 _VERSION = re.compile(r"(?:^|fio=)(fio-\d[\w.-]*)", re.MULTILINE)
 _NUMBER = r"(-?\d+(?:\.\d+)?)"
 _SIZE = rf"{_NUMBER}\s*([kKMGTPE]?i?B)"
-_RATE_3 = re.compile(
+_RATE = re.compile(
     rf"\s*(read|write|trim|mixed)\s*: IOPS={_NUMBER}([kMGTPE]?), BW={_SIZE}/s \({_SIZE}/s\)\s?\({_SIZE}/(\d+)\s*msec\)"
-)
-_RATE_2 = re.compile(
-    rf"\s*(read|write|trim|mixed)\s*: io=\s*{_SIZE}, bw=\s*{_SIZE}/s, "
-    rf"iops=\s*{_NUMBER}([kKMGTPE]?)\s*, runt=\s*(\d+)\s*msec"
 )
 _ANY_RATE = re.compile(r"\s*(?:read|write|trim|mixed)\s*:.*(?:IOPS|iops)=")
 _LINE = re.compile(r"\s*([a-zA-Z/_][\w /]*?)\s*(?:\(\s*([\w /%]+?)\s*\))?\s*:\s*(.*)")
 _PERCENTILES = re.compile(r"\s*(\w+)(?: prio [^ ]+)?(?: \([\d.]+% of IOs\))? percentiles \((\w+)\)\s*:")
 _PERCENTILE = re.compile(rf"(\d+\.\d+)th=\[\s*(?:>=|>|<)?\s*{_NUMBER}([kKM]?)\]")
 _PAIR = re.compile(rf"(>=\d+|\w+)\s*=\s*{_NUMBER}([kKMGTPE]?)")
-_ISSUED_3 = re.compile(r"total=([\d,]+),? short=([\d,]+),? dropped=([\d,]+)")
-_ISSUED_2 = re.compile(r"(total|short|drop)=(?:r=)?(\d+)/(?:w=)?(\d+)(?:/d=(\d+))?")
+_ISSUED = re.compile(r"total=([\d,]+),? short=([\d,]+),? dropped=([\d,]+)")
 _STATUS = re.compile(r"(?:^|\r)Jobs: \d+ \(f=.*?(?=\r|\n|$)", re.MULTILINE)
 _NS = {"nsec": 1.0, "usec": 1e3, "msec": 1e6, "sec": 1e9}
 _POWERS = "kMGTPE"
@@ -81,12 +76,11 @@ def _thousands(suffix: str) -> float:
     return 1000.0 ** (1 + _POWERS.lower().index(suffix.lower())) if suffix else 1.0
 
 
-def _bytes(unit: str, old: bool) -> float:
-    """fio 3 tells KiB from kB; in fio 2 a KB is 1,024 bytes."""
+def _bytes(unit: str) -> float:
     prefix = unit.rstrip("B").rstrip("i")
     if not prefix:
         return 1.0
-    base = 1024.0 if "i" in unit or old else 1000.0
+    base = 1024.0 if "i" in unit else 1000.0
     return base ** (1 + _POWERS.lower().index(prefix.lower()))
 
 
@@ -229,8 +223,7 @@ def _options(head: re.Match[str]) -> Options:
     """What the first lines say of a job, under fio's names."""
     options = {"rw": head["rw"], "ioengine": head["engine"], "iodepth": head["depth"]}
     sizes = re.findall(r"\d+(?:\.\d+)?[kKMGT]?i?B?", re.sub(r"\([RWT]\)", "", head["bs"]))
-    old = "(R)" not in head["bs"]
-    found = [printed(*_split(size, old)).value for size in sizes]
+    found = [printed(*_split(size)).value for size in sizes]
     mixed = head["rw"] in ("rw", "randrw", "readwrite")
     side = found[:4] if mixed else found[2:4] if "write" in head["rw"] and len(found) >= 4 else found[:2]
     if len(set(side)) == 1:
@@ -240,11 +233,11 @@ def _options(head: re.Match[str]) -> Options:
     return options
 
 
-def _split(size: str, old: bool) -> tuple[str, float]:
+def _split(size: str) -> tuple[str, float]:
     number = re.match(r"[\d.]+", size)
     assert number
     unit = size[number.end() :]
-    return number[0], _bytes(unit if unit.endswith("B") or not unit else f"{unit}B", old)
+    return number[0], _bytes(unit if unit.endswith("B") or not unit else f"{unit}B")
 
 
 def _last(reports: list[TextReport]) -> list[TextReport]:
@@ -260,13 +253,13 @@ def _last(reports: list[TextReport]) -> list[TextReport]:
 def _take(report: TextReport, line: str, where: str) -> str:
     """Add a line's numbers; return whose the next lines are: a direction, percentiles of one, or the job."""
     ddir = where.partition(" ")[0]
-    rates = _RATE_3.match(line) or _RATE_2.match(line)
+    rates = _RATE.match(line)
     if rates and rates[1] in report.directions:
         raise ValueError(f"a second rate of {rates[1]} in one report: was a part of the text left out?")
     if rates:
-        return (_rate_3 if "IOPS=" in line else _rate_2)(report, rates)
+        return _rate_of(report, rates)
     if _ANY_RATE.match(line):
-        raise ValueError("a rate in a form that is not known here")
+        raise ValueError("a rate as fio 2 prints it, or in a form that is not known here; run fio 3")
     if found := _PERCENTILES.match(line):
         return f"{ddir} {found[1]} {found[2]}"
     if line.lstrip().startswith("|") and where.count(" ") == 2:
@@ -301,33 +294,21 @@ def _take(report: TextReport, line: str, where: str) -> str:
     return ddir
 
 
-def _rate_3(report: TextReport, rate: re.Match[str]) -> str:
+def _rate_of(report: TextReport, rate: re.Match[str]) -> str:
     ddir, iops, suffix, bw, unit, bw_10, unit_10, io, io_unit, runtime = rate.groups()
     report.directions.append(ddir)
     report.numbers |= {
         f"{ddir}.iops": printed(iops, _thousands(suffix)),
-        f"{ddir}.bw_bytes": printed(bw, _bytes(unit, old=False)),
-        f"{ddir}.bw_bytes_10": printed(bw_10, _bytes(unit_10, old=False)),
-        f"{ddir}.io_bytes": printed(io, _bytes(io_unit, old=False)),
-        f"{ddir}.runtime": printed(runtime),
-    }
-    return ddir
-
-
-def _rate_2(report: TextReport, rate: re.Match[str]) -> str:
-    ddir, io, io_unit, bw, unit, iops, suffix, runtime = rate.groups()
-    report.directions.append(ddir)
-    report.numbers |= {
-        f"{ddir}.io_bytes": printed(io, _bytes(io_unit, old=True)),
-        f"{ddir}.bw_bytes": printed(bw, _bytes(unit, old=True)),
-        f"{ddir}.iops": printed(iops, _thousands(suffix)),
+        f"{ddir}.bw_bytes": printed(bw, _bytes(unit)),
+        f"{ddir}.bw_bytes_10": printed(bw_10, _bytes(unit_10)),
+        f"{ddir}.io_bytes": printed(io, _bytes(io_unit)),
         f"{ddir}.runtime": printed(runtime),
     }
     return ddir
 
 
 def _scale_bw(report: TextReport, key: str, unit: str) -> None:
-    scale = _bytes(unit.replace(" ", "").removesuffix("/s"), old="i" not in unit)
+    scale = _bytes(unit.replace(" ", "").removesuffix("/s"))
     for name in ("min", "max", "avg", "stdev"):
         if found := report.numbers.get(f"{key}.{name}"):
             report.numbers[f"{key}.{name}"] = Printed(*(scale * value for value in found))
@@ -339,14 +320,9 @@ def _of_job(report: TextReport, name: str, rest: str) -> None:
             f"{name}.{each}": printed(text, _thousands(suffix)) for each, text, suffix in _PAIR.findall(rest)
         }
         return
-    counts: dict[str, list[str]] = {}
-    if found := _ISSUED_3.search(rest):
-        each = [text.strip(",").split(",") for text in found.groups()]
-        counts = dict(zip(("total", "short", "dropped"), each, strict=True))
-    else:
-        counts = {kind: list(filter(None, texts)) for kind, *texts in _ISSUED_2.findall(rest)}
-    for kind, texts in counts.items():
-        for ddir, text in zip((*_DDIRS, "sync"), texts, strict=False):
+    found = _ISSUED.search(rest)
+    for kind, texts in zip(("total", "short", "dropped"), found.groups() if found else (), strict=False):
+        for ddir, text in zip((*_DDIRS, "sync"), texts.strip(",").split(","), strict=False):
             report.numbers[f"issued.{kind}.{ddir}"] = printed(text)
 
 
