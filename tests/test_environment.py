@@ -65,7 +65,7 @@ def test_the_changelog_has_the_form_of_keepachangelog_and_this_version():
 
 @pytest.mark.needs("git")
 def test_a_checkout_has_at_most_30_mb():
-    """Files and folders but the nets, as `du -sb` counts. `python .ci/palette.py` shrinks figures, `make pack` campaigns."""
+    """Files and folders but the nets, as `du -sb` counts. `.ci/palette.py` shrinks figures, `make pack` campaigns."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True).stdout
     if not listed:
         pytest.skip("no git checkout")

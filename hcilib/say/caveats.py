@@ -140,7 +140,7 @@ TEXTS = {
     "invalid/file": "{reason}",
     "fio": "{line}",
     "text/fio": "by fio's text, which states neither direct nor size",
-    "rounded": "known as printed: {ddir} IOPS of {job} are {low:,.0f} to {high:,.0f}",
+    "printed-digits": "some rates are known as printed|, with three digits",
     "percentiles/reason": "{reason}",
     "percentiles/completion": "percentiles are of completion latency: the file has none of total latency (lat_percentiles=1)",
     "percentiles/none": "the file holds no percentiles",

@@ -3,7 +3,6 @@
 import shutil
 
 import pandas as pd
-import pytest
 
 from hcilib.read.published import PUBLISHED, published
 from hcilib.read.run.results import read_results

@@ -1,6 +1,6 @@
 """What fio prints when nobody asks for JSON: its normal text, from fio 3 on, as reports and as every number printed.
 
-A printed number stands for all numbers that are rounded to it, so each is kept with its interval. A rate is better
+A printed number is kept with the unit of its last digit. A rate is better
 known than it is printed: fio prints how many I/Os it did and for how many milliseconds, and divides one by the other.
 The text does not state direct, size, the requested runtime or the mix. Those are missing, never guessed.
 """
@@ -8,7 +8,6 @@ The text does not state direct, size, the requested runtime or the mix. Those ar
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from math import isfinite, nan
@@ -55,21 +54,17 @@ _STATS = ("slat", "clat", "lat", "bw", "iops")
 
 
 class Printed(NamedTuple):
-    """A printed number in its base unit (ns, bytes, bytes/s, %, else a count), and what is rounded to it."""
+    """A printed number in its base unit (ns, bytes, bytes/s, %, else a count), and one unit of its last digit."""
 
     value: float
-    lo: float
-    hi: float
+    unit: float
 
 
 def printed(text: str, scale: float = 1.0) -> Printed:
-    """Return a printed number with half a unit of its last digit on both sides: 12.3 by 1,000 is 12,250 to 12,350."""
-    digits = len(text.partition(".")[2])
-    half = 0.5 * 10.0**-digits
     value = float(text)
     if value < 0:
         raise ValueError(f"{text} is below 0, which fio neither counts nor times. Copy the file again")
-    return Printed(value * scale, (value - half) * scale, (value + half) * scale)
+    return Printed(value * scale, 10.0 ** -len(text.partition(".")[2]) * scale)
 
 
 def _thousands(suffix: str) -> float:
@@ -388,13 +383,12 @@ def rate(report: TextReport, ddir: str) -> Printed:
     fio cuts the rest of a rate off, so that the finer one may be above the printed one by a whole unit.
     """
     shown, ran_ms = report.numbers[f"{ddir}.iops"], report.value(f"{ddir}.runtime")
-    unit = shown.hi - shown.lo
     counted = 1000 * report.value(f"issued.total.{ddir}") / ran_ms if ran_ms > 0 else nan
-    if abs(counted - shown.value) <= unit:
-        return Printed(counted, counted, counted)
+    if abs(counted - shown.value) <= shown.unit:
+        return Printed(counted, 0.0)
     size = float(report.options.get("bs", nan))
     by_bytes = Printed(*(value / size for value in report.numbers[f"{ddir}.bw_bytes"]))
-    finer = by_bytes.hi - by_bytes.lo < unit and abs(by_bytes.value - shown.value) <= unit
+    finer = by_bytes.unit < shown.unit and abs(by_bytes.value - shown.value) <= shown.unit
     return by_bytes if finer else shown
 
 
@@ -402,7 +396,7 @@ def _direction(report: TextReport, ddir: str) -> Direction:
     iops = rate(report, ddir).value
     shown = report.numbers[f"{ddir}.bw_bytes"]
     bw, bs = shown.value, report.options.get("bs", "")
-    if bs and abs(iops * float(bs) - bw) <= shown.hi - shown.lo:
+    if bs and abs(iops * float(bs) - bw) <= shown.unit:
         bw = iops * float(bs)
     ios = report.value(f"issued.total.{ddir}")
     runtime = report.value(f"{ddir}.runtime")
@@ -423,10 +417,7 @@ def _latency(report: TextReport, key: str, ios: float) -> Latency:
     return Latency(low, high, mean, stddev, ios if isfinite(mean) else 0, percentiles)
 
 
-def rounded(run: TextRun) -> Iterator[Caveat]:
-    """Yield the rates that are known no better than printed, where rounding moves them by more than 0.1 %."""
-    for report in run.reports:
-        for ddir in report.directions:
-            found = rate(report, ddir)
-            if found.hi - found.lo > 1e-3 * found.value:
-                yield caveat("rounded", ddir=ddir, job=report.job, low=found.lo, high=found.hi)
+def rounded(run: TextRun) -> tuple[Caveat, ...]:
+    """Whether a rate is known no better than printed, where rounding moves it by more than 0.1 %."""
+    rates = [rate(report, ddir) for report in run.reports for ddir in report.directions]
+    return (caveat("printed-digits"),) if any(found.unit > 1e-3 * found.value for found in rates) else ()
