@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
+from hcilib.model.system import Health
 from hcilib.model.testbed import Disk, Node, Testbed, Vm
 
 GIB = 2**30
@@ -34,7 +35,10 @@ PLAN = hci.sweep(["4k-randread"], vms=3, numjobs=2, span_bytes="100 GiB")
 
 def test_nothing_is_odd_about_a_plan_that_fits():
     fits = system(scheme="Mirror(2) * Raid5(5)", nodes=2, drives_per_node=5, cache_bytes="8 GiB")
-    assert warned(PLAN, fits, bed()) == {}
+    assert set(warned(PLAN, fits, bed())) == {"health-not-asked"}
+    asked = fits.model_copy(update={"health": Health(run="zpool status -x", expect="^all pools are healthy")})
+    assert warned(PLAN, asked, bed()) == warned(PLAN, fits) == {}
+    assert warned(PLAN, system(scheme="Mirror(1)"), bed()) == {}
 
 
 @pytest.mark.parametrize(

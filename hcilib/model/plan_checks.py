@@ -43,6 +43,7 @@ def plan_warnings(plan: Plan, system: System | None = None, testbed: Testbed | N
         have and need (two values of what the code names), names. The codes:
 
         - ``scheme-nodes``, ``scheme-drives``: nodes, or drives a node, of the system; of its scheme
+        - ``health-not-asked``: (no values) the system has copies and its file no `health`
         - ``idle-vms``: VMs of the plan; of the testbed; names of those without a job
         - ``idle-disks``: numjobs; numjobs that uses all disks; serials of those without a job
         - ``small-disks``: bytes of the smallest disk; span_bytes; serials of disks below the span
@@ -59,6 +60,7 @@ def plan_warnings(plan: Plan, system: System | None = None, testbed: Testbed | N
     0  scheme-drives     8     9
     """
     rows = [*(_scheme(system) if system else ()), *(_disks(plan, testbed) if testbed and testbed.vms else ())]
+    rows += _unasked(system) if system and testbed and testbed.vms and not testbed.lab_root else ()
     rows += [*(_cached(plan, system, testbed) if system else ()), *_short(plan, bool(testbed and testbed.lab_root))]
     return pd.DataFrame(rows, columns=Warned._fields)
 
@@ -71,6 +73,12 @@ def _scheme(system: System) -> Iterator[Warned]:
         yield Warned(system.name, "scheme-nodes", system.nodes, servers, (system.scheme,))
     if system.drives_per_node and drives > system.drives_per_node:
         yield Warned(system.name, "scheme-drives", system.drives_per_node, drives, (system.scheme,))
+
+
+def _unasked(system: System) -> Iterator[Warned]:
+    """A system that can be degraded, and is not asked whether it is."""
+    if system.scheme not in (None, "Mirror(1)") and not system.health:
+        yield Warned(system.name, "health-not-asked", math.nan, math.nan)
 
 
 def _disks(plan: Plan, testbed: Testbed) -> Iterator[Warned]:

@@ -68,6 +68,8 @@ def _warning(row: Mapping[str, Any]) -> str:
             return f"{names[0]} needs {need} nodes, but the file of system {about} declares {have}."
         case "scheme-drives":
             return f"{names[0]} needs {need} drives in each node, but the file of system {about} declares {have}."
+        case "health-not-asked":
+            return f"Runs of {about} would count even if it is degraded. Add health to its file."
         case "idle-vms":
             idle = f"{len(names)} of {counted(need, 'VM')} have no job ({_few(names)})"
             return f"{idle}. Set vms to {need} to use all of them."
