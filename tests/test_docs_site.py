@@ -58,6 +58,7 @@ def pages(site) -> dict[Path, Page]:
     return {path: Page(path.read_text("utf-8")) for path in files}
 
 
+@pytest.mark.deep
 def test_every_document_and_public_name_has_its_place(pages, site):
     names = {path.relative_to(site).with_suffix("").as_posix() for path in pages}
     assert names >= {path.stem for path in (ROOT / "docs").glob("*.md")} | {
@@ -72,6 +73,7 @@ def test_every_document_and_public_name_has_its_place(pages, site):
     assert {f"hcilib.{room}.{name}" for name, room in hci._HOME.items()} <= ids
 
 
+@pytest.mark.deep
 def test_every_link_leads_somewhere(pages, site):
     lost = []
     for path, page in pages.items():
@@ -86,6 +88,7 @@ def test_every_link_leads_somewhere(pages, site):
     assert not [link for link in lost if not link[1].startswith("#__")]
 
 
+@pytest.mark.deep
 def test_no_page_loads_anything_from_elsewhere(pages, site):
     assert not [(path.name, load) for path, page in pages.items() for load in page.loads if urlsplit(load).netloc]
     sheets = "".join(path.read_text("utf-8") for path in site.rglob("*.css") if site / "report" not in path.parents)

@@ -134,14 +134,9 @@ def run() -> Iterator[Callable[[str], str]]:
         yield execute
 
 
-OF_SEABORN = ("col_wrap", "a log axis", "a palette", "a filter", "a second figure")
-"""Edits that only change what seaborn is asked for."""
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "edit", [pytest.param(edit, marks=pytest.mark.deep if edit in OF_SEABORN else ()) for edit in EDITS]
-)
+@pytest.mark.deep
+@pytest.mark.parametrize("edit", EDITS)
 def test_an_edit_of_three_lines_works(run, edit):
     find, edits, holds = EDITS[edit]
     cell = next(source for source in CODE if find in source)

@@ -53,6 +53,7 @@ def run(wheel, tmp_path):
     return call
 
 
+@pytest.mark.deep
 def test_nothing_comes_from_the_source_tree(run, wheel):
     code = "import hcilib, hcilab; print(hcilib.ROOT, hcilib.__file__, hcilab.__file__)"
     paths = run("-c", code).stdout.split()
@@ -71,6 +72,7 @@ def test_tables_systems_and_campaigns_are_there_without_any_extra(run, capsys):
     assert done.stdout == capsys.readouterr().out, done.stderr
 
 
+@pytest.mark.deep
 def test_a_copy_to_edit_and_its_report(run, tmp_path):
     assert run("-m", "hcilib.cli", "init").returncode == 0
     ours = [path for name in ("notebooks", "params") for path in (ROOT / name).rglob("*.[iy]*")]
@@ -87,6 +89,7 @@ def test_a_copy_to_edit_and_its_report(run, tmp_path):
     )
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("command", "without"),
     [(["report"], "desk"), (["discover", "127.0.0.1"], "drive"), (["lab"], "desk"), (["watch", "."], "desk")],

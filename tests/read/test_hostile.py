@@ -98,6 +98,7 @@ def test_what_a_call_takes_is_seen():
     assert grown(lambda: b"x" * 2**27) > 2**26
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", READERS)
 def test_two_gigabytes_of_one_line_are_refused_in_little_memory(name, tmp_path):
     """A sparse file: no disk is used. Read whole, it would take more than the peak this allows."""
@@ -131,6 +132,7 @@ def bomb() -> bytes:
     return b"".join([*(packer.compress(bytes(2**24)) for _ in range(LARGE // 2**24)), packer.flush()])
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", READERS)
 def test_a_small_file_that_unpacks_to_gigabytes_is_refused(name, bomb, tmp_path):
     read, error = READERS[name]
@@ -176,6 +178,7 @@ def _append_slowly(path: Path, content: bytes, looked: threading.Event, pieces: 
             time.sleep(0.001)
 
 
+@pytest.mark.deep
 def test_a_run_directory_with_two_gigabytes_in_a_step_is_refused_in_little_memory(tmp_path):
     """One of before digests were kept, which alone say that the file is another."""
     run_dir = shutil.copytree(EARLIER, tmp_path / "run")

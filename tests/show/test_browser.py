@@ -316,6 +316,7 @@ def _luminance(colour: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
+@pytest.mark.deep
 @pytest.mark.lab
 def test_a_live_campaign_shows_its_progress_and_then_its_numbers(window, lab_url, desk, tmp_path):
     work = Desk(window, lab_url, "live.ipynb")
@@ -370,14 +371,9 @@ RULES = {"light": None, "dark": {"runOnly": ["color-contrast"]}}
 FAILED = "05_bad.case/05_bad.case.html"
 
 
-@pytest.mark.parametrize(
-    ("name", "scheme"),
-    [
-        pytest.param(name, scheme, marks=[pytest.mark.deep] * (scheme == "dark" and name in ("method.html", FAILED)))
-        for name in ("index.html", "method.html", "03_sweep.case/03_sweep.case.html", FAILED)
-        for scheme in RULES
-    ],
-)
+@pytest.mark.deep
+@pytest.mark.parametrize("scheme", RULES)
+@pytest.mark.parametrize("name", ["index.html", "method.html", "03_sweep.case/03_sweep.case.html", FAILED])
 def test_the_report_has_no_serious_accessibility_finding(chromium, report, name, scheme):
     assert serious(chromium, report / name, scheme, rules=RULES[scheme]) == []
 
@@ -437,6 +433,7 @@ def serious(
     return [(path.name, v["id"], v["nodes"][0]["html"]) for v in found if v["impact"] in ("serious", "critical")]
 
 
+@pytest.mark.deep
 def test_a_scenario_page_works_from_a_file_without_network_and_by_keyboard(chromium, report, tmp_path):
     page = chromium.new_context(viewport=LAPTOP, offline=True).new_page()
     asked, complaints = [], []
@@ -456,6 +453,7 @@ def test_a_scenario_page_works_from_a_file_without_network_and_by_keyboard(chrom
     page.context.close()
 
 
+@pytest.mark.deep
 def test_a_scenario_page_prints_to_pdf_and_its_downloads_are_there(chromium, report, tmp_path):
     page = chromium.new_context(viewport=LAPTOP).new_page()
     page.goto(f"file://{report / '03_sweep.case/03_sweep.case.html'}")
@@ -476,6 +474,7 @@ def opened(chromium, path: Path, **context) -> playwright.Page:
     return page
 
 
+@pytest.mark.deep
 def test_the_index_tells_who_is_first_and_fits_four_screens(chromium, repository_report):
     page = opened(chromium, repository_report / "index.html")
     proxmox = page.locator(".study", has=page.locator("#study-proxmox"))
@@ -490,6 +489,7 @@ def test_the_index_tells_who_is_first_and_fits_four_screens(chromium, repository
 COMPARED = "04_compare.proxmox/04_compare.proxmox.html"
 
 
+@pytest.mark.deep
 def test_no_page_is_longer_than_nine_screens_folded_and_none_is_wider_than_its_window(chromium, repository_report):
     for width in (1280, 390):
         for path in (p for p in sorted(repository_report.glob("**/*.html")) if p.name != CHAPTER):
@@ -520,6 +520,7 @@ def test_on_a_phone_panels_stand_below_each_other_and_nothing_of_them_is_scrolle
     page.context.close()
 
 
+@pytest.mark.deep
 def test_one_switch_shows_all_code_and_one_opens_all_tables(chromium, repository_report):
     page = opened(chromium, repository_report / COMPARED)
     code = page.locator("details.code")
@@ -532,6 +533,7 @@ def test_one_switch_shows_all_code_and_one_opens_all_tables(chromium, repository
     page.context.close()
 
 
+@pytest.mark.deep
 def test_a_table_is_sorted_filtered_and_its_rows_say_their_sentence(chromium, repository_report):
     page = opened(chromium, repository_report / COMPARED)
     page.click("#tables")
@@ -550,6 +552,7 @@ def test_a_table_is_sorted_filtered_and_its_rows_say_their_sentence(chromium, re
     page.context.close()
 
 
+@pytest.mark.deep
 def test_a_long_table_shows_twelve_rows_until_all_are_asked_for(chromium, repository_report):
     page = opened(chromium, repository_report / COMPARED)
     section = page.locator("section", has=page.locator("h2#ratios-to-the-baseline"))
@@ -564,6 +567,7 @@ def test_a_long_table_shows_twelve_rows_until_all_are_asked_for(chromium, reposi
     page.context.close()
 
 
+@pytest.mark.deep
 def test_a_mark_says_its_value_and_a_click_on_a_system_dims_the_others(chromium, repository_report):
     page = opened(chromium, repository_report / COMPARED)
     figure = page.locator("section", has=page.locator("h2#iops")).locator("figure").first
@@ -591,6 +595,7 @@ def test_dark_is_as_the_screen_is_and_as_it_is_switched(chromium, repository_rep
     page.context.close()
 
 
+@pytest.mark.deep
 def test_a_page_names_its_neighbours_and_the_pages_of_its_study(chromium, repository_report):
     page = opened(chromium, repository_report / "10_audit.hyperv/10_audit.hyperv.html")
     assert page.locator("#story").inner_text() == "Hyper-V · Do the numbers hold"
@@ -598,6 +603,7 @@ def test_a_page_names_its_neighbours_and_the_pages_of_its_study(chromium, reposi
     page.context.close()
 
 
+@pytest.mark.deep
 def test_an_article_prints_its_finding_first(chromium, repository_report):
     page = opened(chromium, repository_report / COMPARED)
     printed = page.pdf(format="A4")

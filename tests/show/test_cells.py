@@ -323,6 +323,7 @@ def test_a_log_axis_of_values_and_wrapped_panels_fill_their_lines():
         assert len({round(ax.get_subplotspec().get_position(g.figure).x0, 3) for ax in g.axes}) == 1
 
 
+@pytest.mark.deep
 def test_shared_axes_have_their_ticks_at_each_panel_on_a_phone():
     table = summary()
     g = grid(table, facet_kws={"sharex": True, "sharey": True})
@@ -335,6 +336,7 @@ def test_shared_axes_have_their_ticks_at_each_panel_on_a_phone():
     assert not last.yaxis.get_tick_params()["labelleft"]
 
 
+@pytest.mark.deep
 def test_a_figure_without_finish_has_a_phone_drawing_and_colours_for_a_dark_page():
     table = summary()
     g = grid(table)

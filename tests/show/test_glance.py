@@ -187,6 +187,7 @@ def test_many_systems_are_all_drawn_and_none_covers_another(box):
         assert len(set(map(tuple, places))) == len(places)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("metric", ["iops", "lat_ns"])
 def test_a_phone_shows_all_of_it(box, metric):
     for results in (PRINTED, box):

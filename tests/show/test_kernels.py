@@ -73,6 +73,7 @@ def said(out: Path, name: str) -> list[str]:
     return (nbformat.read(out / f"{name}.one" / f"{name}.one.ipynb", 4).cells[-1].outputs[0]["text"]).split()
 
 
+@pytest.mark.deep
 def test_notebooks_of_one_process_see_nothing_of_each_other_and_end(house, site):
     looked = outputs(site, "02_look")[-1][0]["text/plain"]
     assert looked == f"[False, None, '{house.name}', '__main__', True]"
@@ -83,6 +84,7 @@ def test_notebooks_of_one_process_see_nothing_of_each_other_and_end(house, site)
     assert not [kernel for kernel in kernels if Path(f"/proc/{kernel}").exists()]
 
 
+@pytest.mark.deep
 def test_outputs_are_those_of_a_kernel_of_its_own(house, site, monkeypatch):
     """01_leave has none."""
     _, *scenarios = find_scenarios(house / "params", house / "notebooks")
@@ -93,6 +95,7 @@ def test_outputs_are_those_of_a_kernel_of_its_own(house, site, monkeypatch):
         assert outputs(site, name) == outputs(house / "own", name)
 
 
+@pytest.mark.deep
 def test_what_measures_gets_a_kernel_of_its_own(house):
     scenario = find_scenarios(house / "params", house / "notebooks")[0]
     scenario.params["testbed"] = "params/testbeds/lab.yaml"
@@ -112,6 +115,7 @@ def test_an_executor_executes_the_same_site(house, site):
     shutil.rmtree(there.parent)
 
 
+@pytest.mark.deep
 def test_a_kernel_that_is_interrupted_to_end_logs_no_error_and_all_others(tmp_path):
     with open(tmp_path / "stderr", "w") as stderr:
         manager, client = start_new_kernel(kernel_name="python3", extra_arguments=KERNEL, stderr=stderr)
