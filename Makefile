@@ -7,7 +7,7 @@ PY := $(BIN)python
 # Containers often set it: every child, every kernel and each of pytest's workers would compile the library and the tests again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup lab greeting lab-again cluster quick test deep report notebooks refresh bench chaos lint bounds picture pack snapshot wheel core site
+.PHONY: help setup lab greeting lab-again cluster quick test deep report notebooks refresh bench chaos lint bounds picture pack nets wheel core site
 help:
 	@echo "make setup      install what is missing"
 	@echo "make lab        set up, measure two systems on the embedded lab, report: out/lab/index.html"
@@ -21,7 +21,7 @@ help:
 	@echo "make refresh    execute every notebook in place and strip it as nbval wants it"
 	@echo "make bench      side-by-side measurements, as ratios"
 	@echo "make chaos      faults done to real parts, and thirty deaths of the controller: data/samples/chaos.csv"
-	@echo "make snapshot   every table, figure and refusal into out/snapshot, to compare with another revision's"
+	@echo "make nets       every table, figure and refusal into out/snapshot, compared with an earlier save: make nets BEFORE=out/old"
 	@echo "make lint       ruff over code and notebooks, mypy over the library"
 	@echo "make bounds     the quick tests and all notebooks with the lowest and the newest versions that pyproject.toml allows"
 	@echo "make pack       a campaign under data/samples as one archive: make pack CAMPAIGN=data/samples/lab-mirror"
@@ -102,11 +102,12 @@ bench: setup
 chaos: setup
 	@$(PY) bench/chaos.py
 
-# What moved: python -m tests.snapshot compare BEFORE AFTER. Another checkout: make snapshot TREE=../old SNAPSHOT=out/old
+# What moved since BEFORE, an earlier save. Of another checkout: make nets TREE=../old SNAPSHOT=out/old
 TREE ?= .
 SNAPSHOT ?= out/snapshot
-snapshot: setup
+nets: setup
 	@$(PY) -m tests.snapshot save $(SNAPSHOT) --tree $(TREE)
+	@[ -z "$(BEFORE)" ] || $(PY) -m tests.snapshot compare $(BEFORE) $(SNAPSHOT)
 
 lint: setup
 	@$(LINT) && $(BIN)mypy

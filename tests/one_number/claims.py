@@ -58,13 +58,8 @@ class Claim:
         self.expected, self.part = expected, part or (0, 10**9)
 
 
-def judge(page: Page, claims: Iterable[Claim], anywhere: bool = False) -> list[str]:
-    """Return every number of `page.said` that a claim contradicts or that no claim is about.
-
-    Parameters
-    ----------
-    anywhere : let a number that no claim is about stand where some cell of the page has it
-    """
+def judge(page: Page, claims: Iterable[Claim]) -> list[str]:
+    """Return every number of `page.said` that a claim contradicts or that no claim is about."""
     found, seen = [], []
     for claim in claims:
         lo, hi = claim.part
@@ -75,10 +70,8 @@ def judge(page: Page, claims: Iterable[Claim], anywhere: bool = False) -> list[s
                 seen.append(match.span(group))
                 if not holds(match, group, expected, page):
                     found.append(f"{match[0]!r}: {match[group]} is {shown(expected)} on the page")
-    cells = [cell.partition(" [")[0].rstrip("*") for cell in page.cells] if anywhere else []
     for number in numbers_said(page):
-        known = any(lo <= number.start() and number.end() <= hi for lo, hi in seen)
-        if not known and not any(agree(number[0], cell) for cell in cells):
+        if not any(lo <= number.start() and number.end() <= hi for lo, hi in seen):
             around = page.said[max(0, number.start() - 40) : number.end() + 20]
             found.append(f"{around!r}: nothing on the page explains {number[0]}")
     return found

@@ -19,7 +19,7 @@ def main(arguments: list[str] | None = None) -> int:
     save = commands.add_parser("save", help="run a checkout's notebooks and guard, and save them")
     save.add_argument("folder", type=Path)
     save.add_argument("--tree", type=Path, default=HERE, help="the checkout; this one if left out")
-    only = "params files and notebooks, e.g. 'params/04*', or refusals; all if left out"
+    only = "params files, notebooks, refusals, signatures or studies, e.g. 'params/04*'"
     save.add_argument("--only", action="append", help=only)
     save.add_argument("--jobs", type=int, default=2, help="scenarios at the same time")
     compare = commands.add_parser("compare", help="print every difference of two saves")

@@ -1,111 +1,134 @@
-"""Compare two saves and print every difference."""
+"""Compare two saves by content and print every difference.
+
+A table before is matched with the table after that the same function returned and that has the most
+equal columns. Where in a notebook a function was called does not matter.
+"""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from .content import ATTRS, FIRST, Cells, digests_of, order_of_rows, renamed, today
 from .files import SUFFIX, read
 
-KINDS = ("values", "figures", "words", "refusals", "wording")
-"""words: what cells display. wording: the sentences of refusals, of whose meaning refusals holds
-class and field. Leave both out while sentences are rewritten."""
+KINDS = ("values", "figures", "axes", "words", "signatures", "refusals", "wording")
+"""words: sentences and printed tables. axes: ticks and legends. wording: the sentences of refusals,
+of whose meaning refusals holds class and field. Leave them out while they are rewritten."""
 WIDTH = 70
+CASES = ("refusals", "wording")
+"""Kinds that have one decision a case, and no tables."""
 
 
-class Comparison:
-    """Walk two documents side by side. `count` is the number of values that were compared."""
+class Table:
+    """Cells under today's names. Two tables with the same digests are equal."""
 
-    def __init__(self, before: dict[str, Any], after: dict[str, Any]):
-        self.tables = before.get("tables", {}), after.get("tables", {})
-        self.same: set[tuple[str, str]] = set()
-        self.count = 0
+    def __init__(self, cells: Cells):
+        self.cells = cells
+        self.rows = max(map(len, cells.values()), default=0)
 
-    def walk(self, before: Any, after: Any, path: tuple[str, ...]) -> Iterator[str]:
-        """Yield one line per difference below this place."""
-        if type(before) is not type(after):
-            yield line(path, before, after)
-        elif isinstance(before, dict):
-            yield from self.mappings(before, after, path)
-        elif isinstance(before, list):
-            yield from self.lists(before, after, path)
-        else:
-            self.count += 1
-            if not equal(before, after):
-                yield line(path, before, after)
+    @cached_property
+    def digests(self) -> dict[str, str]:
+        return digests_of(self.cells)
 
-    def mappings(self, before: dict, after: dict, path: tuple[str, ...]) -> Iterator[str]:
-        """Compare by key. The cell's number is a place, not a result, and is only shown."""
-        if "@table" in before and "@table" in after:
-            yield from self.references(before["@table"], after["@table"], path)
-        place = f" (cell {before['@cell']})" if "@cell" in before else ""
-        for key in dict.fromkeys([*before, *after]):
-            if key in ("@cell", "@table"):
-                continue
-            here = (*path[:-1], f"{path[-1]}{place}", key) if path else (key,)
-            if key not in after:
-                yield f"{text_of(here)}: missing after"
-            elif key not in before:
-                yield f"{text_of(here)}: new after"
-            else:
-                yield from self.walk(before[key], after[key], here)
+    def of(self, columns: Sequence[str]) -> Table:
+        """Return these columns alone: without the others, rows may have another order."""
+        return Table({name: self.cells[name] for name in columns})
 
-    def references(self, before: str, after: str, path: tuple[str, ...]) -> Iterator[str]:
-        """Compare two tables; equal digests are equal tables."""
-        old, new = self.tables[0].get(before), self.tables[1].get(after)
-        if before == after:
-            self.count += cells_in(old)
-        elif old is None or new is None:
-            yield line(path, before, after)
-        else:
-            yield from self.walk(old, new, path)
-
-    def lists(self, before: list, after: list, path: tuple[str, ...]) -> Iterator[str]:
-        """Compare item by item; a different length is one line more."""
-        if len(before) != len(after):
-            yield line((*path, "length"), len(before), len(after))
-        for number, (old, new) in enumerate(zip(before, after, strict=False)):
-            yield from self.walk(old, new, (*path, str(number)))
+    def __str__(self) -> str:
+        return f"a table of {self.rows} rows ({', '.join(self.cells)[:WIDTH]})"
 
 
-def cells_in(table: dict[str, Any] | None) -> int:
-    """Return the number of values in a table."""
-    return sum(map(len, (table or {}).get("values", {}).values()))
+class Pair:
+    """Two tables of one function: which columns are missing after, new after, or have moved."""
+
+    def __init__(self, before: Table, after: Table):
+        self.whole = before, after
+        shared = [name for name in before.cells if name in after.cells]
+        self.gone = [name for name in before.cells if name not in shared]
+        self.new = [name for name in after.cells if name not in shared]
+        self.before, self.after = before.of(shared), after.of(shared)
+        old, now = self.before.digests, self.after.digests
+        self.moved = [name for name in shared if old[name] != now[name]]
+        self.equal = len(shared) - len(self.moved)
+
+    @property
+    def likeness(self) -> tuple[int, int]:
+        """Sorts pairs: the more equal columns the better, then the fewer others."""
+        return self.equal, -len(self.moved) - len(self.gone) - len(self.new)
+
+    @property
+    def is_part(self) -> bool:
+        """Whether the table after is the one before, but for columns that went."""
+        return bool(self.equal) and not self.moved and not self.new
+
+    def lines(self) -> Iterator[str]:
+        """Yield one line per column that differs."""
+        yield from (f"{name}: missing after" for name in self.gone)
+        yield from (f"{name}: new after" for name in self.new)
+        orders = [order_of_rows(table.cells, self.moved) for table in (self.before, self.after)]
+        if self.moved and self.before.rows != self.after.rows:
+            yield f"{self.before.rows} -> {self.after.rows} rows of {', '.join(self.moved)}"
+            return
+        for name in self.moved:
+            places = [[0], [0]] if name.startswith(ATTRS) else orders
+            yield f"{name}: {self.change(name, list(zip(*places, strict=True)))}"
+
+    def change(self, name: str, places: list[tuple[int, int]]) -> str:
+        """Return the first value that moved in a column, where, and how many did."""
+        old, new = self.before.cells[name], self.after.cells[name]
+        pairs = [(n, old[n], new[m]) for n, m in places if old[n] != new[m]]
+        if not pairs:
+            return "the same values in other rows"
+        row, first, then = pairs[0]
+        keys = [key for key in FIRST if key in self.before.cells and key not in self.moved]
+        where = " ".join(self.before.cells[key][row].strip('"') for key in keys)
+        most = max((change_of(a, b) for _, a, b in pairs), default=0.0)
+        largest = f", at most {100 * most:.3g} %" if most else ""
+        changed = " -> ".join(parted(first, then))
+        return f"{where}{': ' * bool(where)}{changed} ({len(pairs)} of {len(old)}{largest})"
 
 
-def equal(before: Any, after: Any) -> bool:
-    """Return whether two values are the same; NaN is itself."""
-    if isinstance(before, float) and math.isnan(before):
-        return math.isnan(after)
-    return before == after
+def change_of(before: str, after: str) -> float:
+    """Return by which share a number has moved; 0 of what is no number."""
+    old, new = json.loads(before), json.loads(after)
+    both = all(isinstance(value, float) for value in (old, new))
+    return abs(new / old - 1) if both and old else 0.0
 
 
-def line(path: tuple[str, ...], before: Any, after: Any) -> str:
-    """Return a difference as one line."""
-    old, new = brief(before, after)
-    return f"{text_of(path)}: {old} -> {new}"
-
-
-def text_of(path: tuple[str, ...]) -> str:
-    """Return a place as text."""
-    return " / ".join(path)
-
-
-def brief(before: Any, after: Any) -> tuple[str, str]:
+def parted(before: str, after: str) -> tuple[str, str]:
     """Return both values short enough for a line, long texts from where they part."""
-    texts = [json.dumps(value, ensure_ascii=False) for value in (before, after)]
-    if max(map(len, texts)) <= WIDTH:
-        return texts[0], texts[1]
-    pairs = enumerate(zip(*texts, strict=False))
-    parting = next((n for n, (a, b) in pairs if a != b), min(map(len, texts)))
+    if max(len(before), len(after)) <= WIDTH:
+        return before, after
+    pairs = enumerate(zip(before, after, strict=False))
+    parting = next((n for n, (a, b) in pairs if a != b), min(len(before), len(after)))
     start = max(0, parting - 20)
-    cut = [("…" if start else "") + text[start : start + WIDTH] for text in texts]
+    cut = [("…" if start else "") + text[start : start + WIDTH] for text in (before, after)]
     return cut[0], cut[1]
+
+
+def differences(before: list[Table], after: list[Table]) -> Iterator[str]:
+    """Yield what differs between the tables that a function returned before and after."""
+    known = [[table.digests for table in tables] for tables in (before, after)]
+    left = [table for table in before if table.digests not in known[1]]
+    fresh = [table for table in after if table.digests not in known[0]]
+    pairs = [Pair(old, new) for old in left for new in fresh]
+    for pair in sorted(pairs, key=lambda pair: pair.likeness, reverse=True):
+        alike = pair.equal or not (pair.gone or pair.new)
+        if alike and pair.whole[0] in left and pair.whole[1] in fresh:
+            left.remove(pair.whole[0])
+            fresh.remove(pair.whole[1])
+            yield from pair.lines()
+    for table in left:  # several that were one but for columns that went
+        parts = [pair for pair in (Pair(table, new) for new in after) if pair.is_part]
+        best = max(parts, key=lambda pair: pair.likeness, default=None)
+        yield from best.lines() if best else [f"{table}: missing after"]
+    yield from (f"{table}: new after" for table in fresh)
 
 
 def compare_folders(
@@ -119,14 +142,13 @@ def compare_folders(
     names = [saved(folder, only) for folder in (before, after)]
     found, values, compared = list(failures(before, after, only)), 0, 0
     for name in sorted(names[0] | names[1]):
-        missing = [
-            folder for folder, own in zip((before, after), names, strict=True) if name not in own
-        ]
+        missing = [f for f, own in zip((before, after), names, strict=True) if name not in own]
         if missing:
             found.append(f"{name}: missing in {missing[0]}")
             continue
-        differences, count = compare_files(before, after, name, kinds)
-        found += [f"{name}: {text}" for text in differences]
+        documents = [read(folder / f"{name}{SUFFIX}") for folder in (before, after)]
+        lines, count = compare_documents(*documents, kinds)
+        found += [f"{name}: {text}" for text in lines]
         values, compared = values + count, compared + 1
     for text in islice(found, limit):
         print(text)
@@ -141,17 +163,37 @@ def compare_folders(
     return 1 if found else 0
 
 
-def compare_files(
-    before: Path, after: Path, name: str, kinds: Sequence[str]
+def compare_documents(
+    before: dict[str, Any], after: dict[str, Any], kinds: Sequence[str]
 ) -> tuple[list[str], int]:
     """Return the differences of one scenario, and how many values were compared."""
-    old, new = (read(folder / f"{name}{SUFFIX}") for folder in (before, after))
-    comparison = Comparison(old, new)
-    differences: list[str] = []
-    for kind in ("error", *kinds):
-        if kind in old or kind in new:
-            differences += comparison.walk(old.get(kind), new.get(kind), (kind,))
-    return differences, comparison.count
+    old_error, new_error = before.get("error"), after.get("error")
+    lines = [f"error: {old_error} -> {new_error}"] if old_error != new_error else []
+    count = 0
+    for kind in kinds:
+        old, new = tables_of(before, kind), tables_of(after, kind)
+        count += sum(len(texts) for own in old.values() for t in own for texts in t.cells.values())
+        for name in sorted(old.keys() | new.keys()):
+            if name not in new or name not in old:
+                lines.append(f"{kind}: {name}: {'missing' if name in old else 'new'} after")
+                continue
+            lines += [f"{kind}: {name}: {text}" for text in differences(old[name], new[name])]
+    return lines, count
+
+
+def tables_of(document: dict[str, Any], kind: str) -> dict[str, list[Table]]:
+    """Return name -> its tables; of refusals a case and its decision or sentences."""
+    found: dict[str, dict[str, Table]] = {}
+    for name, own in document.get(kind, {}).items():
+        if kind in CASES:
+            cells = {"said": own} if isinstance(own, list) else own
+            tables = [{key: [json.dumps(value, sort_keys=True)] for key, value in cells.items()}]
+        else:
+            tables = [document["tables"][key] for key in own]
+        for cells in tables:
+            table = Table(today(cells))
+            found.setdefault(renamed("function", name), {})[str(table.digests)] = table
+    return {name: list(own.values()) for name, own in found.items()}
 
 
 def saved(folder: Path, only: str | None) -> set[str]:

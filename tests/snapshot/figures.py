@@ -1,210 +1,236 @@
-"""Record what a figure draws: marks, texts, axes and ticks, as numbers and words."""
+"""Record what a figure draws as rows: panel, series, x, y, lo and hi, however they were drawn.
+
+A row is a mark, an end of a bar, a corner of an outline or a tile with its value as `lo`. An
+interval belongs to the mark on it. A series is known by its colour. Places of names are read as
+the names, and loads that were moved apart as the loads. A line through marks adds no row.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
-from matplotlib.collections import Collection
+from matplotlib.category import StrCategoryFormatter
+from matplotlib.collections import Collection, LineCollection, PathCollection, QuadMesh
 from matplotlib.colors import to_hex
+from matplotlib.container import BarContainer, ErrorbarContainer
 from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
 from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, Patch
-from matplotlib.spines import Spine
-from matplotlib.text import Annotation, Text
+from matplotlib.ticker import FixedFormatter, FixedLocator
 
-from .values import Recorder
+from .content import Cells, text_of
+from .values import Normal
 
+ROWS = ("panel", "series", "x", "y", "lo", "hi")
+TICKS = ("label", "way", "scale", "low", "high", "at", "text")
 DIGITS = 9
-"""Significant digits of outlines: they are computed from the layout, whose last bits wobble."""
+"""Significant digits: ends of an interval are drawn by their distance from the middle."""
+NEAR = 1e-6
+"""How far a mark and the line of its interval may be apart, as a share."""
+APART = 0.45
+"""How far marks of one load are moved apart, in doublings or steps."""
+UNKNOWN = float("nan")
 
 
-def record_figure(figure: Figure, recorder: Recorder) -> dict[str, Any]:
-    """Draw the figure once, then return everything that it shows.
-
-    Notes
-    -----
-    Alternative text and tooltips are attributes that the library adds to the figure. Every
-    attribute that matplotlib does not know is recorded, whatever it is called.
-    """
+def record_figure(figure: Figure, normal: Normal) -> Iterator[tuple[str, str, Cells]]:
+    """Draw a figure once, then yield kind, name and table of each part that shows something."""
     figure.canvas.draw()
-    added = sorted(set(vars(figure)) - set(vars(Figure())))
-    added = [name for name in added if name.startswith("hci") or not name.startswith("_")]
-    legends = [legend_texts(legend) for legend in figure.legends]
+    texts = [*(text.get_text() for text in figure.texts)]
+    legends: list[Legend | None] = [*figure.legends]
+    for ax in axes_of(figure):
+        titles = [ax.get_title(side) for side in ("left", "center", "right")]
+        title = next(filter(None, titles), "")
+        texts += [*titles, *(text.get_text() for text in ax.texts)]
+        legends.append(ax.get_legend())
+        panel = [(title, *row) for row in drawn_rows(ax)]
+        ticks = [row for axis in (ax.xaxis, ax.yaxis) for row in ticks_of(axis)]
+        yield "figures", "panel", table_of(ROWS, panel, normal)
+        yield "axes", "ticks", table_of(TICKS, ticks, normal)
+    for legend in filter(None, legends):
+        named = zip(legend.legend_handles, legend.get_texts(), strict=True)
+        rows = [(colours(handle)[0], text.get_text()) for handle, text in named]
+        yield "axes", "legend", table_of(("series", "text"), rows, normal)
+    yield "words", "figure", table_of(("value",), [(text,) for text in texts if text], normal)
+
+
+def axes_of(figure: Figure) -> Iterator[Axes]:
+    """Yield every visible panel, and the panels inside it."""
+    for ax in figure.axes:
+        if ax.get_visible():
+            yield ax
+            yield from (inset for inset in ax.child_axes if isinstance(inset, Axes))
+
+
+def table_of(columns: Sequence[str], rows: Iterable[tuple], normal: Normal) -> Cells:
+    """Return rows as a table, numbers to nine digits. Without rows it has no columns."""
+    unique = dict.fromkeys(tuple(text_of(rounded(v), normal) for v in row) for row in rows)
     return {
-        "inches": numbers(figure.get_size_inches()),
-        "added": {n: recorder.plain(vars(figure)[n]) for n in added if is_plain(vars(figure)[n])},
-        "texts": [record_text(text) for text in figure_texts(figure)],
-        "legends": legends,
-        "axes": [record_axes(ax) for ax in figure.axes],
+        name: list(cells) for name, cells in zip(columns, zip(*unique, strict=True), strict=False)
     }
 
 
-def is_plain(value: Any) -> bool:
-    """Return whether an attribute is data, not a part of matplotlib."""
-    return isinstance(value, str | int | float | list | tuple | dict)
+def rounded(value: Any) -> Any:
+    """Return a number to nine significant digits, anything else as it is."""
+    return value if isinstance(value, str) else float(f"{value:.{DIGITS}g}")
 
 
-def figure_texts(figure: Figure) -> list[Text]:
-    """Return titles, captions and other texts beside the axes."""
-    named = [getattr(figure, f"_sup{name}", None) for name in ("title", "xlabel", "ylabel")]
-    return list(dict.fromkeys([*(text for text in named if text is not None), *figure.texts]))
+def ticks_of(axis: Axis) -> Iterator[tuple]:
+    """Yield the ticks that lie within the limits of an axis, with its label, scale and limits."""
+    low, high = sorted(axis.get_view_interval())
+    for tick in axis.get_major_ticks():
+        if low <= tick.get_loc() <= high:
+            text = tick.label1.get_text()
+            own = axis.get_label_text(), axis.axis_name, axis.get_scale()
+            yield *own, low, high, float(tick.get_loc()), text
 
 
-def record_axes(ax: Axes) -> dict[str, Any]:
-    """Return titles, both axes and every artist of one panel."""
-    legend = ax.get_legend()
-    return {
-        "visible": ax.get_visible() and ax.axison,
-        "titles": [ax.get_title(side) for side in ("left", "center", "right")],
-        "x": record_axis(ax.xaxis, ax.get_xlim()),
-        "y": record_axis(ax.yaxis, ax.get_ylim()),
-        "legend": legend_texts(legend) if legend else None,
-        "artists": [record_artist(artist) for artist in drawn_artists(ax)],
-        "insets": [record_inset(inset) for inset in ax.child_axes],
-    }
+# ---- What is drawn in a panel
 
 
-def record_inset(inset: Any) -> dict[str, Any]:
-    """Return a panel inside a panel; of a second scale of the same panel its two axes."""
-    if isinstance(inset, Axes):
-        return record_axes(inset)
-    return {
-        "x": record_axis(inset.xaxis, inset.get_xlim()),
-        "y": record_axis(inset.yaxis, inset.get_ylim()),
-    }
+def drawn_rows(ax: Axes) -> list[tuple]:
+    """Return series, x, y, lo and hi of every mark, and of every interval without a mark."""
+    marks, spans = [], []
+    for artist in artists_of(ax):
+        for series, corners in shapes(artist, ax):
+            (spans if is_span(artist, corners) else marks).append((series, corners))
+    points = list(dict.fromkeys((s, *map(float, place)) for s, places in marks for place in places))
+    ends = {point: (UNKNOWN, UNKNOWN) for point in points}
+    alone = []
+    for series, corners in spans:
+        (x, y), (lo, hi) = middle(corners)
+        on = [point for point in points if is_on(point, x, y, lo, hi)]
+        own = [point for point in on if point[0] == series] or on
+        ends |= dict.fromkeys(own, (lo, hi))
+        alone += [] if own else [(series, x, y, lo, hi)]
+    rows = [*((*point, *interval) for point, interval in ends.items()), *alone]
+    tiles = [row for mesh in ax.collections if isinstance(mesh, QuadMesh) for row in tiles_of(mesh)]
+    xs, ys = (named(axis, [row[n] for row in rows]) for n, axis in ((1, ax.xaxis), (2, ax.yaxis)))
+    return [(s, x, y, lo, hi) for (s, _, _, lo, hi), x, y in zip(rows, xs, ys, strict=True)] + tiles
 
 
-def record_axis(axis: Axis, limits: tuple[float, float]) -> dict[str, Any]:
-    """Return label, scale, limits, and the ticks that lie within the limits, with their labels."""
-    low, high = sorted(limits)
-    ticks = [t for t in axis.get_major_ticks() if low <= t.get_loc() <= high]
-    minor = [t.get_loc() for t in axis.get_minor_ticks() if low <= t.get_loc() <= high]
-    return {
-        "label": axis.get_label_text(),
-        "scale": axis.get_scale(),
-        "limits": numbers(limits),
-        "ticks": numbers([t.get_loc() for t in ticks]),
-        "tick labels": [[t.label1.get_text(), t.label2.get_text()] for t in ticks],
-        "labels shown": [[t.label1.get_visible(), t.label2.get_visible()] for t in ticks],
-        "minor ticks": numbers(minor),
-        "inverted": bool(axis.get_inverted()),
-    }
+def artists_of(ax: Axes) -> list[Artist]:
+    """Return what shows data: lines, outlines and collections, without the caps of intervals."""
+    errors = [c for c in ax.containers if isinstance(c, ErrorbarContainer)]
+    caps = {id(line) for container in errors for line in container.lines[1]}
+    drawn = [*ax.lines, *ax.collections, *ax.patches]
+    return [a for a in drawn if id(a) not in caps and a.get_visible()]
 
 
-def drawn_artists(ax: Axes) -> list[Artist]:
-    """Return the artists of a panel in the order in which they were added, without its frame."""
-    frame = {ax.patch, ax.title, ax._left_title, ax._right_title, ax.get_legend()}
-    children = ax.get_children()
-    return [a for a in children if a not in frame and not isinstance(a, Spine | Axis | Axes)]
-
-
-def record_artist(artist: Artist) -> dict[str, Any]:
-    """Return one artist's data: what its kind has, and what all kinds have."""
-    common = {
-        "kind": type(artist).__name__,
-        "label": str(artist.get_label()) if not str(artist.get_label()).startswith("_") else "",
-        "gid": artist.get_gid(),
-        "visible": artist.get_visible(),
-        "zorder": artist.get_zorder(),
-        "alpha": artist.get_alpha() if np.isscalar(artist.get_alpha()) else None,
-    }
-    return common | details(artist)
-
-
-def details(artist: Artist) -> dict[str, Any]:
-    """Return what one kind of artist draws."""
+def shapes(artist: Artist, ax: Axes) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield colour and places of each part of an artist; a side that is not data is unknown."""
     if isinstance(artist, Line2D):
-        return record_line(artist)
-    if isinstance(artist, Collection):
-        return record_collection(artist)
-    if isinstance(artist, Patch):
-        return record_patch(artist)
-    if isinstance(artist, Text):
-        return record_text(artist)
-    if isinstance(artist, AxesImage):
-        return {"image": numbers(artist.get_array()), "extent": numbers(artist.get_extent())}
-    if isinstance(artist, Legend):
-        return {"legend": legend_texts(artist)}
-    return {"texts": [text.get_text() for text in artist.findobj(Text)]}
+        parts, transform = [artist.get_xydata()], artist.get_transform()
+    elif isinstance(artist, PathCollection):
+        parts = [np.atleast_2d(place) for place in np.ma.filled(artist.get_offsets(), UNKNOWN)]
+        transform = artist.get_offset_transform()
+    elif isinstance(artist, QuadMesh | FancyArrowPatch):
+        return
+    elif isinstance(artist, Collection):
+        parts = [path.vertices for path in artist.get_paths()]
+        transform = artist.get_transform()
+    elif isinstance(artist, Patch):
+        outline = artist.get_patch_transform().transform_path(artist.get_path()).vertices
+        parts, transform = [ends_of_bar(artist, outline, ax)], artist.get_data_transform()
+    else:
+        return
+    known, inks = np.array(sides(transform, ax)), colours(artist)
+    for number, part in enumerate(parts if known.any() else ()):
+        places = np.asarray(part, dtype=float)
+        there = np.isfinite(places[:, known]).all(axis=1)
+        yield inks[number % len(inks)], np.where(known, places, UNKNOWN)[there]
 
 
-def record_line(line: Line2D) -> dict[str, Any]:
-    """Return a line's points as they were given, and its look."""
-    return {
-        "x": numbers(line.get_xdata(orig=True)),
-        "y": numbers(line.get_ydata(orig=True)),
-        "marker": str(line.get_marker()),
-        "line": [str(line.get_linestyle()), str(line._unscaled_dash_pattern), line.get_linewidth()],
-        "colours": colours([line.get_color(), line.get_markerfacecolor()]),
-    }
+def sides(transform: Any, ax: Axes) -> tuple[bool, bool]:
+    """Return whether x and y are in units of the data."""
+    if transform == ax.transData:
+        return True, True
+    return transform == ax.get_xaxis_transform(), transform == ax.get_yaxis_transform()
 
 
-def record_collection(collection: Collection) -> dict[str, Any]:
-    """Return offsets, outlines, sizes and values of a collection."""
-    sizes = collection.get_sizes() if hasattr(collection, "get_sizes") else []
-    values = collection.get_array()
-    return {
-        "offsets": numbers(collection.get_offsets()),
-        "paths": [rounded(path.vertices) for path in collection.get_paths()],
-        "sizes": numbers(sizes),
-        "values": None if values is None else numbers(values),
-        "colours": [colours(collection.get_facecolor()), colours(collection.get_edgecolor())],
-    }
+def ends_of_bar(patch: Patch, outline: np.ndarray, ax: Axes) -> np.ndarray:
+    """Return the ends of a bar in the middle of its width, 0 left out; of another patch all."""
+    for container in (c for c in ax.containers if isinstance(c, BarContainer)):
+        if patch in container.patches:
+            along = 0 if container.orientation == "horizontal" else 1
+            low, high = outline.min(axis=0), outline.max(axis=0)
+            ends = [end for end in (low, high) if end[along]] or [low]
+            places = np.array([(low + high) / 2] * len(ends))
+            places[:, along] = [end[along] for end in ends]
+            return places
+    return outline
 
 
-def record_patch(patch: Patch) -> dict[str, Any]:
-    """Return a patch's outline in data units; an arrow's ends, as its outline is in pixels."""
-    look = {"colours": colours([patch.get_facecolor(), patch.get_edgecolor()])}
-    look |= {"hatch": patch.get_hatch()}
-    if isinstance(patch, FancyArrowPatch):
-        return look | {"ends": rounded(patch._posA_posB or [])}
-    return look | {
-        "outline": rounded(patch.get_patch_transform().transform_path(patch.get_path()).vertices)
-    }
+def is_span(artist: Artist, corners: np.ndarray) -> bool:
+    """Return whether a part is the straight line of an interval."""
+    straight = len(corners) == 2 and bool((corners[0] == corners[1]).any())
+    return isinstance(artist, LineCollection) and straight
 
 
-def record_text(text: Text) -> dict[str, Any]:
-    """Return the words, the place and, of an annotation, what it points at."""
-    recorded = {"text": text.get_text(), "at": numbers(text.get_position())}
-    recorded |= {"align": [text.get_ha(), text.get_va()], "shown": text.get_visible()}
-    if isinstance(text, Annotation):
-        recorded |= {"points at": numbers(text.xy), "offset": numbers(text.xyann)}
-    return recorded
+def middle(corners: np.ndarray) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Return where an interval stands, unknown along itself, and its ends."""
+    (x, y), (to_x, to_y) = corners.tolist()
+    return ((x, UNKNOWN), (y, to_y)) if x == to_x else ((UNKNOWN, y), (x, to_x))
 
 
-def legend_texts(legend: Legend) -> dict[str, Any]:
-    """Return a legend's title and entries."""
-    entries = [text.get_text() for text in legend.get_texts()]
-    return {
-        "title": legend.get_title().get_text(),
-        "entries": entries,
-        "shown": legend.get_visible(),
-    }
+def is_on(point: tuple, x: float, y: float, lo: float, hi: float) -> bool:
+    """Return whether a mark stands on an interval."""
+    across, where, along = (point[1], x, point[2]) if np.isnan(y) else (point[2], y, point[1])
+    low, high = sorted((lo, hi))
+    room = NEAR * max(abs(low), abs(high))
+    there = math.isclose(across, where, rel_tol=NEAR, abs_tol=NEAR**2)
+    return there and low - room <= along <= high + room
 
 
-def colours(given: Any) -> list[str]:
-    """Return colours as hexadecimal codes; words such as ``none`` as they are."""
-    return [c if isinstance(c, str) and c in ("none", "auto") else to_hex(c, True) for c in given]
+def tiles_of(mesh: QuadMesh) -> list[tuple]:
+    """Return each tile of a heat map at its lower left corner; its value is `lo`."""
+    corners = mesh.get_coordinates()[:-1, :-1].reshape(-1, 2).tolist()
+    values = np.ma.filled(np.ma.asarray(mesh.get_array(), dtype=float), UNKNOWN).ravel().tolist()
+    return [("tile", x, y, v, UNKNOWN) for (x, y), v in zip(corners, values, strict=True)]
 
 
-def numbers(values: Any) -> list[Any]:
-    """Return an array of any shape as exact numbers; other values as text."""
-    masked = (
-        np.ma.filled(np.ma.asarray(values, dtype=None), np.nan) if np.ma.isMA(values) else values
-    )
-    array = np.asarray(masked)
-    if array.dtype.kind in "fiub":
-        return array.tolist()
-    return [float(v) if isinstance(v, int | float) else str(v) for v in array.ravel().tolist()]
+def named(axis: Axis, places: list[float]) -> list[Any]:
+    """Return places as the names at them; as loads where all are at loads, but for the dodge."""
+    ticks, formatter = np.asarray(axis.get_majorticklocs(), dtype=float), axis.get_major_formatter()
+    names = isinstance(formatter, FixedFormatter | StrCategoryFormatter)
+    loads = type(axis.get_major_locator()) is FixedLocator
+    if not len(ticks) or not (names or loads):
+        return places
+    log = axis.get_scale() == "log" and not names
+    found = [nearest(place, ticks, log) for place in places]
+    known = [n is not None or np.isnan(place) for n, place in zip(found, places, strict=True)]
+    if loads and not names and not all(known):
+        return places
+    texts = formatter.format_ticks(ticks) if names else []
+    read = [" ".join(text.split()) for text in texts] or ticks.tolist()
+    return [place if n is None else read[n] for n, place in zip(found, places, strict=True)]
 
 
-def rounded(values: Any) -> list[Any]:
-    """Return an array to nine significant digits."""
-    flat = [float(f"{v:.{DIGITS}g}") for v in np.asarray(values, dtype=float).ravel().tolist()]
-    return np.asarray(flat).reshape(np.shape(values)).tolist()
+def nearest(place: float, ticks: np.ndarray, log: bool) -> int | None:
+    """Return which tick a place belongs to, if it belongs to one."""
+    if np.isnan(place) or (log and place <= 0):
+        return None
+    away = np.abs(np.log2(ticks / place)) if log else np.abs(ticks - place)
+    return int(away.argmin()) if away.min() <= APART else None
+
+
+def colours(artist: Any) -> list[str]:
+    """Return the colour of each part as #rrggbb; of an open mark that of its edge."""
+    if isinstance(artist, Line2D):
+        return [to_hex(artist.get_color())]
+    if isinstance(artist, LineCollection):
+        return [to_hex(ink) for ink in np.atleast_2d(artist.get_color())] or ["none"]
+    faces, edges = (np.atleast_2d(ink) for ink in (artist.get_facecolor(), artist.get_edgecolor()))
+    if not faces.size:
+        faces = edges
+    return [
+        to_hex(edges[n % len(edges)] if edges.size and to_hex(face) == "#ffffff" else face)
+        for n, face in enumerate(faces)
+        if face.size
+    ] or ["none"]

@@ -1,4 +1,4 @@
-"""Run one notebook in this process and record what it computes, draws and displays."""
+"""Run one notebook in this process and record what its functions return and its figures draw."""
 
 from __future__ import annotations
 
@@ -11,44 +11,75 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 from matplotlib.figure import Figure
 
+from .content import Cells, digest, renamed, tables_in
 from .figures import record_figure
-from .values import Normal, Recorder
+from .values import Normal
 
 LIBRARY, NAME = "hcilib", "hci"
-KEPT = ("text/plain", "text/markdown", "text/html")
+PRINTS = "text"
+"""The function whose tables are texts, as they are printed."""
+CELL = "cell"
+"""In place of a function: what cells compute by themselves, and what they print."""
+
+
+class Record:
+    """Keep each table once, by its digest, under its kind and the functions that returned it.
+
+    Kinds: values (numbers, names and states), words (sentences and printed tables), figures, axes.
+    """
+
+    def __init__(self, normal: Normal):
+        self.normal = normal
+        self.kinds: dict[str, dict[str, list[str]]] = {}
+        self.tables: dict[str, Cells] = {}
+
+    def add(self, kind: str, name: str, cells: Cells) -> None:
+        """Keep a table of a function. A cell has only those that no function returned."""
+        key = digest([json.dumps(cells, ensure_ascii=False, sort_keys=True)])
+        known = self.kinds.setdefault(kind, {}).setdefault(name, [])
+        if not cells or key in known or (name == CELL and key in self.tables):
+            return
+        self.tables[key] = cells
+        known.append(key)
+
+    def result(self, name: str, value: Any) -> None:
+        """Keep the tables of what a function returned."""
+        printed = renamed("function", name) == PRINTS
+        shown = getattr(value, "cells", value) if printed else value
+        for kind, cells in tables_in(shown, self.normal):
+            self.add("words" if printed else kind, name, cells)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """What is written to the file of a save."""
+        return self.kinds | {"tables": self.tables}
 
 
 class Calls:
     """Stand in for the library in a notebook and record what its functions return."""
 
-    def __init__(self, library: types.ModuleType, recorder: Recorder):
-        self.library, self.recorder = library, recorder
-        self.cell = 0
-        self.record: dict[str, Any] = {}
-        self.count: dict[str, int] = {}
+    def __init__(self, library: types.ModuleType, record: Record):
+        self.library, self.record = library, record
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self.library, name)
-        if not isinstance(value, types.FunctionType):
-            return value
-        return self.recording(name, value)
+        return self.recording(name, value) if isinstance(value, types.FunctionType) else value
 
     def __dir__(self) -> list[str]:
         return dir(self.library)
 
     def recording(self, name: str, function: Any) -> Any:
-        """Return the function, with every result recorded under its name and number."""
+        """Return the function, with every result recorded under its name."""
 
         @wraps(function)
         def called(*args: Any, **kwargs: Any) -> Any:
             result = function(*args, **kwargs)
-            self.count[name] = number = self.count.get(name, 0) + 1
-            value = self.recorder.plain(result)
-            self.record[f"{name} #{number}"] = {"@cell": self.cell, "value": value}
+            self.record.result(name, result)
             return result
 
         return called
@@ -73,18 +104,17 @@ class Shell:
 
         formatter.format = collecting
 
-    def run(self, source: str) -> tuple[BaseException | None, Any, list[Figure], list[str]]:
-        """Return the cell's error, its output, its figures and its warnings."""
+    def run(self, source: str) -> tuple[BaseException | None, str, list[Figure]]:
+        """Return the cell's error, what it printed, and its figures."""
         self.displayed = []
         np.random.seed(0)  # seaborn's strip plots spread their points at random
-        with warnings.catch_warnings(record=True) as caught, capture_output(stderr=True) as output:
-            warnings.simplefilter("default")
+        with warnings.catch_warnings(), capture_output(stderr=True) as output:
+            warnings.simplefilter("ignore")
             result = self.shell.run_cell(source)
-        error = result.error_before_exec or result.error_in_exec
         left_open = [plt.figure(number) for number in plt.get_fignums()]
-        figures = [f for f in dict.fromkeys([*left_open, *self.displayed])]
-        said = [f"{w.category.__name__}: {w.message}" for w in caught]
-        return error, output, figures, said
+        figures = [*dict.fromkeys([*left_open, *self.displayed])]
+        printed = output.stdout.partition("Out[")[0]  # what follows is displayed, not printed
+        return result.error_before_exec or result.error_in_exec, printed, figures
 
 
 def run_notebook(notebook: Path, params: dict[str, Any], folders: list[str]) -> dict[str, Any]:
@@ -96,45 +126,29 @@ def run_notebook(notebook: Path, params: dict[str, Any], folders: list[str]) -> 
 
     Returns
     -------
-    dict : error, values (of calls, and of names left at the end), figures, words, tables
+    dict : error, the kinds of `Record` (name -> digests), and tables (digest -> cells)
     """
-    normal = Normal(folders)
-    recorder = Recorder(normal)
-    shell, calls, error = Shell(), None, None
-    figures: dict[str, Any] = {}
-    words: dict[str, Any] = {}
+    record, shell, calls = Record(Normal(folders)), Shell(), None
     given = set(shell.shell.user_ns)
     for number, source in cells_of(notebook, params):
-        if calls:
-            calls.cell = number
-        problem, output, drawn, said = shell.run(source)
+        problem, printed, drawn = shell.run(source)
+        if printed.strip():
+            record.result(CELL, printed.strip().splitlines())
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of drawing again what the cell has drawn
             for figure in drawn:
-                recorded = {"@cell": number} | record_figure(figure, recorder)
-                figures[f"figure {len(figures) + 1}"] = recorded
+                for part in record_figure(figure, record.normal):
+                    record.add(*part)
         plt.close("all")
-        if shown := displayed(output, said, normal):
-            words[f"cell {number}"] = shown
         if problem is not None:
-            error = {
-                "cell": number,
-                "class": type(problem).__name__,
-                "message": normal(str(problem)),
-            }
-            break
-        calls = calls or replace_library(shell.shell, recorder)
-    values = {
-        "calls": calls.record if calls else {},
-        "names": names_left(shell.shell, given, recorder),
-    }
-    return {
-        "error": error,
-        "values": values,
-        "figures": figures,
-        "words": words,
-        "tables": recorder.tables,
-    }
+            said = record.normal(str(problem))
+            error = {"cell": number, "class": type(problem).__name__, "message": said}
+            return {"error": error} | record.document
+        calls = calls or replace_library(shell.shell, record)
+    for name, value in shell.shell.user_ns.items():
+        if name not in given and isinstance(value, pd.DataFrame | pd.Series):
+            record.result(CELL, value)
+    return {"error": None} | record.document
 
 
 def cells_of(notebook: Path, params: dict[str, Any]) -> list[tuple[int, str]]:
@@ -155,33 +169,10 @@ def is_parameters(cell: dict[str, Any]) -> bool:
     return "parameters" in cell["metadata"].get("tags", [])
 
 
-def replace_library(shell: Any, recorder: Recorder) -> Calls | None:
+def replace_library(shell: Any, record: Record) -> Calls | None:
     """Put the recording stand-in where the notebook has imported the library, once."""
     module = shell.user_ns.get(NAME)
     if not isinstance(module, types.ModuleType) or module.__name__ != LIBRARY:
         return None
-    shell.user_ns[NAME] = calls = Calls(module, recorder)
+    shell.user_ns[NAME] = calls = Calls(module, record)
     return calls
-
-
-def displayed(output: Any, said: list[str], normal: Normal) -> list[Any]:
-    """Return what a cell printed, displayed and warned of.
-
-    Standard error is left out: progress bars with times are all that is written there.
-    """
-    printed = [{"printed": normal(output.stdout)}] if output.stdout.strip() else []
-    rich = [
-        {mime: normal(str(out.data[mime])) for mime in KEPT if mime in out.data}
-        for out in output.outputs
-    ]
-    return [*printed, *rich, *({"warned": normal(text)} for text in said)]
-
-
-def names_left(shell: Any, given: set[str], recorder: Recorder) -> dict[str, Any]:
-    """Return every value that the notebook leaves under a public name."""
-    kept = {}
-    for name, value in shell.user_ns.items():
-        skip = name in given or name.startswith("_") or isinstance(value, types.ModuleType | Calls)
-        if not skip:
-            kept[name] = recorder.plain(value)
-    return kept

@@ -39,6 +39,7 @@ def save_tree(folder: Path, tree: Path, only: Sequence[str] | None, jobs: int) -
         copy_tree(tree, copy)
         order = {
             "tree": str(copy),
+            "temporary": temporary,
             "folder": str(folder),
             "only": list(only or ()),
             "jobs": jobs,
@@ -49,7 +50,7 @@ def save_tree(folder: Path, tree: Path, only: Sequence[str] | None, jobs: int) -
 
 
 def copy_tree(tree: Path, copy: Path) -> None:
-    """Copy what git tracks or would track. Caches stay behind, so raw files are read again."""
+    """Copy what git tracks or would track."""
     listing = ["git", "-C", str(tree), "ls-files", "-z", "-co", "--exclude-standard"]
     done = subprocess.run(listing, capture_output=True)
     if done.returncode:
@@ -68,7 +69,10 @@ def interpreter(tree: Path) -> Path:
 
 
 def environment(copy: Path, temporary: str) -> dict[str, str]:
-    """Return the variables of the worker: the copy's hcilib first, no file of the user."""
+    """Return the variables of the worker: the copy's hcilib first, no file of the user.
+
+    The cache is empty, so raw files are read again.
+    """
     fixed = {
         "PYTHONPATH": str(copy),
         "PYTHONHASHSEED": "0",
@@ -76,6 +80,7 @@ def environment(copy: Path, temporary: str) -> dict[str, str]:
         "MPLBACKEND": "agg",
         "MPLCONFIGDIR": f"{temporary}/matplotlib",
         "IPYTHONDIR": f"{temporary}/ipython",
+        "XDG_CACHE_HOME": f"{temporary}/cache",
         "COLUMNS": "80",
         "LINES": "24",
         "LC_ALL": "C.UTF-8",

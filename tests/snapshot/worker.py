@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import multiprocessing
 import multiprocessing.connection
@@ -19,6 +20,8 @@ from .files import SUFFIX, read, write
 from .scenarios import Scenario, find_scenarios, matches
 
 PACKAGES = ("pandas", "numpy", "scipy", "matplotlib", "seaborn", "pyarrow", "pydantic")
+SAVERS = ("refusals", "signatures", "studies")
+"""What is saved beside the scenarios."""
 
 
 def main(order_text: str) -> int:
@@ -27,16 +30,14 @@ def main(order_text: str) -> int:
     tree, folder = Path(order["tree"]), Path(order["folder"])
     scenarios = find_scenarios(tree, order["only"])
     chosen = [scenario for scenario in scenarios if not scenario.leave_out]
-    refusals = not order["only"] or matches("refusals", order["only"])
-    if not chosen and not refusals:
+    asked = [name for name in SAVERS if not order["only"] or matches(name, order["only"])]
+    if not chosen and not asked:
         print("no scenario matches")
         return 1
     preload()
-    tasks = [(scenario.name, save_scenario, (scenario, folder)) for scenario in chosen]
-    if refusals:
-        from .refusals import save_refusals
-
-        tasks.insert(0, ("refusals", save_refusals, (tree, folder)))
+    folders = [order["temporary"], str(tree), str(tree.resolve())]
+    tasks = [(name, save, (name, tree, folder, folders)) for name in asked]
+    tasks += [(s.name, save_scenario, (s, tree, folder, folders)) for s in chosen]
     failed = run_forked(tasks, order["jobs"], folder)
     manifest = {
         "revision": order["revision"],
@@ -71,14 +72,55 @@ def preload() -> None:
             getattr(hcilib, name)
 
 
-def save_scenario(scenario: Scenario, folder: Path) -> None:
+def save_scenario(scenario: Scenario, tree: Path, folder: Path, folders: list[str]) -> None:
     """Run one scenario and write its file."""
     from .notebook import run_notebook
 
-    tree = Path.cwd()
-    folders = sorted({str(tree), str(tree.resolve())})
     document = run_notebook(tree / scenario.notebook, scenario.params, folders)
     write(folder / f"{scenario.name}{SUFFIX}", document)
+
+
+def save(name: str, tree: Path, folder: Path, folders: list[str]) -> None:
+    """Ask what no notebook shows: the guard, the public names, or the pages of studies."""
+    from .notebook import Record
+    from .refusals import save_refusals
+    from .values import Normal
+
+    if name == "refusals":
+        save_refusals(tree, folder)
+        return
+    record = Record(Normal(folders))
+    record_signatures(record) if name == "signatures" else record_studies(record, tree, folders[0])
+    write(folder / f"{name}{SUFFIX}", record.document)
+
+
+def record_signatures(record: Any) -> None:
+    """Record each public name: what it is, and its parameters with their defaults."""
+    import hcilib
+
+    for name in hcilib.__all__:
+        value = getattr(hcilib, name)
+        cells = {"is": [type(value).__name__]}
+        with contextlib.suppress(TypeError, ValueError):  # a constant
+            known = inspect.signature(value).parameters
+            cells |= {own.name: [f"{own.kind.name} {own.default!r}"] for own in known.values()}
+        texts = {key: [json.dumps(record.normal(text))] for key, [text] in cells.items()}
+        record.add("signatures", name, texts)
+
+
+def record_studies(record: Any, tree: Path, temporary: str) -> None:
+    """Record the sentences of the index and of every page of a study."""
+    import hcilib
+    from bs4 import BeautifulSoup
+
+    os.environ.pop("MPLBACKEND", None)  # kernels draw inline, and close what they drew
+    replayed = [s for s in find_scenarios(tree, []) if not (s.leave_out or s.stands_in)]
+    files = [file for s in replayed if (file := tree / "params" / f"{s.name}.yaml").exists()]
+    index = hcilib.report(files, out=Path(temporary) / "report", root=tree)
+    for page in [index, *sorted(index.parent.glob("study.*.html"))]:
+        soup = BeautifulSoup(page.read_text("utf-8"), "html.parser")
+        parts = soup.select("main :is(h1, h2, p, li, dt, dd)")
+        record.result(page.stem, [part.get_text(" ", strip=True) for part in parts])
 
 
 def run_forked(tasks: list[tuple[str, Any, tuple]], jobs: int, folder: Path) -> dict[str, str]:
