@@ -18,6 +18,7 @@ import pytest
 
 import hcilib as hci
 from hcilib.cli import main
+from hcilib.model.archives import unpacked
 from hcilib.model.caveats import caveats
 from hcilib.model.metrics import SETTINGS
 from hcilib.read.foreign.parts import ForeignError
@@ -25,6 +26,7 @@ from hcilib.show.report.scenarios import ScenarioError, find_scenarios
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ROOT / "tests/data/foreign"
+VMFLEET = unpacked(FILES / "vmfleet")
 LOOSE = ROOT / "data/samples/loose-files"
 NAMES = "{system}_{pattern}_qd{iodepth}_r{rep}.json"
 
@@ -510,7 +512,7 @@ def test_hcibench_is_summed_from_its_vms_and_its_own_summary_is_named_and_never_
 
 
 def test_vmfleet_is_summed_from_its_vms_in_utf16():
-    folder = FILES / "vmfleet"
+    folder = VMFLEET
     results = hci.read_results(folder, names="{system}/result-*-r{rep}-{vm}.xml")
     assert len(results) == 8
     for row in results.itertuples():
@@ -632,7 +634,7 @@ def test_two_files_that_claim_one_run_are_both_left_out(tmp_path):
 
 def test_a_run_of_which_one_vm_cannot_be_read_is_none(tmp_path):
     folder = tmp_path / "vmfleet"
-    shutil.copytree(FILES / "vmfleet", folder)
+    shutil.copytree(VMFLEET, folder)
     file = folder / "mirror/result-b4t2o8w0pr-r2-vm-base-node1-001.xml"
     file.write_bytes(file.read_bytes()[:2000])
     results = hci.read_results(folder, names="{system}/result-*-r{rep}-{vm}.xml")
@@ -771,7 +773,7 @@ def test_what_is_kept_is_read_and_not_the_files(tmp_path, monkeypatch):
 def side_by_side() -> pd.DataFrame:
     """Reads of fio and of DiskSPD as if they were asked for the same."""
     loose = {"path": str(LOOSE), "names": NAMES}
-    vmfleet = {"path": str(FILES / "vmfleet"), "names": "{system}/result-*-r{rep}-{vm}.xml"}
+    vmfleet = {"path": str(VMFLEET), "names": "{system}/result-*-r{rep}-{vm}.xml"}
     results = hci.read_results([loose, vmfleet]).query("pattern == '4k-randread'")
     return results.assign(numjobs=1, vms=1, outstanding=8, label=np.nan)
 
@@ -793,9 +795,9 @@ def test_what_stands_behind_each_system_names_the_tools():
 
 
 def test_the_notebooks_selections_keep_what_files_of_one_load_generator_hold():
-    loose, vmfleet = hci.read_results(LOOSE, names=NAMES), hci.read_results(FILES / "vmfleet", system="x")
+    loose, vmfleet = hci.read_results(LOOSE, names=NAMES), hci.read_results(VMFLEET, system="x")
     assert len(hci.under_load(loose)) == 12
-    both = hci.read_results([{"path": str(LOOSE), "names": NAMES}, {"path": str(FILES / "vmfleet"), "system": "x"}])
+    both = hci.read_results([{"path": str(LOOSE), "names": NAMES}, {"path": str(VMFLEET), "system": "x"}])
     assert len(hci.under_load(both)) == len(loose) + len(vmfleet)
     assert len(hci.measured(loose, "iops_per_cpu_pct")) == 12  # nobody has it, and the table is to say so
     with pytest.raises(
@@ -834,7 +836,7 @@ def test_what_breaks_physics_stands_in_the_answer():
     for folder, names, said in (
         (LOOSE, NAMES, ""),
         (FILES / "bench-fio", "{system}-{rep}/**", ""),
-        (FILES / "vmfleet", "{system}/result-*-r{rep}-{vm}.xml", "8 of 8 checks of Little's law"),
+        (VMFLEET, "{system}/result-*-r{rep}-{vm}.xml", "8 of 8 checks of Little's law"),
     ):
         rows = hci.read_results(folder, names=names)
         comparison = hci.compare(rows, rows["system"].iat[0], by=hci.load_factors(rows))

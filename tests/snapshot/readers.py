@@ -59,14 +59,14 @@ FILES = (
     (RESULTS, "sections/*.normal diskspd/*.txt diskspd/*.xml foreign/elbencho/*.csv"),
     (LOGS, "fio/logs/*/cell_*.1.log.*.1 fio/served/* fio/logs/*"),
     ((*RESULTS, hci.recognise, *LOGS), "cases/*_* foreign/bench-fio foreign/cbt"),
-    ((*RESULTS, hci.recognise), "foreign/cbt-newer foreign/hcibench foreign/vmfleet"),
-    ((hci.recognise,), "network/*.* wear/*.json windows/*.txt storage/*.*"),
+    ((*RESULTS, hci.recognise), "foreign/cbt-newer foreign/hcibench foreign/vmfleet.*"),
+    ((hci.recognise,), "network/*.* windows/*.txt"),
 )
 """Readers, and the captures of tests/data that each is asked about."""
 CAMPAIGN = (
     hci.read_results, hci.read_hosts, hci.read_bins, hci.read_series, hci.read_silences,
-    hci.read_counters, hci.read_drives, hci.read_layers, hci.read_osds, hci.read_wear,
-    hci.read_pool_fill, hci.read_events, hci.read_rollup, hci.read_histograms, hci.read_network,
+    hci.read_counters, hci.read_drives, hci.read_layers, hci.read_osds, hci.read_pool_fill,
+    hci.read_events, hci.read_rollup, hci.read_histograms, hci.read_network,
     hci.read_dials, hci.read_unseen, hci.campaign_times, hci.verify,
 )  # fmt: skip
 """Readers of a run directory."""
@@ -185,12 +185,16 @@ def captures(folder: Path) -> Iterator[tuple[str, Row]]:
 def of_capture(case: str, place: Path, folder: Path, asked: Ask) -> Iterator[tuple[str, Row]]:
     """Yield a capture whole, and with its largest file damaged."""
     shutil.rmtree(folder, ignore_errors=True)
-    if place.is_dir():
+    if place.name.endswith(ARCHIVE):
+        extract(place, folder)
+        case = case.removesuffix(ARCHIVE)
+    elif place.is_dir():
         shutil.copytree(place, folder)
     else:
         folder.mkdir()
         shutil.copy(place, folder)
-    given = Path(folder.name) if place.is_dir() else Path(folder.name, place.name)
+    alone = (folder / place.name).is_file()
+    given = Path(folder.name, place.name) if alone else Path(folder.name)
     files = [f for f in sorted(folder.rglob("*")) if f.is_file() and f.name[:7] != "output."]
     whole = asked(given)
     yield case, whole
@@ -241,7 +245,7 @@ def earlier(_: Path) -> Iterator[tuple[str, Row]]:
     """Yield a campaign of every format there was, its history, and files of another tool."""
     samples, rundirs = hci.ROOT / "data" / "samples", DATA / "rundirs"
     yield from of_archives(rundirs)
-    for name in ("wear/box-nvme", "pool_fill/box-ceph"):
+    for name in ("pool_fill/box-ceph",):
         yield name, ask(CAMPAIGN, DATA / name)
     yield "loose-files", ask((*RESULTS, hci.recognise), samples / "loose-files")
     yield "history.csv", ask((hci.history,), samples / "history.csv")
