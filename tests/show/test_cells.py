@@ -430,6 +430,36 @@ def test_rows_of_panels_that_share_them_are_named_once_and_a_narrow_log_axis_has
     assert tick_names(ax.yaxis)
 
 
+def test_a_narrow_log_axis_spans_a_factor_of_three_around_its_value():
+    one = summary("lat_ns", n=1, scale=1000).head(1)
+    ax = sns.scatterplot(one, x="iodepth", y="lat_ns")
+    ax.set(yscale="log", ylim=(9e6, 11e6))
+    hci.finish(ax)
+    least, most = ax.get_ylim()
+    assert most / least == pytest.approx(3)
+    assert (least * most) ** 0.5 == pytest.approx(10e6, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("ends", "ticks"),
+    [
+        ((0.6, 1.5), [0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6]),
+        ((0.4, 2.5), [0.5, 0.75, 1, 1.5, 2]),
+        ((0.1, 5), [0.1, 0.2, 0.5, 1, 2, 5]),
+    ],
+)
+def test_ticks_of_ratios_are_the_nearer_the_narrower_the_axis(ends, ticks):
+    table = summary().head(2).rename(columns=lambda name: name.replace("iops", "ratio"))
+    table = table.assign(ratio=ends, ratio_lo=NAN, ratio_hi=NAN, n=1, baseline="other", metric="iops")
+    ax = sns.lineplot(table, x="iodepth", y="ratio", **hci.by("system", table))
+    ax.set(yscale="log", ylim=ends)
+    hci.intervals(ax, table, "ratio")
+    hci.finish(ax)
+    ax.figure.set_figheight(9)
+    ax.figure.canvas.draw()
+    assert list(ax.yaxis.get_majorticklocs()) == pytest.approx(ticks)
+
+
 def test_other_figures_of_an_analyst_are_finished_too():
     table = summary(lat_ns=range(1, 13)).astype({"system": "category"})
     heat = sns.heatmap(table.pivot_table(index="system", columns="iodepth", values="iops", observed=True))
