@@ -476,7 +476,9 @@ def test_a_run_directory_says_what_its_logs_said(tmp_path):
     for step, every_ms in zip(sorted((run / "steps").iterdir())[:2], (1000, 500), strict=True):
         host = json.loads((step / "step.json").read_text())["hosts"][0]["hostname"]
         (step / "logs").mkdir(exist_ok=True)
-        write(step / "logs", f"P_lat.1.log.{host}", [(t, 1000, 0, 4096, 0) for t in range(every_ms, 9000, every_ms)])
+        write(
+            step / "logs", f"P_lat.1.log.{host}", [(START + t, 1000, 0, 4096, 0) for t in range(1000, 9000, every_ms)]
+        )
         file = step / "logs" / f"P_lat.1.log.{host}"
         file.write_text(file.read_text() + "9999, 5")
         torn.append(str(file))
@@ -484,7 +486,7 @@ def test_a_run_directory_says_what_its_logs_said(tmp_path):
     attrs = read_rollup(run).attrs
     assert attrs["torn"] == sorted(torn)
     assert attrs["every_ms"] == max(one["every_ms"] for one in alone)
-    assert attrs["epoch_s"] == alone[0]["epoch_s"] == alone[1]["epoch_s"]
+    assert attrs["epoch_s"] == alone[0]["epoch_s"] == alone[1]["epoch_s"] is not None
 
 
 def test_logs_of_several_kinds_are_not_pooled(real):
