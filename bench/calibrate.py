@@ -8,8 +8,7 @@ is known.
 Each campaign is one as a user runs it: a lab of two systems, each on a drive of its own on each node, interleaved in
 blocks, through sshd, fio, the run directory and the comparison. One system's drives are slower by the difference: 0, 2,
 5, 10 or 50 %; which one is drawn. A row a campaign goes to data/samples/calibration.csv as soon as it is known, with
-the machine's load beside it, and is never measured again: what is killed goes on where it was. The table is
-11_method's.
+the machine's load beside it, and is never measured again: what is killed goes on where it was.
 
 Columns: difference_pct (dialled), campaign (its number, and its seed), pattern, n (runs of each
 system), truth (ratio), ratio, ratio_lo, ratio_hi, verdict, held (whether the interval holds the
@@ -33,9 +32,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from parts.labs import served
+from scipy.stats import binomtest
 
-import hcilib as hci
 from hcilib.analyse.compare.compare import compare
+from hcilib.analyse.compare.contrast import CONFIDENCE, critical, judge
 from hcilib.measure import run
 from hcilib.model.sweeps import sweep
 from hcilib.model.system import System
@@ -64,7 +64,7 @@ def main() -> None:
             f"for {row['truth']:g}, {row['verdict']}; load {row['load_before']:.1f}",
             flush=True,
         )
-    print(hci.calibrated(read(asked.out)).round(3).to_string(index=False))
+    print(calibrated(read(asked.out)).round(3).to_string(index=False))
 
 
 def arguments() -> argparse.Namespace:
@@ -134,6 +134,53 @@ def measured(difference: int, campaign: int) -> dict:
             "date": time.strftime("%Y-%m-%d"),
         }
     )
+
+
+def calibrated(campaigns: pd.DataFrame) -> pd.DataFrame:
+    """What whole campaigns said of drives whose true difference was dialled, by that difference.
+
+    Verdicts are those of today's `judge` on the measured ratios and intervals, not those that were saved: the rule that
+    a difference below 0.1 % is none is younger than some campaigns.
+
+    Parameters
+    ----------
+    campaigns : one row a campaign, as bench/calibrate.py writes them: difference_pct, n (pairs),
+    truth, ratio, ratio_lo,
+        ratio_hi, held, load_before
+
+    Returns
+    -------
+    DataFrame
+        difference_pct, n (campaigns), different (verdicts higher or lower), equivalent, inconclusive, wrong (verdicts
+        that the truth contradicts), held_pct (intervals that hold the truth) with held_pct_lo and held_pct_hi (exact
+        binomial),
+        half_width_pct (median), off_pct (median distance of the ratio from the truth), load_lo, load_hi (1-minute load
+        averages).
+
+    """
+    rows = []
+    for difference, own in campaigns.groupby("difference_pct"):
+        n, held, verdicts = len(own), int(own["held"].sum()), verdicts_of(own)
+        larger, smaller = verdicts.eq("higher") & ~own["truth"].gt(1), verdicts.eq("lower") & ~own["truth"].lt(1)
+        wrong = larger | smaller | (verdicts.eq("equivalent") & (difference > MARGIN_PCT))
+        interval = binomtest(held, n).proportion_ci(CONFIDENCE, method="exact")
+        row = {"difference_pct": difference, "n": n, "different": int(verdicts.isin(["higher", "lower"]).sum())}
+        row |= {name: int((verdicts == name).sum()) for name in ("equivalent", "inconclusive")}
+        row |= {"wrong": int(wrong.sum()), "held_pct": 100 * held / n}
+        row |= {"held_pct_lo": 100 * interval.low, "held_pct_hi": 100 * interval.high, "confidence": CONFIDENCE}
+        row["half_width_pct"] = float((50 * (own["ratio_hi"] - own["ratio_lo"]) / own["ratio"]).median())
+        row["off_pct"] = float((100 * (own["ratio"] / own["truth"] - 1)).abs().median())
+        rows.append(row | {"load_lo": own["load_before"].min(), "load_hi": own["load_before"].max()})
+    return pd.DataFrame(rows)
+
+
+def verdicts_of(campaigns: pd.DataFrame) -> pd.Series:
+    """Verdicts of campaigns of one cell each, from their ratio, the interval of its paired t, and their pairs."""
+    n = campaigns["n"].to_numpy(int)
+    half = np.log(campaigns["ratio_hi"] / campaigns["ratio_lo"]).to_numpy() / 2
+    pair = {"log_ratio": np.log(campaigns["ratio"]).to_numpy(), "se": half / critical(n - 1), "df": n - 1.0}
+    table = pd.DataFrame({**pair, "n": n, "n_baseline": n, "unstable": False})
+    return judge(table, margin=MARGIN_PCT / 100, adjust=None)["verdict"].set_axis(campaigns.index)
 
 
 def judged(truth: float, difference: int, ratio: float, lo: float, hi: float, verdict: str) -> dict:

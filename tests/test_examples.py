@@ -23,7 +23,6 @@ MUST = (
     "summarize",
     "compare",
     "geometric_mean",
-    "everywhere",
     "peak",
     "crossover",
     "rank",

@@ -95,9 +95,7 @@ OF_THE_LIBRARY = {
     "plot_failure",
     "plot_lanes",
     "plot_ridges",
-    "plot_waterfall",
     "plot_latency_over_time",
-    "plot_coverage",
     "glance",
 }
 

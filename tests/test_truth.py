@@ -10,6 +10,7 @@ import hcilib as hci
 
 sys.path.append(str(hci.ROOT / "bench"))
 
+import calibrate
 import truth
 
 SAVED = Path(hci.ROOT) / "data" / "samples" / "truth"
@@ -44,3 +45,23 @@ def test_a_table_is_made_again_to_the_digit(name):
 def test_the_tables_are_those_that_are_saved():
     for name, make in truth.TABLES.items():
         pd.testing.assert_frame_equal(make(200), pd.read_csv(SAVED / f"{name}.csv"), check_dtype=False)
+
+
+def test_saved_campaigns_are_judged_by_the_rule_of_today():
+    """Two were called different by 0.05 and 0.08 % before 0.1 % was the least difference."""
+    saved = pd.read_csv(calibrate.SAVED)
+    assert saved["wrong"].sum() == 2
+    found = calibrate.calibrated(saved).set_index("difference_pct")
+    assert found["wrong"].sum() == 0
+    assert found.loc[0, ["different", "equivalent", "inconclusive"]].tolist() == [0, 19, 1]
+    told = saved[saved["difference_pct"] > 0]
+    kept = [(told["verdict"] == name).sum() for name in ("equivalent", "inconclusive")]
+    assert [found.loc[2:, name].sum() for name in ("equivalent", "inconclusive")] == kept
+
+
+@pytest.mark.parametrize(("factor", "wrong"), [(1.02, 1), (1.0005, 0)])
+def test_a_difference_where_none_is_stays_wrong(factor, wrong):
+    ends = {"ratio": factor, "ratio_lo": factor / 1.0002, "ratio_hi": factor * 1.0002}
+    row = {"difference_pct": 0, "n": 5, "truth": 1.0, "load_before": 1.0} | ends
+    saved = pd.DataFrame([row | {"held": False, "wrong": True, "verdict": "higher"}])
+    assert calibrate.calibrated(saved)["wrong"].item() == wrong

@@ -39,7 +39,6 @@ TEXTS = {
     "no-ratio/left-out": "{missing} of {tests} tests left out, as they have no ratio",
     "mixed": "no verdict on the mean|, as {higher} of {tests} tests are higher and {lower} lower",
     "single-runs/mean": "single runs, so there is no interval",
-    "unstable/tests": "runs vary strongly in {tests} (standard deviation above 10 % of the mean)",
     # ---- analyse/curves
     "one-point": "only one {load} was measured, so there is no curve",
     "at-the-end/peak": "the best {load} is the highest one measured, so the peak may be higher",
@@ -64,9 +63,6 @@ TEXTS = {
     "no-knee/smooth": "no knee, as a smooth curve fits as well",
     "at-the-end/knee": "the knee is at the edge of the measured VM counts. Measure beyond it",
     "steepens": "the curve steepens at its bend, so there is no saturation",
-    "not-estimable": "the effect cannot be estimated, as no two tests differ in this factor alone",
-    "contexts": "the effect was measured at {used} of {possible} combinations of the other factors and may differ at the others",
-    "single-runs/effect": "no repeats, so there is no interval",
     # ---- analyse/physics
     "counters/card": "{runs} without counters of card {card!r}",
     "drives": "{runs} without counters of drives",
@@ -85,8 +81,6 @@ TEXTS = {
     "too-short/alike": "run too short: {samples} samples, worth {independent:.0f} independent ones, needs {needed}",
     "no-variation": "no variation between batches, as under a rate cap or with a copied value",
     "drift": "drift, as the mean of the second half differs by {drift_pct:+.1f} % from the first",
-    "no-level/run": "no steady level, as half of the run would count as warm-up (MSER-5)",
-    "regimes": "two regimes, at {one:,.0f} and {other:,.0f}",
     "no-run/host": "a host has no samples, so nothing can be summed",
     "cut/ends": "only {common} of {seconds} seconds are common to all {writers} writers",
     "cut/seconds": "{seconds} seconds lack a writer and are left out",
@@ -97,9 +91,6 @@ TEXTS = {
     "zero-variance/campaigns": "campaigns do not vary, so a spread of 0.1 % is assumed",
     "no-run/new": "no valid run in {campaign}",
     "no-run/earlier": "no valid run in an earlier campaign",
-    "from-runs": "campaigns differ no more than their runs do",
-    "cut/blocks": "left out: {tests} tests that were not run in every round",
-    "few-points/blocks": "too little data, as 2 rounds and 2 tests are needed",
     "units": "a factor of {factor:,g}. Check whether a unit changed.",
     # ---- read: every run of a fleet or of another tool
     "thin-tail/beyond": "fewer than {least} I/Os beyond {percentiles}",

@@ -181,15 +181,6 @@ PARTS = {
 }
 """Part of one I/O's latency -> its name in figures and tables, and in a sentence."""
 
-STEPS = {
-    "drives": "drives alone",
-    "scheme": "copies and parity",
-    "network": "network",
-    "software": "software and load",
-    "clients": "delivered to clients",
-}
-"""How a step of ``path_steps`` is called."""
-
 PLACES = {"owner": "VM on the owner", "non-owner": "VM on another node", "spread": "VMs spread"}
 """How a placement is said."""
 
@@ -198,12 +189,6 @@ CURVES = {"measured": "measured", "printed": "stated total", "gains added up": "
 
 ORDERS = {"blocks": "in rounds", "back-to-back": "back to back"}
 """Order of a plan's runs -> how it is called. "Block" would be read as a block of data (docs/WORDS.md)."""
-
-SITUATIONS = {
-    "drift, one after the other in blocks": "drift, in rounds",
-    "drift, side by side in pairs": "drift, in pairs",
-}
-"""Situation of `simulate_coverage` -> how it is called."""
 
 _COPIES = {"2": "two-way", "3": "three-way"}
 

@@ -1,12 +1,15 @@
 """The operating characteristics of `compare`, in the designs that can be run."""
 
-import runpy
+import sys
 
 import numpy as np
 import pytest
 
 import hcilib as hci
-from hcilib.analyse.campaigns.simulation import characteristics, schedule
+
+sys.path.append(str(hci.ROOT / "bench"))
+
+from characteristics import characteristics, noisy_cells, schedule
 
 
 @pytest.mark.parametrize("design", ["apart", "pairs"])
@@ -44,7 +47,6 @@ def test_noise_is_not_found_to_be_a_difference():
 
 def test_a_calm_looking_cell_of_three_noisy_ones_is_not_over_trusted():
     """The rule leans on what the cells have in common until they show that they differ (METHODS section 7)."""
-    noisy_cells = runpy.run_path(str(hci.ROOT / "bench" / "characteristics.py"))["noisy_cells"]
     found = noisy_cells(4000, [(3, 5, 20, 20, 0.0)]).iloc[0]
     assert found["calm_cells"] > 150
     assert found["calm_guarded"] >= 0.90

@@ -448,14 +448,3 @@ def test_a_lost_write_is_worse_than_any_silence():
     assert failure_verdicts(summary)["failure"].tolist() == ["cut-link", "fail-drive"]
     lost = stamped("lost", failure="fail-drive")
     assert failure_verdicts(summary, lost)["failure"].tolist() == ["fail-drive", "cut-link"]
-
-
-def test_how_whole_the_system_said_it_was():
-    """The recovery of an array and clean placement groups are shares; other words are not."""
-    seen = ["whole", "node1: cs:WFConnection ro:Primary/Unknown", "node1: [3/2] [_UU], recovery = 43.3%",
-            "2 of 2 OSDs up, 24 of 32 placement groups clean", "whole"]  # fmt: skip
-    told = pd.DataFrame([{**happened().iloc[0], "seen": True, "what": w, "t_s": 25.0 + n} for n, w in enumerate(seen)])
-    shares = hci.whole_shares(pd.concat([happened(), told]), failures(series(truth()), happened()))
-    assert shares["since_s"].tolist() == [-5, -4, -3, -2, -1]
-    assert shares["is_whole"].tolist() == [True, False, False, False, True]
-    assert shares["whole_pct"].fillna(-1).tolist() == [100, -1, 43.3, 75, 100]

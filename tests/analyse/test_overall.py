@@ -4,7 +4,7 @@ import pytest
 from scipy import stats
 
 from hcilib.analyse.compare.compare import compare
-from hcilib.analyse.compare.overall import everywhere, geometric_mean
+from hcilib.analyse.compare.overall import geometric_mean
 from hcilib.model.caveats import caveats
 
 NOISE = np.array([-0.01, 0.0, 0.01])
@@ -92,77 +92,6 @@ def test_geometric_mean_by_pattern_and_of_nothing():
     assert geometric_mean(comparison.iloc[:0]).empty
 
 
-def test_at_every_iodepth_needs_every_iodepth():
-    comparison = compare(grid([1.2, 1.5, 1.1]), "a", adjust="iut")
-    row = everywhere(comparison).iloc[0]
-    assert row["verdict"] == "higher"
-    assert row["p"] == pytest.approx(comparison["p"].max())
-    assert row[["baseline", "metric", "over", "by"]].tolist() == ["a", "iops", "iodepth", "pattern"]
-    weak = everywhere(compare(grid([1.2, 1.5, 1.005]), "a", adjust="iut")).iloc[0]
-    assert weak["verdict"] == "inconclusive"
-    mixed = everywhere(compare(grid([1.2, 0.8]), "a", adjust="iut")).iloc[0]
-    assert (mixed["verdict"], mixed["p"]) == ("inconclusive", 1.0)
-    assert mixed["changes"]
-
-
-@pytest.mark.parametrize(
-    ("ratios", "noise", "changes"),
-    [
-        ([1.2, 0.8], NOISE, True),
-        ([1.2, 0.999], NOISE, False),
-        ([1.2, 0.93], 6 * NOISE, False),
-        ([1.2, 1.0], 0 * NOISE, False),
-        ([1.2, 0.8], np.zeros(1), True),
-        ([1.2, 1.0], np.zeros(1), False),
-        ([1.2, 0.96], np.zeros(1), False),
-        ([1.0], NOISE, False),
-    ],
-)
-def test_places_change_only_where_one_is_really_below_and_one_really_above(ratios, noise, changes):
-    assert everywhere(compare(grid(ratios, noise), "a", adjust="iut"))["changes"].tolist() == [changes]
-
-
-def test_a_cell_that_does_not_survive_the_correction_changes_no_places():
-    # 40 cells without a difference beside one that has one: some interval excludes 1 by chance.
-    rng = np.random.default_rng(0)
-    index = pd.MultiIndex.from_product([["a", "b"], range(41), range(3)], names=["system", "iodepth", "rep"])
-    results = index.to_frame(index=False).assign(pattern="4k-randread", iops=np.exp(0.02 * rng.normal(size=len(index))))
-    results.loc[(results["system"] == "b") & (results["iodepth"] == 40), "iops"] *= 2
-    comparison = compare(results, "a", adjust="bh")
-    assert (comparison["ratio_hi"] < 1).any()
-    assert not (comparison["verdict"] == "lower").any()
-    assert not everywhere(comparison)["changes"].any()
-
-
-def test_the_claim_is_never_adjusted():
-    # The declared claim falls with its weakest cell, whatever the exploratory table was corrected by.
-    ratios = [1.2, 1.5, 1.1]
-    by_adjust = [everywhere(compare(grid(ratios), "a", adjust=a))["p"].iloc[0] for a in ("iut", "holm", "bh", None)]
-    assert by_adjust == pytest.approx([by_adjust[0]] * 4)
-
-
-def test_at_every_iodepth_with_points_and_gaps():
-    points = everywhere(compare(grid([1.2, 1.5], np.zeros(1)), "a")).iloc[0]
-    assert (points["verdict"], np.isnan(points["p"])) == ("point", True)
-    assert points[["lowest", "highest"]].tolist() == pytest.approx([1.2, 1.5])
-    results = grid([1.2, 1.5])
-    gap = everywhere(compare(results[(results["system"] == "a") | (results["iodepth"] == 1)], "a")).iloc[0]
-    assert gap["verdict"] == "missing"
-
-
-def test_at_every_iodepth_with_one_depth_or_a_stalled_one():
-    one = everywhere(compare(grid([1.2], np.zeros(1)), "a")).iloc[0]
-    assert one[["n", "lowest"]].tolist() == pytest.approx([1, 1.2])
-    stalled = grid([1.2, 1.5])
-    stalled.loc[(stalled["system"] == "b") & (stalled["iodepth"] == 2), "iops"] = 0
-    assert everywhere(compare(stalled, "a")).iloc[0]["verdict"] == "missing"
-
-
-def test_at_every_what():
-    with pytest.raises(ValueError, match="no factor 'vms'"):
-        everywhere(compare(grid([1.2]), "a"), over="vms")
-
-
 def means(*tables, **options):
     return geometric_mean(compare(pd.concat(tables), "a", **options)).iloc[0]
 
@@ -180,15 +109,3 @@ def test_the_mean_has_a_verdict_only_where_it_hides_nothing():
     )
     assert means(grid([0.86] * 4, 10 * NOISE))["verdict"] == "inconclusive"
     assert means(grid([0.5, 0.6], np.zeros(1)))["verdict"] == "point"
-
-
-def test_asking_many_patterns_is_asking_many_questions():
-    # One claim alone holds at 5 %; beside nineteen others it does not survive Holm's correction.
-    weak = grid([1.03, 1.04])
-    others = [grid([1.0, 1.0], pattern=f"{k}k-randread") for k in range(8, 27)]
-    alone = everywhere(compare(weak, "a")).iloc[0]
-    assert (alone["verdict"], alone["p_adjusted"]) == ("higher", alone["p"])
-    among = everywhere(compare(pd.concat([weak, *others]), "a")).set_index("pattern").loc["4k-randread"]
-    assert among["p"] == pytest.approx(alone["p"])
-    assert among["p_adjusted"] == pytest.approx(min(20 * alone["p"], 1))
-    assert among["verdict"] == "inconclusive"

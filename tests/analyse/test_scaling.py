@@ -3,10 +3,8 @@ import pandas as pd
 import pytest
 from simulate import runs
 
-from hcilib.analyse.curves.scaling import per_vm_gain, saturation, usl_fit
+from hcilib.analyse.curves.scaling import saturation
 
-USL_N = np.array([1, 18, 36, 72, 108, 144, 216.0])
-USL_X = np.array([64.9, 995.9, 1652.4, 1853.2, 1828.9, 1775, 1702.2])
 NINE = pd.DataFrame({"vms": range(1, 21), "iops": np.cumsum([120.0] * 9 + [46.0] * 11)})
 """120 a VM up to 9 VMs, then 46."""
 
@@ -34,7 +32,7 @@ def test_knee_reference():
     assert row.peak_vms == 20
     assert row.smallest_vms == 19  # 1540 of 1586 is 97 %, 1494 is 94 %
     assert row.model == "two-segment"
-    assert np.isnan([row.knee_lo, row.knee_hi, row.usl_gamma]).all()
+    assert np.isnan([row.knee_lo, row.knee_hi]).all()
     assert "single runs" in str(row.warnings)
 
 
@@ -59,42 +57,6 @@ def test_errors_are_relative():
         design = np.column_stack([np.ones(20), vms, np.maximum(vms - knot, 0)]) / y[:, None]
         found[knot] = np.linalg.lstsq(design, np.ones(20))[1][0]
     assert row.knee == min(found, key=found.get)
-
-
-def test_usl_reference():
-    found = usl_fit(USL_N, USL_X)
-    assert found["gamma"] == pytest.approx(89.995121, rel=1e-5)
-    assert found["alpha"] == pytest.approx(0.0277284, rel=1e-5)
-    assert found["beta"] == pytest.approx(1.0436652e-4, rel=1e-5)
-    assert found["peak_n"] == pytest.approx(96.5195, rel=1e-5)
-
-
-def test_usl_is_recovered_and_indifferent_to_units():
-    n = np.arange(1, 33.0)
-    x = 5e4 * n / (1 + 0.05 * (n - 1) + 1e-3 * n * (n - 1))
-    found = usl_fit(n, x)
-    assert [found["gamma"], found["alpha"], found["beta"]] == pytest.approx([5e4, 0.05, 1e-3], rel=1e-6)
-    assert usl_fit(n, x / 1e6)["peak_n"] == pytest.approx(found["peak_n"], rel=1e-6)
-    assert usl_fit(n, 100 * n)["peak_n"] > 1000  # a straight line has no peak
-    with pytest.raises(ValueError, match="4 different"):
-        usl_fit([1, 2, 3], [1, 2, 3])
-
-
-def test_usl_is_reported_only_where_it_wins():
-    won = saturation(pd.DataFrame({"vms": USL_N, "iops": USL_X}), by=[]).iloc[0]
-    assert won.model == "usl"
-    assert won.usl_gamma == pytest.approx(89.995121, rel=1e-5)
-    assert won.usl_peak_n == pytest.approx(96.5195, rel=1e-5)
-    beyond = saturation(
-        pd.DataFrame({"vms": [*USL_N[:3], 45, 50, 55, 60], "iops": usl(np.r_[USL_N[:3], 45, 50, 55, 60])}),
-        by=[],
-    )
-    assert np.isnan(beyond.iloc[0].usl_gamma)  # fits exactly, but the peak lies past the last measured count
-    assert np.isnan(saturation(NINE, by=[]).iloc[0].usl_gamma)
-
-
-def usl(n):
-    return 90 * n / (1 + 0.0277 * (n - 1) + 1.04e-4 * n * (n - 1))
 
 
 def test_interval_of_the_knee():
@@ -185,14 +147,6 @@ def test_groups_are_independent():
     assert rows.loc["64k-write", "knee_lo"] == alone.knee_lo
 
 
-def test_gains():
-    gains = per_vm_gain(NINE.iloc[[0, 8, 19]], by=[])
-    assert gains["gain"].tolist()[1:] == pytest.approx([120, 46])
-    assert np.isnan(gains["gain"].iloc[0])
-    assert gains["per_vm"].tolist() == pytest.approx([120, 120, 79.3])
-    assert per_vm_gain(measured(bend, range(1, 21)))["n"].tolist() == [5] * 20
-
-
 def test_a_smooth_curve_has_no_knee():
     """Forty hyperbolas, measured with 1 % noise: each bends, none has a corner."""
     rng = np.random.default_rng(8)
@@ -200,5 +154,5 @@ def test_a_smooth_curve_has_no_knee():
     for _ in range(40):
         iops = 1000 * vms / (1 + rng.uniform(0.05, 0.3) * (vms - 1)) * np.exp(0.01 * rng.standard_normal(len(vms)))
         row = saturation(pd.DataFrame({"vms": vms, "iops": iops}), by=[]).iloc[0]
-        assert row["model"] in ("smooth", "usl"), row["model"]
-        assert np.isnan(row["knee"]) or row["model"] == "usl"
+        assert row["model"] == "smooth"
+        assert np.isnan(row["knee"])

@@ -17,7 +17,6 @@ from hcilib.analyse.runs.series import (
     snia_steady,
     stationarity,
     stop_when,
-    two_levels,
     warm_up_missing,
 )
 
@@ -68,7 +67,6 @@ def test_mser5_reference():
     assert cut == 175
     assert mean == pytest.approx(99850.08910310506, rel=1e-9)
     row = stationarity(y).iloc[0]
-    assert row.mser_truncate_s == 175
     assert row.drift_pct == pytest.approx(100 * (y[300:].mean() / y[:300].mean() - 1))
     assert row.drift
     assert "drift" in str(row.warnings)
@@ -235,7 +233,6 @@ def test_steady_run():
     assert row.steady
     assert row.steady_from_s == 0
     assert not row.drift
-    assert not row.regimes
     assert row.round_s == 120
     assert row.warnings == ""
 
@@ -269,24 +266,6 @@ def test_mser5_cuts_nothing_from_a_level():
     assert mser5(np.full(100, 0.1)) == (0, pytest.approx(0.1))
     assert np.isnan(mser5([1.0] * 9)[1])
     assert mser5(S)[0] <= 50
-
-
-def test_two_levels_finds_regimes_and_nothing_else():
-    rng = np.random.default_rng(7)
-    switching = seconds(rng, (100, 300), cv=0.03, second_level=0.7)
-    quiet = [
-        seconds(rng, (100, 300), cv=0.1, tau=10),
-        seconds(rng, (100, 300), outliers=0.02),
-        seconds(rng, (100, 300), rise=0.4),
-    ]
-    assert np.mean([two_levels(y) is not None for y in switching]) > 0.98
-    for y in quiet:
-        assert np.mean([two_levels(row) is not None for row in y]) < 0.03
-    low, high = two_levels(switching[0])
-    assert low / high == pytest.approx(0.7, abs=0.03)
-    assert stationarity(switching[0]).iloc[0].regimes
-    assert "two regimes" in str(stationarity(switching[0]).iloc[0].warnings)
-    assert stationarity(switching[0][:90]).iloc[0].regimes is pd.NA
 
 
 # Between runs

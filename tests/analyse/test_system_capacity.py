@@ -1,8 +1,5 @@
 """Capacity as the system files say it, each on its own drives."""
 
-from pathlib import Path
-
-import yaml
 
 import hcilib as hci
 
@@ -38,22 +35,3 @@ def test_a_spare_of_a_systems_file_costs_its_drive(tmp_path):
     assert hci.system_capacity(systems)["usable_tb"].tolist() == [4.0], "of six drives a server four hold data, twice"
 
 
-def test_beside_a_comparison_stands_what_every_system_leaves_and_of_whom_it_is_not_known():
-    table = hci.usable_shares(["ceph-pve", "starwind-tcp-pve", "ceph-pve [tuned]", "mine"], hci.load_systems())
-    assert table["efficiency"].round(3).tolist()[:3] == [0.5, 0.4, 0.5]
-    assert table["efficiency"].isna().tolist() == [False, False, False, True]
-    assert hci.usable_shares(["mine"], {}, {"mine": "Mirror(3)", "other": "Mirror(2)"})["scheme"].tolist() == [
-        "Mirror(3)"
-    ]
-
-
-def test_the_comparison_of_an_article_tells_the_shares_that_its_capacity_page_works_out():
-    params = Path(__file__).resolve().parents[2] / "params"
-    compared, sized = (
-        yaml.safe_load((params / f"{page}.hyperv.yaml").read_text()) for page in ("04_compare", "09_capacity")
-    )
-    assert compared["schemes"].items() <= sized["schemes"].items()
-    names = ["starwind-rdma-hyperv", "s2d-nmap-mirror", "s2d-nmap-mirror-parity"]
-    beside = hci.usable_shares(names, hci.load_systems(), compared["schemes"])
-    alone = hci.system_capacity(hci.systems_of(names), sized["schemes"]).set_index("system")
-    assert beside["efficiency"].tolist() == alone.loc[names, "efficiency"].tolist()

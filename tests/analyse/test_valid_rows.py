@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 
 from hcilib.analyse.campaigns.design import noise
-from hcilib.analyse.campaigns.regression import block_drift
 from hcilib.analyse.claims.claim_values import valid_runs
 from hcilib.analyse.compare.cells import valid_rows
 from hcilib.analyse.curves.scaling import saturation
@@ -35,11 +34,10 @@ def test_only_a_row_that_says_so_is_invalid():
 
 @pytest.mark.parametrize("no", [False, "False"])
 @pytest.mark.parametrize(("answer", "runs"), [
-    (lambda t: block_drift(t), FIXED),
     (lambda t: noise(t, second_cv_pct=1)[["n", "runtime_s", "cv_pct"]], FIXED),
     (lambda t: saturation(t, by=["iodepth"]).drop(columns="warnings"), RUNS),
     (lambda t: pd.DataFrame([row["iops"] for rows in valid_runs(t).values() for row in rows]), FIXED),
-], ids=["block_drift", "noise", "saturation", "valid_runs"])  # fmt: skip
+], ids=["noise", "saturation", "valid_runs"])  # fmt: skip
 def test_an_invalid_run_changes_nothing(answer, runs, no):
     broken = runs.iloc[:1].assign(iops=9e9, p99_ns=9e9, runtime_s=1e6, block=9, rep=9, valid=no)
     pd.testing.assert_frame_equal(answer(pd.concat([runs, broken], ignore_index=True)), answer(runs))

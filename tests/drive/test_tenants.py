@@ -79,7 +79,9 @@ def test_who_shares_a_drive_keeps_half_and_who_does_not_keeps_all(results):
 def test_a_limit_on_the_neighbour_gives_back_what_it_does_not_take(results):
     limited = hci.neighbours(results, ["iops"]).query("beside.str.contains('rate')").set_index("tenant")
     assert limited.loc["left", "iops"] == pytest.approx(RATE / 4096 - 256, rel=FOUND)
-    assert limited.loc["left", "given_back_pct"] == pytest.approx(50, abs=12)
+    taken = hci.neighbours(results, ["iops"]).query("~beside.str.contains('rate')").set_index("tenant")["ratio"]
+    back = (limited.loc["left", "ratio"] - taken["left"]) / (1 - taken["left"])
+    assert back == pytest.approx(0.5, abs=0.12)
     cap = results[results["pattern"] == "4k-randread-rate256iops"].iloc[0]
     assert cap["rate_iops"] == 256
     assert cap["iops"] == pytest.approx(256, rel=FOUND)

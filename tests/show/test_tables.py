@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import hcilib as hci
 from hcilib.model.caveats import Caveat, Caveats
 from hcilib.show.tables.tables import LEAD, SINGLE, number, table, unfolded
 
@@ -138,11 +137,6 @@ def test_a_summary_without_a_value_is_a_sentence_that_says_why():
 def test_a_table_without_a_row_says_what_its_notebook_says():
     assert repr(table(summary().head(0), empty="Every check holds.")) == "Every check holds."
     assert "10,000" in repr(table(summary(), empty="Every check holds."))
-
-
-def test_working_sets_that_nobody_stated_are_a_sentence():
-    spans = hci.unlike_working_sets(hci.read_results("data/samples/loose-files", names="{system}_{pattern}_*.json"))
-    assert repr(table(spans)).endswith("not stated for birch and cedar.")
 
 
 def ranks(**best: list[bool]) -> pd.DataFrame:

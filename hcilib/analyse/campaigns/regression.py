@@ -6,23 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from scipy.special import fdtrc, gammaincinv, ndtr
+from scipy.special import gammaincinv, ndtr
 
 from hcilib.analyse.campaigns.design import spread_interval
-from hcilib.analyse.compare.cells import (
-    annotate,
-    as_list,
-    describe,
-    describe_along,
-    group_codes,
-    groups_of,
-    listed,
-    moments,
-    refuse_mixing,
-    valid_rows,
-)
+from hcilib.analyse.compare.cells import annotate, as_list, describe_along, listed, moments
 from hcilib.analyse.compare.contrast import CONFIDENCE, FLOOR, check_options, critical, judge
-from hcilib.model.caveats import NONE, Caveats, caveats
+from hcilib.model.caveats import NONE, caveats
 from hcilib.model.metrics import metric_of
 from hcilib.say.caveats import caveat
 
@@ -123,68 +112,26 @@ def _verdict(out: pd.DataFrame, metric: str, margin: float, alpha: float) -> np.
     return np.select(conditions, ["missing", up, down], "no change seen")
 
 
-# ---- What a campaign adds of its own
+# ---- What can be seen
 
 
-CELL = ("system", "pattern", "iodepth")
+def spread_between(found: pd.DataFrame) -> tuple[float, float]:
+    """Return the spread between the earlier campaigns of a `regression` in percent, and its upper 95 % end.
 
-
-def campaign_ratios(
-    results: pd.DataFrame, found: pd.DataFrame, metric: str = "iops", by: str | Sequence[str] = CELL
-) -> pd.DataFrame:
-    """Every campaign of `results` relative to the earlier ones of a `regression`, cell by cell.
-
-    Parameters
-    ----------
-    found : as `regression` returns it for the same metric and by: its value_baseline is the base
-
-    Returns the by columns, run_id, n, the metric (as iops), ratio (to value_baseline), warnings.
+    It is pooled over the cells of a system, of several systems the widest: what the ranges of `found` were made of. The
+    end counts k - 1 degrees of freedom however many the cells, as a slow day slows them together. NaN without two.
     """
-    by = as_list(by)
-    cells = describe(results, metric, [*by, "run_id"])
-    table = cells[[*by, "run_id", "n", "center"]].rename(columns={"center": metric})
-    table = table.assign(warnings=cells["notes"])
-    table = table.merge(found[[*by, "value_baseline"]], on=by, how="inner", validate="many_to_one")
-    table.insert(table.columns.get_loc(metric) + 1, "ratio", table[metric] / table["value_baseline"])
-    return table.drop(columns="value_baseline")
-
-
-def campaign_noise(results: pd.DataFrame, metric: str = "iops", by: str | Sequence[str] = CELL) -> pd.DataFrame:
-    """How far whole campaigns of a system lie apart, and how far their runs alone would put them.
-
-    Returns
-    -------
-    system, campaigns, cells, n (runs), cv_pct (of the campaigns' log means, pooled over cells) with
-    its interval, from_runs_pct (what the spread of runs alone explains, sqrt(mean s^2 / n)),
-    confidence, warnings. The interval counts k - 1 degrees of freedom however many the cells: a
-    slow day slows them together.
-    """
-    by = as_list(by)
-    cells = describe(results, metric, [*by, "run_id"])
-    cells = cells[(cells["n"] > 0) & (cells["center"] > 0)]
-    cells = cells.assign(log=np.log(cells["center"]), own=cells["log_var"] / cells["n"])
-    per_cell = cells.groupby(by, dropna=False, observed=True)
-    table = per_cell.agg(k=("log", "size"), variance=("log", "var"), own=("own", "mean"), n=("n", "sum")).reset_index()
-    table = table[table["k"] > 1]
-    rows = [_campaigns_of(system, part) for system, part in table.groupby("system", sort=False)]
-    spread = ["cv_pct", "cv_pct_lo", "cv_pct_hi", "from_runs_pct"]
-    columns = ["system", "campaigns", "cells", "n", *spread, "confidence", "warnings"]
-    return pd.DataFrame(rows, columns=columns)
-
-
-def visible_change(cv_pct: float, campaigns: Sequence[int] = (2, 3, 4, 5, 8, 12)) -> pd.DataFrame:
-    """How far the range of a `regression` against k earlier campaigns reaches, of one cell.
-
-    It is no limit of what can be seen: `chance_to_see` says how often a loss of a given size is shown.
-    h = t_{k-1} s sqrt(1 + 1/k) on logs (METHODS section 1), before any correction for many cells. Returns k, df,
-    lower_pct = 100 (1 - exp(-h)), higher_pct = 100 (exp(h) - 1), confidence. ValueError below two campaigns.
-    """
-    k = np.asarray(campaigns, int)
-    if (k < 2).any():
-        raise ValueError(f"visible_change: {k.min()} earlier campaign; a spread between campaigns needs at least 2")
-    half = critical(k - 1) * cv_pct / 100 * np.sqrt(1 + 1 / k)
-    seen = {"lower_pct": -100 * np.expm1(-half), "higher_pct": 100 * np.expm1(half)}
-    return pd.DataFrame({"k": k, "df": k - 1, **seen, "confidence": CONFIDENCE})
+    known = found[found["k"].gt(1) & found["ratio_lo"].gt(0)]
+    free = known["k"].to_numpy(float) - 1
+    half = np.log(known["ratio_hi"] / known["ratio_lo"]).to_numpy() / 2
+    variance = (half / (critical(free) * np.sqrt(1 + 1 / (free + 1)))) ** 2
+    own = pd.DataFrame({"system": known.get("system", ""), "sum": variance * free, "df": free})
+    pooled = own.groupby("system").agg(sum=("sum", "sum"), weight=("df", "sum"), df=("df", "min"))
+    if pooled.empty:
+        return np.nan, np.nan
+    widest = (pooled["sum"] / pooled["weight"]).idxmax()
+    squared = pooled.loc[widest, "sum"] / pooled.loc[widest, "weight"]
+    return 100 * np.sqrt(squared), float(spread_interval(squared, pooled.loc[widest, "df"])["cv_pct_hi"])
 
 
 def chance_to_see(
@@ -197,9 +144,9 @@ def chance_to_see(
 
     Parameters
     ----------
-    cv_pct : true spread between campaigns (`campaign_noise` estimates it); of 0 the floor of `regression`, 0.1 %
+    cv_pct : true spread between campaigns; of 0 the floor of `regression`, 0.1 %
     losses_pct : true losses, above 0 and below 100; None for 1, 2, 5, 10 and 20, and the first whole per cent past
-        the range of `visible_change` for each number of campaigns
+        the range that a campaign without a change stays in, for each number of campaigns
 
     Returns
     -------
@@ -208,7 +155,9 @@ def chance_to_see(
     if min(campaigns) < 2:
         raise ValueError(f"chance_to_see: {min(campaigns)} earlier campaign; a spread between them needs at least 2")
     if losses_pct is None:
-        past_the_range = np.ceil(visible_change(cv_pct, campaigns)["lower_pct"]).clip(1, 90).astype(int)
+        earlier = np.asarray(campaigns, int)
+        half = critical(earlier - 1) * cv_pct / 100 * np.sqrt(1 + 1 / earlier)
+        past_the_range = np.ceil(-100 * np.expm1(-half)).clip(1, 90).astype(int)
         losses_pct = sorted({1, 2, 5, 10, 20, *past_the_range.tolist()})
     spread, rows = cv_pct / 100 or FLOOR, []
     for loss in losses_pct:
@@ -222,58 +171,3 @@ def chance_to_see(
 
 _EVENLY = (np.arange(20_000) + 0.5) / 20_000
 """Quantiles of the spread that k campaigns show: a mean over them, as scipy's noncentral t is NaN where k is small."""
-
-
-def block_drift(
-    results: pd.DataFrame,
-    metric: str = "iops",
-    by: str | Sequence[str] = ("pattern", "iodepth"),
-) -> pd.DataFrame:
-    """Did the whole testbed move from round to round: the rounds' effect on all cells against what is left.
-
-    Two-way analysis of variance on logs, cells by rounds, one run each; cells that lack a round are left out.
-
-    Returns
-    -------
-    system, run_id, blocks (rounds), cells, n, block_cv_pct (spread of the rounds' common level; 0 where it is no
-    larger than chance makes it), rest_cv_pct (of a run beyond cell and round), f, p, warnings. NaN under 2 rounds or 2
-    cells.
-
-    Raises ValueError for runs of one cell that vary in a factor not in `by`.
-    """
-    by = as_list(by)
-    runs = results[valid_rows(results)]
-    keys = ["system", "run_id"]
-    refuse_mixing(runs, [*keys, *by], runs[metric] > 0, besides=[metric])
-    rows = [key | _blocks_of(part, metric, by) for key, part in groups_of(runs, keys)]
-    columns = ["blocks", "cells", "n", "block_cv_pct", "rest_cv_pct", "f", "p", "warnings"]
-    return pd.DataFrame(rows, columns=[*keys, *columns])
-
-
-def _campaigns_of(system: str, cells: pd.DataFrame) -> dict:
-    weight = cells["k"] - 1
-    variance, own = np.average(cells["variance"], weights=weight), cells["own"].mean()
-    row = {"system": system, "campaigns": int(cells["k"].max()), "cells": len(cells), "n": int(cells["n"].sum())}
-    row |= {"cv_pct": 100 * np.sqrt(variance), **spread_interval(variance, weight.min())}
-    row |= {"from_runs_pct": 100 * np.sqrt(own), "confidence": CONFIDENCE}
-    return row | {"warnings": caveats(caveat("from-runs") if variance <= own else None)}
-
-
-def _blocks_of(runs: pd.DataFrame, metric: str, by: list[str]) -> dict:
-    code, _ = group_codes(runs, by)
-    grid = np.log(runs[metric].where(runs[metric] > 0)).groupby([code, runs["block"].to_numpy()]).mean().unstack()
-    full = grid.dropna()
-    (cells, blocks), left_out = full.shape, len(grid) - len(full)
-    said = [caveat("cut/blocks", tests=left_out)] * bool(left_out)
-    few = [caveat("few-points/blocks")] * (cells < 2 or blocks < 2)
-    found = {"blocks": blocks, "cells": cells, "n": full.size, "warnings": Caveats([*said, *few])}
-    if few:
-        return found
-    y = full.to_numpy() - full.to_numpy().mean(axis=1, keepdims=True)
-    level = y.mean(axis=0)
-    between = cells * (level**2).sum() / (blocks - 1)
-    rest = ((y - level) ** 2).sum() / ((blocks - 1) * (cells - 1))
-    f = between / rest if rest > 0 else np.nan
-    p = fdtrc(blocks - 1, (blocks - 1) * (cells - 1), f)
-    block_cv_pct = 100 * np.sqrt(max(0.0, (between - rest) / cells))
-    return found | {"block_cv_pct": block_cv_pct, "rest_cv_pct": 100 * np.sqrt(rest), "f": f, "p": p}

@@ -71,15 +71,12 @@ class Printed:
 class Recomputed:
     """The number in base units, how far rounding of its inputs can move it, and a fault other than its size.
 
-    `inputs` are the printed numbers of one evaluation, `parts` the evaluations a mean was taken over, `compared` the
-    numbers of all loads and comparators of which `value` is the one that decides.
+    `compared` are the numbers of all loads and comparators of which `value` is the one that decides.
     """
 
     value: float
     slack: float = 0.0
     fault: str = ""
-    inputs: tuple[Printed, ...] = ()
-    parts: tuple[Recomputed, ...] = ()
     compared: tuple[float, ...] = ()
 
 
@@ -130,13 +127,6 @@ def outside(claim: Mapping, value: float) -> float:
 
 def _fact_keys(claim: dict) -> list[str]:
     return list(dict.fromkeys(re.findall(r"[A-Za-z_]\w*(?:\.\w+)+", claim["formula"])))
-
-
-def fact_values(claim: dict, facts: pd.DataFrame) -> set[float]:
-    """The numbers in base units that a claim's `formula` takes from the facts; those that the article does not give are
-    left out."""
-    own = facts[(facts["source"] == claim["source"]) & facts["key"].isin(_fact_keys(claim)) & facts["number"].notna()]
-    return set(own["number"])
 
 
 def valid_runs(results: pd.DataFrame) -> Runs:
@@ -214,7 +204,7 @@ def _at_extreme(claim: dict, subject: list[Printed], comparators: list[list[Prin
     fault = ""
     if stated and not set(stated) & set(at):
         fault = f"the {claim['reduce']}imum is at iodepth {_list(at)}, not {_list(stated)}"
-    return Recomputed(made.value, made.slack, fault, made.inputs)
+    return Recomputed(made.value, made.slack, fault)
 
 
 def _pairs(claim: dict, subject: list[Printed], comparators: list[list[Printed]]) -> list[list[Printed]]:
@@ -237,7 +227,7 @@ def _one(claim: dict, candidates: list[Recomputed], claimed: float) -> Recompute
     """One number from the candidates: their mean, the nearest to the claimed (``any``) or the farthest (``each``)."""
     match claim["reduce"]:
         case "mean":
-            return Recomputed(*_means((c.value, c.slack) for c in candidates), parts=tuple(candidates))
+            return Recomputed(*_means((c.value, c.slack) for c in candidates))
         case "any":
             return min(candidates, key=lambda c: abs(c.value - claimed))
         case "each":  # decided by the one for which the claim holds last
@@ -298,14 +288,14 @@ def _overtaking(claim: dict, subject: list[Printed], other: list[Printed]) -> Re
     if all(ahead):
         return Recomputed(0.0, fault="it leads at every iodepth, so it overtakes nowhere")
     first = max(position for position, leads in enumerate(ahead) if not leads) + 1
-    return Recomputed(float(common[first][0].iodepth), inputs=common[first])
+    return Recomputed(float(common[first][0].iodepth))
 
 
 def _evaluate(claim: dict, inputs: Iterable[Printed]) -> Recomputed:
     """The statistic of printed inputs. A claim that quotes one number gets no slack: it must be that number."""
     inputs = tuple(inputs)
     made = _propagate(STATISTICS[claim["statistic"]], inputs)
-    return Recomputed(made.value, made.slack if len(inputs) > 1 else 0.0, "", inputs)
+    return Recomputed(made.value, made.slack if len(inputs) > 1 else 0.0)
 
 
 def _propagate(function: Callable, inputs: Iterable[Printed]) -> Recomputed:
@@ -317,7 +307,7 @@ def _propagate(function: Callable, inputs: Iterable[Printed]) -> Recomputed:
     except ZeroDivisionError:
         raise NotCheckableError("the number to divide by is 0") from None
     moved = (abs(function(*[*values[:i], v.value + v.half, *values[i + 1 :]]) - value) for i, v in enumerate(inputs))
-    return Recomputed(value, math.fsum(moved), "", inputs)
+    return Recomputed(value, math.fsum(moved))
 
 
 def _fact(facts: pd.DataFrame, source: str, key: str) -> Printed:

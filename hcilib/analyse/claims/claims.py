@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from itertools import permutations
 
 import pandas as pd
 
@@ -20,16 +19,12 @@ from hcilib.analyse.claims.claim_values import (
     STATISTICS,
     UNMEASURED,
     NotCheckableError,
-    Printed,
-    Recomputed,
     Runs,
-    fact_values,
     from_facts,
     from_results,
     is_reading,
     outside,
     valid_runs,
-    words,
 )
 
 UNITS = {
@@ -47,23 +42,17 @@ UNITS = {
 """Units a claim may be made in, in base units."""
 
 
-BINARY = {"TB": "TiB", "GB/s": "GiB/s"}
-
-
 REQUIRED = ("id", "source", "statistic", "subject", "claimed", "unit", "resolution")
 
 
 OPTIONAL = ("metric", "pattern", "vms", "reduce", "iodepth", "comparator", "formula", "note", "word", "low", "high")
 
 
-ORIGIN = ("origin", "origin_statistic", "origin_system", "origin_comparator", "origin_pattern")
-TEXTS = ("reason", "reason_system", *ORIGIN)
-NUMBERS = ("origin_iodepth", "held", "compared", "rival", "needs_lo", "needs_hi", "rival_lo", "rival_hi")
+TEXTS = ("reason", "reason_system")
+NUMBERS = ("held", "compared")
 COLUMNS = ("id", "claimed", "recomputed", "verdict", "off_by", "unit", "source", *TEXTS, *NUMBERS, "note")
 VERDICTS = ("opposite", "off", "rounding", "not checkable", "holds")
 """Verdicts, those first that an editor should look at first."""
-BASES = ("pct_of", "pct_higher", "pct_lower", "times", "times_higher")
-"""Statistics of two numbers, of which one is the base, in the order in which another base is looked for."""
 
 
 def check_claims(
@@ -92,12 +81,7 @@ def check_claims(
         - off_by: claimed minus recomputed, or how far the number lies outside the word's bounds, in `unit`. NaN where
           the claim is not ``off`` or ``opposite``;
         - held, compared: at how many loads and comparators the claim holds, and of how many. NaN for one number;
-        - reason, reason_system: why it is not checkable and for which system, or a fault other than its size;
-        - origin: how the tables give the claimed number after all: ``unit`` (in the binary unit), ``base`` (as
-          origin_statistic of origin_system and origin_comparator), ``one`` (at origin_iodepth alone) or ``cell`` (in
-          origin_pattern at origin_iodepth). Empty where they do not;
-        - rival: a claim that needs the same printed number to be another: needs_lo to needs_hi here, rival_lo to
-          rival_hi there, of reason_system.
+        - reason, reason_system: why it is not checkable and for which system, or a fault other than its size.
 
     Raises
     ------
@@ -110,7 +94,6 @@ def check_claims(
     does if the inputs move within half a unit of their last printed digits, or if it was cut off and not rounded. A
     word has bounds, `low` and `high`: it ``holds`` inside, and one-sided bounds are excluded. An order (a bound of 0)
     is that of the printed numbers, without rounding. ``opposite``: the order is the other way round at every load.
-    Rounding moves one printed number once: if most claims need it in one place, a claim that needs another is ``off``.
 
     Examples
     --------
@@ -120,39 +103,17 @@ def check_claims(
     """
     claims = _validated(claims, results)
     runs = valid_runs(results)
-    mutual = _judged_from_each_other(claims, facts)
-    judged = [_judge(claim, runs, facts, mutual) for claim in claims.to_dict("records")]
-    _hold_against_neighbours(judged)
+    judged = [_judge(claim, runs, facts) for claim in claims.to_dict("records")]
     table = pd.DataFrame(judged, columns=COLUMNS)
     return table.assign(**{name: table[name].astype(object).fillna("") for name in TEXTS})
 
 
-def _judged_from_each_other(claims: pd.DataFrame, facts: pd.DataFrame | None) -> dict[object, object]:
-    """Claim -> the claim whose number its formula takes, where that one's formula takes its own: one law, solved both
-    ways."""
-    if facts is None:
-        return {}
-    is_number = claims[["low", "high"]].abs().eq(math.inf).all(axis=1)  # a threshold is not the number itself
-    formulas = claims[is_number & claims["statistic"].eq("formula")]
-    number = dict(zip(formulas["id"], formulas["claimed"] * formulas["unit"].map(UNITS), strict=True))
-    found = {}
-    for _, own in formulas.groupby("source"):
-        inputs = {claim["id"]: fact_values(claim, facts) for claim in own.to_dict("records")}
-        inputs = {claim: used for claim, used in inputs.items() if len(used) > 1}  # of one alone `from_facts` says it
-        for one, other in permutations(inputs, 2):
-            if number[other] in inputs[one] and number[one] in inputs[other]:
-                found[one] = other
-    return found
-
-
-def _judge(claim: dict, runs: Runs, facts: pd.DataFrame | None, mutual: Mapping) -> dict:
+def _judge(claim: dict, runs: Runs, facts: pd.DataFrame | None) -> dict:
     scale = UNITS[claim["unit"]]
     row = {column: claim.get(column) for column in ("id", "claimed", "unit", "source", "note")}
     try:
         if claim["statistic"] == UNMEASURED:
             raise NotCheckableError(f"no table judges it: {claim['note']}")
-        if claim["id"] in mutual:
-            raise NotCheckableError(f"it rests on the number of claim {mutual[claim['id']]}, which rests on this one's")
         if claim["statistic"] == "formula":
             made = from_facts(claim, facts)
         else:
@@ -166,16 +127,13 @@ def _judge(claim: dict, runs: Runs, facts: pd.DataFrame | None, mutual: Mapping)
     verdict = _verdict_of(claim, value, compared, made.slack / scale)
     if made.fault and verdict in ("holds", "rounding"):
         verdict = "off"
-    row |= {"recomputed": value, "verdict": verdict, "needs": _needed(claim, made)}
+    row |= {"recomputed": value, "verdict": verdict}
     if made.compared and is_reading(claim):
         row |= {"held": sum(_inside(claim, number) for number in compared), "compared": len(compared)}
     if verdict != "holds":
         row["reason"] = made.fault
     if verdict in ("off", "opposite"):
         row["off_by"] = _off_by(claim, value)
-        if not made.fault and not is_reading(claim):
-            origin = _origin(claim, made, runs)
-            row |= {f"origin_{name}".removesuffix("_code"): of for name, of in origin.items()}
     return row
 
 
@@ -184,48 +142,6 @@ def _off_by(claim: Mapping, value: float) -> float:
     if not is_reading(claim):
         return claim["claimed"] - value
     return value - claim["low"] if value <= claim["low"] else value - claim["high"]
-
-
-def _needed(claim: dict, made: Recomputed) -> tuple[Printed, float, float] | None:
-    """The subject's printed number, and from what to what it had to be for the claim to hold; of ratios of two numbers
-    only."""
-    if claim["statistic"] not in BASES or is_reading(claim) or len(made.inputs) != 2:
-        return None
-    subject, comparator = made.inputs
-    ends = []
-    for b in (comparator.value - comparator.half, comparator.value + comparator.half):
-        at_0, at_1 = (STATISTICS[claim["statistic"]](a, b) for a in (0.0, 1.0))  # all of them are linear in the subject
-        for off in (-claim["resolution"] / 2, claim["resolution"]):  # rounded, or cut off
-            ends.append((claim["claimed"] + off - at_0) / (at_1 - at_0))
-    return subject, min(ends), max(ends)
-
-
-def _hold_against_neighbours(judged: list[dict]) -> None:
-    """Rounding can move a printed number once. Name the claims that need it in two places, and judge those off that
-    need it where fewer claims do."""
-    groups: dict[tuple, list[dict]] = {}
-    for row in judged:
-        if row.get("needs") and row["verdict"] in ("holds", "rounding"):
-            groups.setdefault((row["source"], row["needs"][0]), []).append(row)
-    for (_, printed), rows in groups.items():
-        most = max(len(_agreeing(rows, row["needs"][1])) for row in rows)
-        places = [ids for row in rows if len(ids := _agreeing(rows, row["needs"][1])) == most]
-        settled = set.intersection(*places)  # of two places with as many claims nobody knows which is right
-        for row in rows:
-            _, low, high = row["needs"]
-            rivals = [other for other in rows if low > other["needs"][2] or high < other["needs"][1]]
-            if not rivals:
-                continue
-            rival = next((other for other in rivals if other["id"] in settled), rivals[0])
-            row |= {"reason_system": printed.system, "rival": rival["id"], "needs_lo": low, "needs_hi": high}
-            row |= {"rival_lo": rival["needs"][1], "rival_hi": rival["needs"][2]}
-            if all(row["id"] not in ids for ids in places):
-                row |= {"verdict": "off", "off_by": row["claimed"] - row["recomputed"]}
-
-
-def _agreeing(rows: Iterable[dict], number: float) -> set:
-    """Return the ids of the claims that hold if the printed number was this."""
-    return {row["id"] for row in rows if row["needs"][1] <= number <= row["needs"][2]}
 
 
 def _verdict_of(claim: Mapping, value: float, compared: Iterable[float], slack: float) -> str:
@@ -261,52 +177,6 @@ def _verdict(recomputed: float, claimed: float, resolution: float, slack: float)
 def _rounds_to(value: float, claimed: float, resolution: float) -> bool:
     # a hair more than half: 2.675 printed as 2.68 is rounded, whatever its binary form
     return abs(value - claimed) <= resolution / 2 * (1 + 1e-6)
-
-
-def _origin(claim: dict, made: Recomputed, runs: Runs) -> dict:
-    """Return another reading of the same inputs that gives the claimed number: its unit, base, one of several, cell."""
-    twin = BINARY.get(claim["unit"])
-    if twin and _rounds_to(made.value / UNITS[twin], claim["claimed"], claim["resolution"]):
-        return {"code": "unit"}
-    if made.parts:
-        found = _one_alone(claim, made)
-    elif claim["statistic"] == "value":
-        found = _other_cell(claim, runs)
-    else:
-        found = _other_base(claim, made) if len(made.inputs) == 2 else []
-    return next(iter(found), {})
-
-
-def _other_base(claim: dict, made: Recomputed) -> list[dict]:
-    """The claimed number as another statistic of the same two numbers, or of the two the other way round."""
-    same_unit = [name for name in BASES if name.startswith(claim["statistic"].split("_")[0])]
-    readings = [(name, a, b) for a, b in (made.inputs, made.inputs[::-1]) for name in same_unit]
-    near = [(name, a, b) for name, a, b in readings if _near(claim, STATISTICS[name](a.value, b.value))]
-    return [{"code": "base", "statistic": name, "system": a.system, "comparator": b.system} for name, a, b in near]
-
-
-def _one_alone(claim: dict, made: Recomputed) -> list[dict]:
-    """The claimed mean as one of the numbers the mean was to be taken over."""
-    pairs = [part.inputs for part in made.parts if _near(claim, part.value / UNITS[claim["unit"]])]
-    of_two = [pair for pair in pairs if len(pair) == 2]
-    return [{"code": "one", "iodepth": a.iodepth, "comparator": b.system} for a, b in of_two]
-
-
-def _other_cell(claim: dict, runs: Runs) -> list[dict]:
-    """The claimed number where else the same system has it: another iodepth first, then another pattern."""
-    if claim["metric"] == "node_cpu_pct":
-        return []  # whole percents recur by chance
-    mine = {key: rows for key, rows in runs.items() if key[:2] == (claim["source"], claim["subject"])}
-    near_first = sorted(mine, key=lambda key: key[2] not in words(claim["pattern"]))
-    rows = [row for key in near_first for row in mine[key] if pd.isna(claim["vms"]) or row["vms"] == claim["vms"]]
-    scale, claimed = UNITS[claim["unit"]], (claim["claimed"], claim["resolution"])
-    hits = [row for row in rows if _rounds_to(row[claim["metric"]] / scale, *claimed)]
-    return [{"code": "cell", "pattern": hit["pattern"], "iodepth": hit["iodepth"]} for hit in hits]
-
-
-def _near(claim: dict, value: float) -> bool:
-    """Within one unit of the last claimed digit, since a number with a wrong base is often cut off as well."""
-    return abs(value - claim["claimed"]) <= claim["resolution"]
 
 
 def _validated(claims: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:

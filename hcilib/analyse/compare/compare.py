@@ -98,7 +98,7 @@ def compare(
     method : "welch" (or "guarded", which it has become): a t test in which no cell's variance counts for less than its
         campaign makes likely; "own": each cell's own variance alone.
     adjust : "bh" for a grid that is explored, "holm" for a few declared claims, "iut" for one claim over all cells
-        ("at every iodepth": its cells stay uncorrected and `everywhere` judges it), None for one declared cell.
+        ("at every iodepth": its cells stay uncorrected), None for one declared cell.
         The family is every pair of systems in every cell that has a p, whichever system is the baseline.
     pairs : "auto": runs of two systems that were measured side by side (column `pair`) are compared pair by pair,
         others by Welch's test; True insists on pairs, False leaves them unused. The design decides, not what the runs

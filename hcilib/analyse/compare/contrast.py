@@ -468,7 +468,7 @@ def unadjusted(p: ArrayLike) -> np.ndarray:
 ADJUST: dict[str | None, Callable[[ArrayLike], np.ndarray]] = {
     "bh": benjamini_hochberg,
     "holm": holm,
-    # A claim "at every iodepth" is rejected by its weakest cell, so its cells need no correction (see `everywhere`).
+    # A claim "at every iodepth" is rejected by its weakest cell, so its cells need no correction.
     "iut": unadjusted,
     None: unadjusted,
 }

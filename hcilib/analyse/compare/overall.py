@@ -1,4 +1,4 @@
-"""Many cells of a comparison in one row: a geometric mean with its parts beside it, and "at every iodepth"."""
+"""Many cells of a comparison in one row: a geometric mean with its parts beside it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.compare.cells import Runs, annotate, as_list, asked_by, counted, group_codes, left_out
-from hcilib.analyse.compare.contrast import critical, holm, judge, least_difference
+from hcilib.analyse.compare.cells import Runs, annotate, as_list, group_codes, left_out
+from hcilib.analyse.compare.contrast import critical, judge
 from hcilib.model.caveats import NONE
 from hcilib.say.caveats import caveat
 
@@ -124,61 +124,6 @@ def _moves(rows: pd.DataFrame, code: np.ndarray, cells: np.ndarray) -> Iterator[
         for side, (logs, blocks) in sides.items():
             for log, block in zip(logs, blocks, strict=True):
                 yield group, side, block, (log - logs.mean()) / len(logs) / cells[group]
-
-
-def everywhere(comparison: pd.DataFrame, over: str = "iodepth") -> pd.DataFrame:
-    """Does a system beat the baseline at every `over`? An intersection-union test of a comparison's cells.
-
-    Such a claim falls with its weakest cell: it holds at the level of a single test if every cell is significant on
-    the same side, so p is the largest of the uncorrected ones. A row is one such claim; p_adjusted is Holm's over the
-    rows, and the verdict is by it: to ask many patterns is to ask many questions.
-
-    Returns system, the other by columns, n (cells), lowest, highest (ratio), p, p_adjusted, confidence, verdict
-    (higher, lower, inconclusive; point where a cell has a single run, missing where one has no ratio), warnings,
-    baseline, metric, changes (some cells are higher and some lower), over, by (the other by columns, as text).
-
-    Examples
-    --------
-    >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
-    >>> found = hci.compare(results, baseline="starwind-rdma-pve")
-    >>> hci.everywhere(found)[["system", "lowest", "highest", "verdict"]].round(3)
-                 system  lowest  highest verdict
-    0          ceph-pve   0.466    0.915   point
-    1      drbd-tcp-pve   0.679    1.041   point
-    2  starwind-tcp-pve   0.685    0.880   point
-    """
-    by = asked_by(comparison)
-    if over not in by:
-        raise ValueError(f"the comparison has no factor {over!r}; it has {', '.join(by)}: compare by it first")
-    rest = [c for c in by if c != over]
-    code, out = group_codes(comparison, ["system", *rest])
-    groups, any_of = comparison.groupby(code), _sides(comparison).groupby(code).any()
-    out = out.assign(n=groups.size(), lowest=groups["ratio"].min(), highest=groups["ratio"].max())
-    least = np.exp(least_difference(groups["margin"].first()))
-    same_side = (out["lowest"] > least) | (out["highest"] < 1 / least)
-    out["p"] = groups["p"].max().where(same_side, 1.0).mask(any_of["no_p"])
-    out["p_adjusted"] = holm(out["p"])
-    out["confidence"] = groups["confidence"].first()
-    holds = same_side & (out["p_adjusted"] <= 1 - out["confidence"])
-    conditions = [any_of["missing"], any_of["point"], any_of["no_p"] | ~holds, out["lowest"] > 1]
-    out["verdict"] = np.select(conditions, ["missing", "point", "inconclusive", "higher"], "lower")
-    unstable = groups["unstable"].sum().to_numpy()
-    out["warnings"] = annotate(
-        [NONE] * len(out),
-        (unstable > 0, lambda i: caveat("unstable/tests", tests=counted(unstable[i], "test"))),
-        (unstable >= 0, left_out(comparison)),
-    )
-    changes = any_of["below"] & any_of["above"]
-    return out.join(groups[["baseline", "metric"]].first()).assign(changes=changes, over=over, by=" ".join(rest))
-
-
-def _sides(comparison: pd.DataFrame) -> pd.DataFrame:
-    """What of each cell decides over all of them; below or above 1 is it by its verdict, a point by the margin."""
-    ratio, verdict, within = comparison["ratio"], comparison["verdict"], 1 + comparison["margin"]
-    found = pd.DataFrame({"missing": ratio.isna(), "no_p": comparison["p"].isna(), "point": verdict == "point"})
-    below = (verdict == "lower") | (found["point"] & (ratio < 1 / within))
-    above = (verdict == "higher") | (found["point"] & (ratio > within))
-    return found.assign(below=below, above=above)
 
 
 def _per_pattern(

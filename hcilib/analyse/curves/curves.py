@@ -25,7 +25,6 @@ ALPHA = 0.05
 """Of the one-sided tests along a curve, divided by their number."""
 
 _JUDGED = ("ratio", "ratio_lo", "ratio_hi", "n", "n_baseline", "verdict", "warnings")
-_RUN = ("source", "run_id", "block", "rep")
 
 
 def peak(
@@ -34,16 +33,15 @@ def peak(
     by: str | Sequence[str] = ("system", "pattern"),
     over: str = "iodepth",
 ) -> pd.DataFrame:
-    """The best point of each curve, honestly: which points are tied with it, and what it is worth on a fresh run.
+    """The best point of each curve, honestly: which points are tied with it.
 
     Tied are the points not worse than the observed best by a one-sided Welch test at ALPHA / (k - 1). The observed
-    best is biased (the luckiest of k wins), so `leave_one_out` chooses with all runs but one and reads the one left
-    out. Best is the largest value, or the smallest of a metric that is better lower.
+    best is biased: the luckiest of k wins. Best is the largest value, or the smallest of a metric that is better lower.
 
     Returns the by columns, best (the value of `over` at the observed best), the metric and its interval (as iops,
     iops_lo, iops_hi; measured there; the
     selection is not allowed for), smallest_tied and tied (text; values of `over`), n (fewest runs of a point),
-    confidence, leave_one_out, bias_pct, verdict (peak; plateau where several are tied; point where a point has a single
+    confidence, verdict (peak; plateau where several are tied; point where a point has a single
     run; missing), warnings.
 
     Examples
@@ -56,8 +54,7 @@ def peak(
     """
     by = as_list(by)
     sign = better_sign(metric)
-    in_order = results.sort_values([name for name in _RUN if name in results], kind="stable")
-    cells, code, out = curves(in_order, metric, by, over)  # so that the j-th run of every point is of the same block
+    cells, code, out = curves(results, metric, by, over)
     best = best_of(sign * cells["center"].to_numpy(), code, cells["n"].to_numpy() > 0, len(out))
     tied = _tied(cells, code, best, sign)
     depth, top = cells[over], cells.iloc[best].reset_index(drop=True)
@@ -69,9 +66,7 @@ def peak(
         n=_fewest(cells, code),
         **interval_columns(metric, top["center"], lo, hi),
         confidence=CONFIDENCE,
-        leave_one_out=_leave_one_out(cells, code, sign, len(out)),
     )
-    out["bias_pct"] = 100 * sign * (out[metric] / out["leave_one_out"] - 1)
     several = out["tied"].astype(str).str.contains(", ", regex=False)
     out["verdict"] = np.select([out["n"] == 0, out["n"] == 1, several], ["missing", "point", "plateau"], "peak")
     ends = depth[cells["n"] > 0].groupby(code[cells["n"] > 0]).agg(["min", "max"]).reindex(range(len(out)))
@@ -166,22 +161,6 @@ def _tied(cells: pd.DataFrame, code: np.ndarray, best: np.ndarray, sign: int) ->
 def _fewest(cells: pd.DataFrame, code: np.ndarray) -> np.ndarray:
     """Fewest runs of a measured point of each curve."""
     return cells["n"].where(cells["n"] > 0).groupby(code).min().fillna(0).to_numpy(int)
-
-
-def _leave_one_out(cells: pd.DataFrame, code: np.ndarray, sign: int, groups: int) -> np.ndarray:
-    """Geometric mean over j of the j-th run at the point that the other runs call best; NaN without a second run."""
-    n = cells["n"].to_numpy()
-    logs = np.full((len(cells), n.max(initial=0)), np.nan)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        logs[np.arange(logs.shape[1]) < n[:, None]] = np.log(np.concatenate([*cells["runs"], []]))
-        total, count = np.nansum(logs, axis=1), np.zeros(groups)
-        kept = np.zeros(groups)
-        for j in range(logs.shape[1]):
-            left = np.isfinite(logs[:, j])
-            others = (total - np.where(left, logs[:, j], 0)) / (n - left)
-            run = logs[best_of(sign * others, code, n - left > 0, groups), j]
-            kept, count = kept + np.nan_to_num(run), count + np.isfinite(run)
-        return np.where(_fewest(cells, code) > 1, np.exp(kept / count), np.nan)
 
 
 def _ratios(

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 
-import numpy as np
 import pandas as pd
 
-from hcilib.analyse.compare.cells import groups_of, numbers_of, valid_rows
+from hcilib.analyse.compare.cells import numbers_of
 from hcilib.analyse.compare.compare import summarize
 
 SATURATED = 0.95
@@ -105,105 +104,27 @@ def next_loads(found: pd.DataFrame, numjobs: Sequence[int], iodepth: Sequence[in
     return [load for load in product(jobs, depths) if load not in known]
 
 
-def stop_rules(
-    results: pd.DataFrame,
-    shares: Collection[float] = (0.8, 0.95),
-    gain_pct: float | None = 5.0,
-    cpu_pct: float | None = 80.0,
-    by: Sequence[str] = ("system", "pattern"),
-    stated_cpu: Mapping[int, str] | None = None,
-) -> pd.DataFrame:
-    """At how many VMs each rule ends a sweep over VMs, and what is reached there.
-
-    Parameters
-    ----------
-    shares : of the highest IOPS of the curve, such as 0.8 (the four-node article's) and 0.95: the fewest VMs that reach
-        it
-    gain_pct : the first VM count from which a further VM adds less than this percent of the mean IOPS a VM so far
-    cpu_pct : the last VM count at which the nodes' CPU is at most this, so that cycles are left for the guests
-    stated_cpu : VM count -> node CPU in words (``stated_cpu``), to name where no number is known
-
-    Returns
-    -------
-    `by`, rule, vms (NaN where the rule does not fire), iops, pct_of_peak, node_cpu_pct (NaN where it is not known),
-    why.
-
-    Raises
-    ------
-    ValueError : a missing column, or a share outside 0 to 1
-
-    Examples
-    --------
-    >>> told = hci.fleet_curves(hci.read_results("data/published/scaling.csv").query("vms > 0"))
-    >>> found = hci.stop_rules(told.query("curve == 'gains added up'"), gain_pct=50, cpu_pct=None)
-    >>> found[["rule", "vms", "pct_of_peak"]].round(1)
-                          rule   vms  pct_of_peak
-    0      80 % of the maximum  14.0         82.6
-    1      95 % of the maximum  19.0         97.1
-    2  gain below 50 % of a VM   9.0         68.1
-    """
-    if wrong := [share for share in shares if not 0 < share <= 1]:
-        raise ValueError(f"shares has {wrong[0]!r}: expected shares of the highest IOPS, such as 0.8 and 0.95")
-    by = list(by)
-    runs = results[valid_rows(results)]
-    cpu = numbers_of(runs, "node_cpu_pct")
-    logs = runs.assign(iops=np.log(runs["iops"]), node_cpu_pct=np.log(cpu.where(cpu > 0)))
-    means = np.exp(logs.groupby([*by, "vms"], dropna=False, observed=True)[["iops", "node_cpu_pct"]].mean())
-    table = means.reset_index().dropna(subset=["iops"])  # as `summarize` gives them
-    rows = []
-    for place, own in groups_of(table, by):
-        own = own.sort_values("vms", ignore_index=True)
-        for rule, at, why in _rules(own, shares, gain_pct, cpu_pct, stated_cpu or {}):
-            there = own.loc[at] if at is not None else pd.Series(np.nan, ["vms", "iops", "node_cpu_pct"])
-            reached = {name: there[name] for name in ("vms", "iops", "node_cpu_pct")}
-            share = 100 * there["iops"] / own["iops"].max()
-            rows.append({**place, "rule": rule, **reached, "pct_of_peak": share, "why": why})
-    return pd.DataFrame(rows, columns=[*by, "rule", "vms", "iops", "pct_of_peak", "node_cpu_pct", "why"])
-
-
-def _rules(
-    curve: pd.DataFrame,
-    shares: Collection[float],
-    gain_pct: float | None,
-    cpu_pct: float | None,
-    stated_cpu: Mapping[int, str],
-):
-    """Rule, row of the curve where it ends the sweep (None: nowhere), why; of one curve in order of VMs."""
-    top, last = curve["iops"].max(), f"up to {curve['vms'].iloc[-1]:g} VMs"
-    for share in shares:
-        at = curve.index[curve["iops"] >= share * top - 1e-9][0]
-        yield f"{100 * share:g} % of the maximum", at, f"the maximum is {top:,.0f} IOPS ({last})"
-    if gain_pct is not None:
-        added = curve["iops"].diff() / curve["vms"].diff()
-        fair = curve["iops"].shift() / curve["vms"].shift()
-        small = curve.index[100 * added < gain_pct * fair]
-        at, why = None, f"every further VM adds more than that ({last})"
-        if len(small):
-            at, why = (
-                small[0] - 1,
-                f"the next VM adds {added[small[0]]:,.0f} IOPS, each of the earlier ones added {fair[small[0]]:,.0f}",
-            )
-        yield f"gain below {gain_pct:g} % of a VM", at, why
-    if cpu_pct is not None:
-        over = curve.index[curve["node_cpu_pct"] > cpu_pct]
-        at, why = len(curve) - 1, f"not exceeded ({last})"
-        if len(over):
-            at, why = over[0] - 1, f"{curve['node_cpu_pct'].iloc[over[0]]:.0f} % at {curve['vms'].iloc[over[0]]:g} VMs"
-        elif curve["node_cpu_pct"].isna().all():
-            stated = [f"{words} at {vms} VMs" for vms, words in stated_cpu.items() if curve["vms"].eq(vms).any()]
-            at, why = -1, f"only {', '.join(stated)} is stated" if stated else "the nodes' CPU is not known"
-        yield f"node CPU up to {cpu_pct:g} %", at if at >= 0 else None, why
-
-
 def stops(results: pd.DataFrame, rules: Mapping[str, float]) -> str:
-    """Why a sweep over VMs that adds them one by one ends now, by the last of them; empty where it goes on.
+    """Why a sweep over VMs that adds them one by one ends now; empty where it goes on.
 
     Parameters
     ----------
     results : of the VM counts measured so far, of one system and pattern
-    rules : of ``gain_pct`` and ``cpu_pct``, as in `stop_rules`; a rule that is not named ends nothing
+    rules : ``gain_pct``: a further VM adds less than this percent of the mean IOPS a VM so far. ``cpu_pct``: the nodes'
+        CPU is above this, so that no cycles are left for the guests. A rule that is not named ends nothing
     """
-    found = stop_rules(results, (), rules.get("gain_pct"), rules.get("cpu_pct"))
-    most = results["vms"].max()
-    ended = found[found["vms"].notna() & (found["vms"] < most)]
-    return "; ".join(f"{row.rule} at {row.vms:g} VMs: {row.why}" for row in ended.itertuples())
+    known = results.assign(node_cpu_pct=numbers_of(results, "node_cpu_pct"))
+    curve = summarize(known, "iops", by=["vms"])[["vms", "iops"]].dropna(subset=["iops"])
+    curve = curve.merge(summarize(known, "node_cpu_pct", by=["vms"])[["vms", "node_cpu_pct"]], on="vms")
+    curve = curve.sort_values("vms", ignore_index=True)
+    vms, cpu = curve["vms"], curve["node_cpu_pct"]
+    added, fair = curve["iops"].diff() / vms.diff(), curve["iops"].shift() / vms.shift()
+    gain_pct, cpu_pct, why = rules.get("gain_pct"), rules.get("cpu_pct"), []
+    if gain_pct is not None and len(small := curve.index[100 * added < gain_pct * fair]):
+        at = small[0]
+        less = f"the next VM adds {added[at]:,.0f} IOPS, each of the earlier ones added {fair[at]:,.0f}"
+        why.append(f"gain below {gain_pct:g} % of a VM at {vms[at - 1]:g} VMs: {less}")
+    if cpu_pct is not None and len(over := curve.index[(cpu > cpu_pct) & (curve.index > 0)]):
+        at = over[0]
+        why.append(f"node CPU up to {cpu_pct:g} % at {vms[at - 1]:g} VMs: {cpu[at]:.0f} % at {vms[at]:g} VMs")
+    return "; ".join(why)

@@ -4,16 +4,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.compare.cells import SINGLE_RUN, valid_rows
+from hcilib.analyse.compare.cells import valid_rows
 from hcilib.analyse.compare.compare import compare
-from hcilib.analyse.compare.contrast import CONFIDENCE, critical, half_width_of, interval, judge
-from hcilib.model.caveats import Caveats, caveats, column, warnings_of
+from hcilib.analyse.compare.contrast import CONFIDENCE, critical, interval, judge
+from hcilib.model.caveats import Caveats, column, warnings_of
 
 ALONE = "alone"
 RATES = {"m": "MiB/s", "iops": "IOPS"}
@@ -37,10 +37,9 @@ def neighbours(
     Returns
     -------
     system, tenant, pattern, beside (who else was at work; ``backup-rate64m`` is a neighbour with a limit), limit
-    and came (one for each limit in `beside`, in its form: what it lets through a VM, ``64m`` or ``500iops``, and what
-    came, geometric mean over rounds), metric, n (rounds), alone, value (geometric means), ratio (beside / alone),
-    ratio_lo, ratio_hi, p_adjusted, verdict, equivalent, given_back_pct (of what the unlimited neighbour took; NaN
-    without a limit, or where it is not shown to take any), confidence, margin, method, warnings. A limited tenant's own
+    (one for each limit in `beside`: what it lets through a VM, ``64m`` or ``500iops``), metric, n (rounds), alone,
+    value (geometric means), ratio (beside / alone), ratio_lo, ratio_hi, p_adjusted, verdict, equivalent, confidence,
+    margin, method, warnings. A limited tenant's own
     rows are left out: it gets what it is let.
 
     Verdicts and intervals have one correction over their family: a difference is shown where its interval leaves
@@ -58,10 +57,10 @@ def neighbours(
     ...     {"system": "A", "tenant": "database", "beside": other, "pattern": "8k-randread", "block": b, "iops": iops+b}
     ...     for other, iops in kept.items() for b in (1, 2, 3)])
     >>> found = hci.neighbours(results, ["iops"])
-    >>> found[["beside", "ratio", "equivalent", "given_back_pct"]].round(2)
-               beside  ratio  equivalent  given_back_pct
-    0          backup   0.50       False             NaN
-    1  backup-rate64m   0.99        True            98.0
+    >>> found[["beside", "ratio", "equivalent"]].round(2)
+               beside  ratio  equivalent
+    0          backup   0.50       False
+    1  backup-rate64m   0.99        True
     """
     runs = _runs(results)
     there = pd.MultiIndex.from_frame(runs[["system", *BY]])
@@ -73,35 +72,11 @@ def neighbours(
     table = pd.concat(tables, ignore_index=True)
     table = table.rename(columns={"system": "beside", "of": "system", "value_baseline": "alone"})
     table["warnings"] = column(map(_next_to, warnings_of(table), table["beside"]))
-    came, together = _came(results), _together(table["tenant"], table["beside"])
     limited = [[name for name in beside.split(", ") if "-rate" in name] for beside in table["beside"]]
     table["limit"] = ["; ".join(name.partition("-rate")[2] for name in names) for names in limited]
-    table["came"] = [
-        "; ".join(came.get((*step, name), "unknown") for name in names)
-        for *step, names in zip(table["system"], together, limited, strict=True)
-    ]
-    key = ["system", "tenant", "pattern", "metric"]
-    free = table[~table["beside"].str.contains("-rate")].drop_duplicates(key).set_index(key)
-    free = free["ratio"].where(free["verdict"].isin(("higher", "lower", "point")))  # of what was not taken nothing is
-    taken = free.reindex(pd.MultiIndex.from_frame(table[key])).to_numpy()
-    limited = table["beside"].str.contains("-rate")
-    with np.errstate(divide="ignore", invalid="ignore"):
-        table["given_back_pct"] = np.where(limited, 100 * (table["ratio"] - taken) / (1 - taken), np.nan)
-    measured = [
-        "n",
-        "alone",
-        "value",
-        "ratio",
-        "ratio_lo",
-        "ratio_hi",
-        "p_adjusted",
-        "verdict",
-        "equivalent",
-        "given_back_pct",
-    ]
-    return table[
-        [*key[:3], "beside", "limit", "came", "metric", *measured, "confidence", "margin", "method", "warnings"]
-    ]
+    measured = ["n", "alone", "value", "ratio", "ratio_lo", "ratio_hi", "p_adjusted", "verdict", "equivalent"]
+    keys = ["system", "tenant", "pattern", "beside", "limit", "metric"]
+    return table[[*keys, *measured, "confidence", "margin", "method", "warnings"]]
 
 
 def _next_to(said: Caveats, beside: str) -> Caveats:
@@ -132,77 +107,6 @@ def _one_family(table: pd.DataFrame, margin: float) -> pd.DataFrame:
     shown, tests = (judged["p_adjusted"] <= alpha).sum(), judged["p"].notna().sum()
     lo, hi = interval(log_ratio, se, df, 1 - alpha * max(shown, 1) / max(tests, 1))
     return table.assign(ratio_lo=lo, ratio_hi=hi, **judged[["p_adjusted", "verdict", "equivalent"]])
-
-
-def _together(tenants: Iterable[str], beside: Iterable[str]) -> list[str]:
-    """Return who ran in each row's step, sorted: the tenant and those beside it."""
-    return [", ".join(sorted([tenant, *others.split(", ")])) for tenant, others in zip(tenants, beside, strict=True)]
-
-
-def _came(results: pd.DataFrame) -> dict[tuple[str, str, str], str]:
-    """Map a system, who ran together, and one who was limited there to what came a VM: ``48m``, ``490iops``."""
-    runs = results[results["tenant"].notna().to_numpy() & valid_rows(results)]
-    runs = runs[runs["pattern"].astype(str).str.contains("-rate") & runs["beside"].notna()]
-    limit = runs["pattern"].astype(str).str.partition("-rate")[2] if len(runs) else runs["pattern"]
-    name = runs["tenant"] + "-rate" + limit
-    runs = runs.assign(name=name, together=_together(name, runs["beside"]))
-    rounded = {}
-    for (system, together, who), own in runs.groupby(["system", "together", "name"], sort=False):
-        column, scale, unit = ("bw_bytes", 2**20, "m") if who.endswith("m") else ("iops", 1, "iops")
-        rates = own[column].to_numpy(float) / own["vms"].to_numpy(float) / scale
-        mean = np.exp(np.log(rates).mean()) if (rates > 0).all() else rates.mean()
-        rounded[system, together, who] = f"{float(f'{mean:.3g}'):.10g}{unit}"
-    return rounded
-
-
-def fairness(results: pd.DataFrame) -> pd.DataFrame:
-    """Jain's index of what each tenant keeps of its IOPS beside the others: 1 where all lose the same share, 1/k
-    where one keeps all.
-
-    It is of all tenants of one step. A step in which one was limited has none: that tenant gets what it is let.
-
-    Returns
-    -------
-    system, together (the tenants), tenants (how many), n (blocks), jain (mean over blocks), jain_lo, jain_hi
-    (t over rounds, inside [1/k, 1]), confidence, warnings
-
-    Source: Jain, Chiu and Hawe 1984, of the shares iops beside / iops alone of the same round.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> results = pd.DataFrame([
-    ...     {"system": "A", "tenant": tenant, "beside": beside, "pattern": "4k-randread", "block": b, "iops": iops}
-    ...     for tenant, other, kept in (("a", "b", 500), ("b", "a", 100)) for b in (1, 2)
-    ...     for beside, iops in ((None, 1000), (other, kept + b))])
-    >>> hci.fairness(results)[["together", "n", "jain"]].round(2)
-      together  n  jain
-    0     a, b  2  0.69
-    """
-    runs = _runs(results)
-    totals = runs.groupby(["of", "pair", "tenant", "system"], sort=False)["iops"]
-    total = totals.agg(iops="sum", patterns="size").reset_index()
-    alone = total[total["system"] == ALONE].set_index(["of", "pair", "tenant"])[["iops", "patterns"]]
-    beside = total[total["system"] != ALONE].copy()
-    own = alone.reindex(pd.MultiIndex.from_frame(beside[["of", "pair", "tenant"]])).set_axis(beside.index)
-    share = (beside["iops"] / own["iops"]).where(beside["patterns"] == own["patterns"])
-    together = _together(beside["tenant"], beside["system"])
-    beside = beside.assign(share=share, together=together)
-    rows = []
-    for (of, together), own in beside.groupby(["of", "together"], sort=False):
-        k = own["tenant"].nunique()
-        if k < len(together.split(", ")):  # of one there is no share: it was limited, or has no valid run
-            continue
-        shares = own.pivot(index="pair", columns="tenant", values="share").dropna()
-        blocks = shares.sum(axis=1) ** 2 / (k * (shares**2).sum(axis=1))
-        n, mean = len(blocks), blocks.mean()
-        half = half_width_of(blocks)
-        rows.append(
-            {"system": of, "together": together, "tenants": k, "n": n, "jain": mean}
-            | {"jain_lo": max(mean - half, 1 / k), "jain_hi": min(mean + half, 1.0), "confidence": CONFIDENCE}
-            | {"warnings": caveats(SINGLE_RUN if n == 1 else None)}
-        )
-    return pd.DataFrame(rows)
 
 
 def _runs(results: pd.DataFrame) -> pd.DataFrame:

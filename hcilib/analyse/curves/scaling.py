@@ -1,4 +1,4 @@
-"""How many VMs until a system saturates: a two-segment knee with its interval, and the USL where it wins.
+"""How many VMs until a system saturates: a two-segment knee with its interval.
 
 METHODS section 4. Errors are relative: IOPS spread by percent, and an absolute fit would look at the largest fleets
 only.
@@ -10,8 +10,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
-from scipy.optimize import least_squares
 from scipy.special import fdtrc
 
 from hcilib.analyse.compare.cells import groups_of, refuse_mixing, require_columns, valid_rows
@@ -34,7 +32,7 @@ COLUMN_WORDS = {"span_bytes": "the amount of data under test", "pool_fill_pct": 
 
 COLUMNS = [
     "n", "points", "knee", "knee_lo", "knee_hi", "slope_before", "slope_after", "smallest_vms", "peak", "peak_vms",
-    "usl_gamma", "usl_alpha", "usl_beta", "usl_peak_n", "model", "confidence", "warnings",
+    "model", "confidence", "warnings",
 ]  # fmt: skip
 
 
@@ -50,10 +48,8 @@ def saturation(results: pd.DataFrame, by: Sequence[str] = ("system", "pattern"))
     One row per group of `by`: n (fewest runs at any VM count), points (VM counts), knee (VMs, on a
     0.25 grid), knee_lo, knee_hi (parametric bootstrap of the runs), slope_before, slope_after
     (IOPS per VM), smallest_vms (smallest count whose lower bound, by the pooled spread, is >=
-    95 % of the peak), peak (largest geometric mean), peak_vms, usl_gamma, usl_alpha, usl_beta,
-    usl_peak_n (NaN unless the USL wins by AICc and N* lies inside the measured range), model
-    (`two-segment`, `line`, `smooth` where a curve without a corner is as good by AICc, `usl`, or ""
-    under 5 VM counts), confidence, warnings.
+    95 % of the peak), peak (largest geometric mean), peak_vms, model (`two-segment`, `line`, `smooth` where a
+    curve without a corner is as good by AICc, or "" under 5 VM counts), confidence, warnings.
 
     Where a straight line fits as well there is no knee: NaN, and both slopes are the line's. With one run a count
     there is no interval, and smallest_vms rests on the points themselves.
@@ -117,8 +113,7 @@ def _plateau(curve: pd.DataFrame, warnings: list[Caveat]) -> dict:
 
 def _model(curve: pd.DataFrame, warnings: list[Caveat]) -> dict:
     """Which model fits, by AICc on relative errors, and what it says: a knee only where no line and no smooth curve is
-    as good (every smooth curve bends, few have a knee: METHODS section 7); the USL if it beats bend and line and peaks
-    inside the measured range."""
+    as good (every smooth curve bends, few have a knee: METHODS section 7)."""
     n, y, counts = (curve[c].to_numpy(float) for c in ("vms", "center", "n"))
     weight = np.sqrt(counts) / y
     line, line_rss = _fit(_hinge(n, None), weight, y)
@@ -128,21 +123,17 @@ def _model(curve: pd.DataFrame, warnings: list[Caveat]) -> dict:
     (_, before, change), rss = bends[best]
     # X = N / (a + b (N - 1)): linear in N / X, whose relative error is that of X.
     hyperbola = _fit(np.column_stack([np.ones_like(n), n - 1]), np.sqrt(counts) * y / n, n / y)[1]
-    straight, bend = _aicc(line_rss, curve, 3), _aicc(rss, curve, 5)
-    smooth, usl = _aicc(hyperbola, curve, 3), _aicc(usl_fit(n, y, weight)["rss"], curve, 4)
-    row, rivals = {"slope_before": before, "slope_after": before + change}, [straight]
+    bend = _aicc(rss, curve, 5)
+    smooth = _aicc(hyperbola, curve, 3)
+    row = {"slope_before": before, "slope_after": before + change}
     if not _bend_is_real(line_rss, rss, curve):
         warnings.append(caveat("no-knee/line"))
         row = {"slope_before": line[1], "slope_after": line[1], "model": "line"}
-    elif min(smooth, usl) <= bend:
+    elif smooth <= bend:
         warnings.append(caveat("no-knee/smooth"))
         row["model"] = "smooth"
     else:
         row |= _knee(curve, knots, best, bends[best][0], warnings)
-        rivals = [straight, bend]
-    law = usl_fit(n, y)
-    if n[0] <= law["peak_n"] <= n[-1] and usl < min(rivals):
-        row |= {f"usl_{k}": law[k] for k in ("gamma", "alpha", "beta", "peak_n")} | {"model": "usl"}
     return row
 
 
@@ -215,25 +206,6 @@ def _aicc(rss: float, curve: pd.DataFrame, parameters: int) -> float:
     return runs * np.log(max(rss, _floor(runs)) / runs) + 2 * parameters + correction
 
 
-def per_vm_gain(results: pd.DataFrame, by: Sequence[str] = ("system", "pattern")) -> pd.DataFrame:
-    """What each further VM adds.
-
-    Returns
-    -------
-    `by`, vms, n (runs), iops (geometric mean), gain (per VM since the count before; NaN at the first), per_vm
-    (iops / vms). Points only: a gain's interval is the knee's business.
-    """
-    by = list(by)
-    runs = results[_usable(results, by)]
-    _refuse_mixing(runs, by)
-    logs = np.log(runs["iops"].astype(float)).groupby([runs[c] for c in [*by, "vms"]], dropna=False, observed=True)
-    table = logs.agg(n="count", iops="mean").reset_index()
-    table["iops"] = np.exp(table["iops"])
-    groups = table.groupby(by, dropna=False, observed=True) if by else table
-    step = groups[["iops", "vms"]].diff()
-    return table.assign(gain=step["iops"] / step["vms"], per_vm=table["iops"] / table["vms"])
-
-
 def _usable(results: pd.DataFrame, by: list[str]) -> np.ndarray:
     """Which rows are runs one may use: valid, with a VM count and a rate above zero."""
     require_columns(results, [*by, "vms", "iops"])
@@ -250,48 +222,6 @@ def _refuse_mixing(runs: pd.DataFrame, by: list[str]) -> list[Caveat]:
     own = [c for c in MAY_FOLLOW if c in runs and c not in by]
     follow = [c for c in own if runs[c].nunique(dropna=c in MAY_BE_UNTOLD) > 1]
     return [caveat("follows", column=COLUMN_WORDS.get(column, column)) for column in follow]
-
-
-# ---- The universal scalability law: contention and coherency as two numbers
-
-
-def usl_fit(n: ArrayLike, x: ArrayLike, weight: ArrayLike = 1.0) -> dict[str, float]:
-    """Fit the universal scalability law X(N) = gamma N / (1 + alpha (N - 1) + beta N (N - 1)).
-
-    Parameters
-    ----------
-    n, x : VM counts and rates, shape (m,), at least 4 different counts
-    weight : of each residual; 1 is the usual absolute fit, 1 / x a relative one
-
-    Returns
-    -------
-    gamma, alpha, beta (all >= 0), peak_n = sqrt((1 - alpha) / beta) (inf without a peak), rss.
-    Source: Gunther 1993; METHODS section 4.
-    """
-    n, x = np.asarray(n, float), np.asarray(x, float)
-    if np.unique(n).size < 4 or not (np.isfinite(x).all() and (x > 0).all() and (n > 0).all()):
-        raise ValueError("usl_fit: needs 4 different VM counts or more, counts and rates finite and above zero")
-    scale = x.max()
-
-    def residual(p: np.ndarray) -> np.ndarray:
-        return (p[0] * n / (1 + p[1] * (n - 1) + p[2] * n * (n - 1)) - x / scale) * weight
-
-    tight = {"ftol": 1e-15, "xtol": 1e-15, "gtol": 1e-15, "max_nfev": 2000}
-    start = _usl_start(n, x / scale)
-    found = least_squares(residual, start, bounds=(0, np.inf), x_scale=np.maximum(start, 1e-6), **tight)
-    gamma, alpha, beta = found.x
-    peak = np.sqrt((1 - alpha) / beta) if beta > 0 and alpha < 1 else (np.inf if alpha < 1 else float(n.min()))
-    return {
-        "gamma": float(gamma * scale), "alpha": float(alpha), "beta": float(beta), "peak_n": float(peak),
-        "rss": float(2 * found.cost * scale**2),
-    }  # fmt: skip
-
-
-def _usl_start(n: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Start from the linear form: N / X is a parabola in N."""
-    a, b, c = np.linalg.lstsq(np.column_stack([np.ones_like(n), n - 1, n * (n - 1)]), n / x, rcond=None)[0]
-    a = max(a, 1e-3 * float((n / x).min()))
-    return np.maximum([1 / a, b / a, c / a], 1e-9)
 
 
 # ---- The curve over the VM count as a table tells it: measured, printed, or rebuilt from the gains an article prints

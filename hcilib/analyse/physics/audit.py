@@ -5,29 +5,25 @@ A row that could not be checked is not ok: `ok` is <NA> and the note says what w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.compare.cells import left_out, numbers_of
+from hcilib.analyse.compare.cells import numbers_of
 from hcilib.analyse.compare.chosen import until_stable
 from hcilib.analyse.physics.traffic import drive_rates_of
-from hcilib.model.caveats import THINKTIME, column, warnings_of
+from hcilib.model.caveats import THINKTIME, warnings_of
 from hcilib.model.metrics import METRICS
 
+NAMES = ("source", "system", "pattern", "vms", "numjobs", "iodepth", "block", "rep")
+"""What a checked row is called by, as far as the results have it."""
 COLUMNS = ["row", "check", "measured", "expected", "ratio", "least", "most", "ok", "code", "note"]
 LITTLE_OWN, LITTLE_PUBLISHED = (0.93, 1.01), (0.95, 1.05)
 DRIVES_SLACK = 1.05
 """The drives' window is whole samples inside the run's: a rate that drifts is seen a little off."""
 MIXED = ("randrw", "rw", "readwrite")
-COARSE_PCT = 5.0
-"""A printed number is coarse where rounding may hide more than this of it."""
 OUTSIDE, TRUNCATED, UNWEIGHTED = "outside", "truncated", "unweighted"
 """Codes of a row: its ratio is outside the tolerance; its printed number was cut off at the last digit instead of
 rounded; only (read + write)/2 is printed, which is not the latency of Little's law."""
-LIKE = 0.05
-"""Spans that differ by no more than this share are alike."""
 
 
 def audit(results: pd.DataFrame, ceilings: pd.Series | None = None, drives: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -43,7 +39,8 @@ def audit(results: pd.DataFrame, ceilings: pd.Series | None = None, drives: pd.D
     Returns
     -------
     DataFrame
-        row (index of the results row), check, measured, expected, ratio, least and most (the row's own tolerance of the
+        source, system, pattern, vms, numjobs, iodepth, block and rep of the results row, as far as it has them; row
+        (its index), check, measured, expected, ratio, least and most (the row's own tolerance of the
         ratio), ok (nullable boolean), code, note. The code is
         empty where a check simply holds, ``truncated`` where it holds for a truncated number, ``outside`` or ``cache``
         where it fails, else the reason why it was not possible: ``missing``, ``demand``, ``capped``, ``unweighted``,
@@ -85,7 +82,9 @@ def audit(results: pd.DataFrame, ceilings: pd.Series | None = None, drives: pd.D
     if drives is not None:
         checks.append(_drives(results, drives))
     by_row = np.argsort(np.tile(np.arange(len(results)), len(checks)), kind="stable")
-    return pd.concat(checks, ignore_index=True).iloc[by_row].reset_index(drop=True)
+    table = pd.concat(checks, ignore_index=True).iloc[by_row].reset_index(drop=True)
+    names = results.loc[table["row"], [name for name in NAMES if name in results]]
+    return pd.concat([names.reset_index(drop=True), table], axis=1)
 
 
 def _little(results: pd.DataFrame) -> pd.DataFrame:
@@ -287,66 +286,6 @@ def _printed_unit(value: float, usual: float) -> float:
             return 10.0**-decimals
 
 
-def rounding(results: pd.DataFrame) -> pd.DataFrame:
-    """How much of each printed number is rounding.
-
-    Returns
-    -------
-    DataFrame
-        One row per published row and printed metric (iops, bw_bytes, lat_ns, lat_unweighted_ns, node_cpu_pct): row,
-        metric, value (in the shown unit), unit, half_unit_pct (the most that rounding may hide), coarse (above
-        5 %). 3 % CPU may be 2.5 or 3.5: 16.7 %.
-    """
-    names = [m for m in ("iops", "bw_bytes", "lat_ns", "lat_unweighted_ns", "node_cpu_pct") if m in results]
-    rows = results[_published(results)]
-    parts = []
-    for what in (METRICS[name] for name in names):
-        value, half = rows[what.name].astype(float) / what.scale, 100 * _half_unit(rows, what.name)
-        printed = {"printed": value.array, "unit": what.unit, "half_unit_pct": half.array}
-        parts.append(pd.DataFrame({"row": rows.index, "metric": what.name, **printed}))
-    if not parts:
-        return pd.DataFrame(columns=["row", "metric", "printed", "unit", "half_unit_pct", "coarse"])
-    table = pd.concat(parts, ignore_index=True).dropna(subset=["half_unit_pct"])
-    return table.assign(coarse=table["half_unit_pct"] > COARSE_PCT).reset_index(drop=True)
-
-
-def unlike_working_sets(results: pd.DataFrame) -> pd.DataFrame:
-    """Systems compared on different amounts of data: a smaller span may be served by a cache or a faster tier.
-
-    Returns
-    -------
-    DataFrame
-        One row per source, vms, system and span: source, vms, system, span_bytes, ratio (to the largest span of that
-        source and vms), alike (<NA> where the span is not stated), note, warnings.
-    """
-    keys = [c for c in ("source", "vms") if c in results]
-    table = results.assign(span_bytes=numbers_of(results, "span_bytes"))[[*keys, "system", "span_bytes"]]
-    table = table.drop_duplicates(ignore_index=True)
-    groups = table.groupby(keys, dropna=False)["span_bytes"] if keys else table["span_bytes"]
-    table["ratio"] = table["span_bytes"] / groups.transform("max")
-    table["alike"] = (table["ratio"] >= 1 - LIKE).astype("boolean").mask(table["ratio"].isna())
-    small = table["alike"].eq(False).fillna(False)
-    shares = [f"{100 * share:.0f} % of the largest amount of data compared" for share in table["ratio"].fillna(1)]
-    table["note"] = np.where(small, shares, "")
-    table.loc[table["ratio"].isna(), "note"] = "the amount of data under test is not stated"
-    return table.assign(warnings=column([left_out(results)] * len(table)))
-
-
-# ---- What an audit comes to: which rows failed, named, and how many of each check held
-
-
-NAMES = ("source", "system", "pattern", "vms", "numjobs", "iodepth", "block", "rep")
-
-
-def name_rows(found: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
-    """A table that has `row` (the index of the results row), with what that row is instead: system, pattern, load."""
-    names = [c for c in NAMES if c in results]
-    rows = results.loc[found["row"], names].reset_index(drop=True)
-    # a constant says nothing: one source, one block
-    rows = rows[[c for c in names if c in ("system", "pattern", "iodepth") or results[c].nunique() > 1]]
-    return pd.concat([rows, found.drop(columns="row").reset_index(drop=True)], axis=1)
-
-
 def residuals(checks: pd.DataFrame) -> pd.DataFrame:
     """Return how far each judged row is from its expected value, in multiples of its own tolerance.
 
@@ -379,22 +318,3 @@ def residuals(checks: pd.DataFrame) -> pd.DataFrame:
     inside = residual.abs() <= 1 + 1e-6
     verdict = np.select([~rows["ok"].astype(bool), inside], ["outside", "inside"], "rounding")
     return rows.assign(residual=residual, limit=limit, verdict=verdict)
-
-
-def tally(audit: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
-    """How many rows of each check hold, by system: check, system, holds, fails, not_checkable, lowest and highest
-    ratio, warnings."""
-    named = audit.assign(system=results.loc[audit["row"], "system"].to_numpy())
-    ok = named["ok"].astype("boolean")
-    counted = named.assign(holds=ok.fillna(False), fails=~ok.fillna(True), not_checkable=ok.isna())
-    groups = counted.groupby(["check", "system"], sort=False, observed=True)
-    table = groups[["holds", "fails", "not_checkable"]].sum().astype(int)
-    table = table.assign(lowest=groups["ratio"].min(), highest=groups["ratio"].max()).reset_index()
-    return table.assign(warnings=column([left_out(results)] * len(table)))
-
-
-def given(results: pd.DataFrame, by: Sequence[str], measures: Sequence[str] = ("iops", "node_cpu_pct")) -> pd.DataFrame:
-    """How many rows hold a number: one row per measure and group of `by`, with rows, given and missing."""
-    long = results.melt(list(by), list(measures), var_name="measure")
-    counted = long.groupby(["measure", *by], sort=False, dropna=False)["value"].agg(rows="size", given="count")
-    return counted.assign(missing=counted["rows"] - counted["given"]).reset_index()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import pandas as pd
 
 from hcilib.analyse.compare.cells import refuse_currencies
 from hcilib.model.metrics import parse_bytes
-from hcilib.model.schemes import Scheme, Tiers, nested_parity, parse_scheme
+from hcilib.model.schemes import Scheme, Tiers, parse_scheme
 
 TB, TIB = 10**12, 2**40
 """Drives are sold in TB, operating systems count in TiB: 32 TB are 29.1 TiB. Never one for the other."""
@@ -100,37 +100,6 @@ def system_capacity(
     return table.assign(raw_tb=raw_tb, fill_pct=float(fill_pct), filled_tib=filled)
 
 
-def usable_shares(
-    names: Iterable[str], systems: Mapping[str, Any], schemes: Mapping[str, Scheme | str] | None = None
-) -> pd.DataFrame:
-    """What share of the raw capacity each system leaves, whatever its drives: beside a comparison, what the speed
-    costs.
-
-    Parameters
-    ----------
-    names : systems of results; of one with a setting in brackets the file is that of the system
-    systems : name -> system, as `load_systems` or `systems_of` gives
-    schemes : name -> scheme or formula, instead of a system's own
-
-    Returns
-    -------
-    DataFrame : a row a system: system, scheme, efficiency, survives, write_cost; missing where no scheme is known
-
-    Examples
-    --------
-    >>> hci.usable_shares(["ceph-pve", "mine"], hci.load_systems())[["system", "scheme", "efficiency"]]
-         system     scheme  efficiency
-    0  ceph-pve  Mirror(2)         0.5
-    1      mine        NaN         NaN
-    """
-    wanted = list(dict.fromkeys(map(str, names)))
-    own = {name: getattr(systems.get(name.partition(" [")[0]), "scheme", None) for name in wanted}
-    own |= {name: scheme for name, scheme in (schemes or {}).items() if name in own}
-    table = capacity_table({name: scheme for name, scheme in own.items() if scheme}, 1.0)
-    known = table.reindex(columns=["system", "scheme", "efficiency", "survives", "write_cost"])
-    return known.set_index("system").reindex(wanted).reset_index()
-
-
 def _capacity(scheme: Scheme, raw_bytes: float) -> dict:
     usable = scheme.usable_bytes(raw_bytes)
     return {
@@ -155,17 +124,6 @@ def _capacity(scheme: Scheme, raw_bytes: float) -> dict:
 def reserve_share(scheme: object) -> float:
     """Return the share of raw that a scheme keeps free for repairs; 0 where it is not known."""
     return parse_scheme(scheme).reserve_share if isinstance(scheme, str) and scheme else 0.0
-
-
-def nested_parity_grid() -> pd.DataFrame:
-    """Usable percent of nested mirror-accelerated parity: drives (a server, 4 to 7), then mirror_10_pct, mirror_20_pct
-    and mirror_30_pct by the mirror's share.
-
-    More than seven drives a server are as seven (see :func:`nested_parity`).
-    """
-    drives = range(4, 8)
-    usable = {f"mirror_{m}_pct": [100 * nested_parity(n, m / 100).efficiency for n in drives] for m in (10, 20, 30)}
-    return pd.DataFrame({"drives": drives, **usable})
 
 
 TIER_FULL = 0.85
@@ -203,29 +161,6 @@ def tier_fit(scheme: Scheme, raw_bytes: float, data_bytes: float) -> pd.DataFram
     return row.astype({"fits": "boolean"})
 
 
-def with_stated(table: pd.DataFrame, stated_pct: Mapping[str, float]) -> pd.DataFrame:
-    """A capacity table with stated_pct, the usable share somebody printed, and agrees: does ours round to it?
-
-    `stated_pct` is system -> percent as printed. Its own digits decide: 40 is held to the percent, 35.7 to the tenth.
-    agrees is <NA> where nothing was stated.
-
-    Raises
-    ------
-    ValueError
-        If a stated system is not in the table: its figure would be checked by nobody.
-    """
-    if absent := [name for name in stated_pct if name not in set(table["system"])]:
-        raise ValueError(
-            f"stated, but not in the capacity table: {', '.join(absent)}; give stated the names of your schemes, or "
-            f"{{}}"
-        )
-    stated = table["system"].map(stated_pct).astype(float)
-    unit = stated.map(lambda value: 10.0 ** -len(f"{value:g}".partition(".")[2]))
-    # half a printed unit, and a hair for what binary fractions cannot hold
-    agrees = (100 * table["efficiency"] - stated).abs() <= unit / 2 + 1e-9
-    return table.assign(stated_pct=stated, agrees=agrees.astype("boolean").mask(stated.isna()))
-
-
 def pareto(table: pd.DataFrame, x: str, y: str, by: str | None = None) -> pd.DataFrame:
     """The table with a column `front`: no other row is at least as good in x and y and better in one (more is better).
 
@@ -242,82 +177,9 @@ def pareto(table: pd.DataFrame, x: str, y: str, by: str | None = None) -> pd.Dat
     return table.assign(front=front)
 
 
-def more_for_less(speeds: pd.DataFrame, margin: float) -> pd.DataFrame:
-    """Mark the systems that deliver more IOPS than every system with more usable space.
-
-    A difference counts from a share of `margin` on. Where both sides have intervals, these must not overlap, which is
-    stricter than a test at their level.
-
-    Parameters
-    ----------
-    speeds : of ``per_usable_tib``: system, pattern, iops, usable_tib, n and, of repeats, iops_lo and iops_hi
-    margin : share of the IOPS up to which a difference does not matter, such as 0.05
-
-    Returns
-    -------
-    DataFrame : the rows with IOPS and space, and `more`: <NA> where no system has more space
-    """
-    known = speeds.dropna(subset=["iops", "usable_tib"])
-    known = known.assign(n=known.get("n", 1))
-    ends = known.reindex(columns=["iops_lo", "iops_hi"]).set_axis(["low", "high"], axis=1)
-    known = known.assign(low=ends["low"].fillna(known["iops"]), high=ends["high"].fillna(known["iops"]))
-    more = []
-    for row in known.itertuples():
-        larger = known[(known["pattern"] == row.pattern) & (known["usable_tib"] > row.usable_tib)]
-        above = (row.iops > (1 + margin) * larger["iops"]) & (row.low > larger["high"])
-        more.append(bool(above.all()) if len(larger) else pd.NA)
-    return known.drop(columns=["low", "high"]).assign(more=pd.array(more, dtype="boolean"))
-
-
 def per_usable_tib(results: pd.DataFrame, usable_bytes: Mapping[str, float] | pd.Series) -> pd.DataFrame:
     """The results, or their ``peak``s, with usable_tib and iops_per_usable_tib, from system -> usable bytes; NaN where
     a system has none."""
     usable_tib = results["system"].map(usable_bytes).astype(float) / TIB
     iops = results["iops"]
     return results.assign(iops=iops, usable_tib=usable_tib, iops_per_usable_tib=iops / usable_tib)
-
-
-# ---- Deduplication savings as a ratio and as effective capacity (METHODS section 4)
-
-
-def effective_capacity(
-    schemes: Mapping[str, Sequence[str]], savings_pct: Mapping[str, float] | pd.Series, raw_bytes: float | str
-) -> pd.DataFrame:
-    """What deduplication makes of the usable capacity.
-
-    With savings s the ratio is 1/(1-s), and effective = efficiency x ratio.
-
-    Parameters
-    ----------
-    schemes : resiliency -> its formulas; several where it is not known which one was used.
-    savings_pct : resiliency -> percent of the stored data that deduplication saved; absent or NaN is not known.
-    raw_bytes : bytes of all drives of all servers, or text such as "2.4 TB".
-
-    Returns
-    -------
-    DataFrame
-        One row per formula: resiliency, scheme, efficiency_pct (usable share of raw), savings_pct, dedup_ratio,
-        effective_pct (data held per raw byte), usable_tib, effective_tib; NaN where the savings are not known.
-
-    Raises
-    ------
-    ValueError
-        If a formula is not understood, or savings lie outside 0 to below 100.
-    """
-    rows = pd.DataFrame(
-        [(name, text) for name, texts in schemes.items() for text in texts], columns=["resiliency", "scheme"]
-    )
-    saved = rows["resiliency"].map(dict(savings_pct)).astype(float)
-    if (outside := saved.notna() & ~saved.between(0, 100, inclusive="left")).any():
-        name, value = rows["resiliency"][outside].iloc[0], saved[outside].iloc[0]
-        raise ValueError(f"savings_pct of {name!r} is {value:g}: expected a percentage from 0 to below 100")
-    efficiency = pd.Series([parse_scheme(text).efficiency for text in rows["scheme"]], rows.index, dtype=float)
-    ratio, raw = 1 / (1 - saved / 100), parse_bytes(raw_bytes) if isinstance(raw_bytes, str) else raw_bytes
-    return rows.assign(
-        efficiency_pct=100 * efficiency,
-        savings_pct=saved,
-        dedup_ratio=ratio,
-        effective_pct=100 * efficiency * ratio,
-        usable_tib=raw * efficiency / TIB,
-        effective_tib=raw * efficiency * ratio / TIB,
-    )

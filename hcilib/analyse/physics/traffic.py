@@ -269,48 +269,6 @@ def binding(
     )
 
 
-def path_steps(best: pd.DataFrame, raw: pd.Series) -> pd.DataFrame:
-    """Return how many IOPS each step from drives to clients leaves.
-
-    Parameters
-    ----------
-    best : as ``binding`` returns it: system, pattern, iops, drives_iops, network_iops
-    raw : IOPS of all drives together without copies and parity, by the index of `best`
-
-    Returns
-    -------
-    DataFrame
-        system, pattern, curve (if `best` has it), step (``drives``, ``scheme``, ``network``, ``software``,
-        ``clients``), iops (left after it), lost_iops (NaN where the network's limit is not known), pct_of_drives.
-        `software` is all that neither drives nor network explain. It is below zero where clients got
-        more than the drives' ceiling. Rows without a ceiling or a measurement are left out.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> best = pd.DataFrame({"system": ["a"], "pattern": ["4k-randwrite"], "iops": [190.0], "drives_iops": [200.0]})
-    >>> hci.path_steps(best.assign(network_iops=9000.0), pd.Series([600.0]))[["step", "iops", "lost_iops"]]
-           step   iops  lost_iops
-    0    drives  600.0        0.0
-    1    scheme  200.0      400.0
-    2   network  200.0        0.0
-    3  software  190.0       10.0
-    4   clients  190.0        0.0
-    """
-    keys = [name for name in ("system", "pattern", "curve") if name in best]
-    rows = best.assign(drives=raw).dropna(subset=["drives", "drives_iops", "iops"])
-    least = rows[["drives_iops", "network_iops"]].min(axis=1)
-    left = {"drives": rows["drives"], "scheme": rows["drives_iops"], "network": least}
-    left |= dict.fromkeys(("software", "clients"), rows["iops"])
-    lost = pd.DataFrame(left).diff(axis=1).mul(-1).fillna(0.0) + 0.0  # no -0.0
-    lost["network"] = lost["network"].where(rows["network_iops"].notna())
-    steps = [
-        rows[keys].assign(step=step, iops=iops, lost_iops=lost[step], pct_of_drives=100 * iops / rows["drives"])
-        for step, iops in left.items()
-    ]
-    return pd.concat(steps).sort_index(kind="stable").reset_index(drop=True)
-
-
 def _crossing(results: pd.DataFrame, scheme: Scheme | None, redirected: float) -> pd.Series:
     """Network bytes of a client byte: counted, else by the scheme; NaN where neither says."""
     client = numbers_of(results, "bw_bytes")
@@ -386,9 +344,8 @@ def amplification(
     DataFrame
         The by columns, measure (reads, writes per client I/O; read_bytes, write_bytes per client byte), n, seen,
         seen_lo, seen_hi (mean over runs, t interval, NaN of one run), confidence, expected (NaN where the scheme does
-        not tell), ratio, ok (<NA> where a side is missing), code (what would fit a deviation, or why nothing is
-        judged; empty where it fits), extra_bytes (size of a write beyond the scheme's, where the code is
-        ``metadata``), drives (how many were counted), warnings.
+        not tell), ratio, ok (<NA> where a side is missing), code (why nothing is judged:
+        ``not-sampled`` or ``any-count``, else empty), drives (how many were counted), warnings.
 
     Raises
     ------
@@ -428,10 +385,10 @@ def amplification(
             unsampled = runs_that("drives", np.full(len(table), absent.sum()))
             said = annotate([NONE] * len(table), unsampled, (table["n"] == 1, SINGLE_RUN))
             count = own["drives"].max() if len(own) else 0
-            pieces.append(_judged(table, load, own_scheme).assign(drives=count, warnings=said))
+            pieces.append(_judged(table).assign(drives=count, warnings=said))
     columns = [
         *by, "measure", "n", "seen", "seen_lo", "seen_hi", "confidence", "expected", "ratio", "ok", "code",
-        "extra_bytes", "drives", "warnings",
+        "drives", "warnings",
     ]  # fmt: skip
     return pd.concat(pieces, ignore_index=True)[columns] if pieces else pd.DataFrame(columns=columns)
 
@@ -468,50 +425,10 @@ def _costs(load: _Load, scheme: Scheme, stripe_bytes: float | None) -> dict[str,
     return costs | (told if is_one else {name: 0.0 if cost == 0 else np.nan for name, cost in told.items()})
 
 
-def _judged(table: pd.DataFrame, load: _Load, scheme: Scheme) -> pd.DataFrame:
-    by = table.set_index("measure")
-    off, room = by["seen"] - by["expected"], TOLERANCE * by["expected"].clip(lower=1)
-    by = by.assign(over=off, beyond=np.sign(off).where(off.abs() > room, 0))
+def _judged(table: pd.DataFrame) -> pd.DataFrame:
+    """Whether each count is as expected, and why one is not judged: not sampled, or split and merged by the drives."""
+    off, room = table["seen"] - table["expected"], TOLERANCE * table["expected"].clip(lower=1)
     ok = (off.abs() <= room + 1e-12).astype("boolean").mask(off.isna())
-    code = [_code(name, by, load, scheme) for name in MEASURES]
+    code = np.select([table["seen"].isna(), table["expected"].isna()], ["not-sampled", "any-count"], "")
     ratio = table["seen"] / table["expected"].where(table["expected"] > 0)
-    extra = np.nan
-    if "metadata" in code:
-        extra = by.at["write_bytes", "over"] * load.bs_bytes / by.at["writes", "over"]
-    sizes = [extra if one == "metadata" else np.nan for one in code]
-    return table.assign(ratio=ratio, ok=ok.array, code=code, extra_bytes=sizes)
-
-
-def _code(name: str, by: pd.DataFrame, load: _Load, scheme: Scheme) -> str:
-    """Return what a deviation would be, as far as the counters tell; nothing where there is none."""
-    beyond = by["beyond"]
-    if np.isnan(by.at[name, "seen"]):
-        return "not-sampled"
-    if np.isnan(by.at[name, "expected"]):
-        return "any-count"
-    if not beyond[name]:
-        return ""
-    if name in ("writes", "write_bytes"):
-        return _code_of_writes(name, by, load, scheme)
-    if beyond[name] < 0:
-        return "merged" if name == "reads" and not beyond["read_bytes"] else "cached"
-    if name == "read_bytes" and not beyond["reads"]:
-        return "read-ahead"
-    return "partial-blocks" if load.read_share < 1 else "other-readers"
-
-
-def _code_of_writes(name: str, by: pd.DataFrame, load: _Load, scheme: Scheme) -> str:
-    seen, expected, over, beyond = by.at[name, "seen"], by.at[name, "expected"], by["over"], by["beyond"]
-    if beyond[name] < 0:
-        if name == "writes" and beyond["write_bytes"] >= 0:
-            return "merged"
-        kept = seen / expected  # k of its copies, or what was saved otherwise
-        fewer = any(abs(kept - k / scheme.copies) <= TOLERANCE for k in range(1, scheme.copies))
-        return "fewer-copies" if fewer else "not-written"
-    if expected and abs(by.at["write_bytes", "seen"] / by.at["write_bytes", "expected"] - 2) <= TOLERANCE:
-        return "journal"
-    if over["writes"] > 0 and beyond["write_bytes"] > 0:
-        return "metadata"
-    if name == "writes":
-        return "split"
-    return "more-bytes" if load.read_share < 1 else "other-writers"
+    return table.assign(ratio=ratio, ok=ok.array, code=code)

@@ -6,7 +6,6 @@ intervals that know autocorrelation (METHODS section 2); what is claimed about t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -107,24 +106,6 @@ def aligned(series: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
             frames.append(rate.assign(since_s=since_s, **dict(zip(keys, key, strict=True))))
     columns = [*keys, "t_s", "since_s", "iops"]
     return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
-
-
-def whole_shares(events: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
-    """How whole the system said it was, from the failure on: the keys, since_s, is_whole, whole_pct (what is told: the
-    recovery of an array, the placement groups that are clean; NaN where it told no share)."""
-    keys = [c for c in run_columns(costs) if c in events]
-    how = {"on": keys} if keys else {"how": "cross"}  # of one run without a name every row belongs to it
-    seen = events[events["seen"].astype(bool)].merge(costs[[*keys, "fail_s"]], **how)
-    told = {"is_whole": seen["what"].eq("whole"), "whole_pct": seen["what"].map(_whole_pct)}
-    return seen.assign(since_s=seen["t_s"] - np.floor(seen["fail_s"]), **told)[[*keys, "since_s", *told]]
-
-
-def _whole_pct(said: str) -> float:
-    if said == "whole":
-        return 100.0
-    arrays = [float(share) for share in re.findall(r"(?:recovery|resync) = *([\d.]+)%", said)]
-    groups = [100 * int(n) / int(of) for n, of in re.findall(r"(\d+) of (\d+) placement groups clean", said)]
-    return min([*arrays, *groups], default=np.nan)
 
 
 def _groups(table: pd.DataFrame, keys: list[str]) -> Iterator[tuple[tuple, pd.DataFrame]]:

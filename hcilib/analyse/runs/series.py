@@ -192,7 +192,7 @@ def _scalar(x: np.ndarray) -> float | np.ndarray:
     return float(x) if np.ndim(x) == 0 else x
 
 
-# ---- Is it steady yet? The SNIA rule, the volume gate in front of it, MSER-5 truncation and two-level regimes
+# ---- Is it steady yet? The SNIA rule, the volume gate in front of it, and MSER-5 truncation
 
 
 ROUNDS = 5
@@ -200,9 +200,6 @@ ROUNDS = 5
 
 SPANS = 2.0
 """Times the span must have been written before any rate is believed."""
-
-MIN_LEVELS = 100
-"""Samples below which one regime cannot be told from two (AR(1) runs of 60 s were flagged up to 9 %)."""
 
 
 def warm_up_missing(bytes_written: float, span_bytes: float, rounds: ArrayLike) -> str:
@@ -276,28 +273,6 @@ def mser5(y: ArrayLike) -> tuple[int, float]:
     return cut, float(y[cut:].mean())
 
 
-def two_levels(y: ArrayLike) -> tuple[float, float] | None:
-    """The low and the high level of a run that switches between two regimes; None if it has one.
-
-    5-sample medians (a lone stalled second is an outlier, no regime) are split where two groups explain most of the
-    variance; a Gaussian reaches 0.64, a straight drift 0.75. Two regimes: more than 0.85 explained, levels over 10 %
-    apart, each held at least a tenth of the time. None also under `MIN_LEVELS` samples.
-    The limits are this library's own, set on simulated AR(1) runs, transients and outliers; they are no standard.
-    """
-    y = np.asarray(y, float)
-    if y.size < MIN_LEVELS:
-        return None
-    x = np.sort(np.median(y[: y.size // 5 * 5].reshape(-1, 5), axis=1))
-    low_n = np.arange(1, x.size)
-    low = x.cumsum()[:-1] / low_n
-    high = (x.sum() - x.cumsum()[:-1]) / (x.size - low_n)
-    share = low_n / x.size
-    between = share * (1 - share) * (high - low) ** 2
-    k = int(np.argmax(between))
-    apart = between[k] > 0.85 * x.var() and high[k] > 1.10 * low[k]
-    return (float(low[k]), float(high[k])) if apart and 0.1 <= share[k] <= 0.9 else None
-
-
 BATCHES = 10
 DRIFT_PCT = 5.0
 PARTS = ("host", "hostname", "port", "job", "jobname", "ddir")
@@ -342,7 +317,7 @@ def _interval(y: np.ndarray) -> dict:
 
 
 def stationarity(series: pd.DataFrame, round_s: float | None = None) -> pd.DataFrame:
-    """Does each run stand still: drift, SNIA steady state, transient at the start, two regimes.
+    """Does each run stand still: drift and SNIA steady state.
 
     Parameters
     ----------
@@ -354,20 +329,18 @@ def stationarity(series: pd.DataFrame, round_s: float | None = None) -> pd.DataF
     One row per run: its keys, metric (iops; bw_bytes of a run that logged no IOPS), seconds, mean, drift_pct (second
     half against first), drift (beyond 5 %;
     <NA> under 10 samples), round_s, steady
-    (the last five rounds; <NA> if there are fewer), steady_from_s (since the run began; NaN if never), mser_truncate_s,
-    mser_mean, regimes (<NA> below 100 samples), low and high (their levels), warnings.
+    (the last five rounds; <NA> if there are fewer), steady_from_s (since the run began; NaN if never), warnings.
     """
     if round_s is not None and not round_s > 0:
         raise ValueError(f"stationarity: round_s is {round_s}, expected seconds above zero")
-    columns = ["seconds", "mean", "drift_pct", "drift", "round_s", "steady", "steady_from_s", "mser_truncate_s",
-               "mser_mean", "regimes", "low", "high", "warnings"]  # fmt: skip
+    columns = ["seconds", "mean", "drift_pct", "drift", "round_s", "steady", "steady_from_s", "warnings"]
     parts = [
         _per_run(own, metric, columns, lambda t, y: _stands_still(t, y, round_s)).assign(metric=metric)
         for metric, own in _by_metric(series)
     ]
     table = pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)
     return table[[*table.columns.drop(["metric", *columns]), "metric", *columns]].astype(
-        {"drift": "boolean", "steady": "boolean", "regimes": "boolean"}
+        {"drift": "boolean", "steady": "boolean"}
     )
 
 
@@ -387,16 +360,12 @@ def _stands_still(t: np.ndarray, y: np.ndarray, round_s: float | None) -> dict:
     half = y.size // 2
     first, second = (y[:half].mean(), y[half:].mean()) if half else (np.nan, np.nan)
     drift_pct = 100 * (second / first - 1) if first > 0 and y.size >= 10 else np.nan
-    cut, mser_mean = mser5(y)
-    levels = two_levels(y)
+    said = [caveat("drift", drift_pct=drift_pct)] if abs(drift_pct) > DRIFT_PCT else []
     return {
         "seconds": y.size, "mean": y.mean() if y.size else np.nan,
         "drift_pct": drift_pct, "drift": abs(drift_pct) > DRIFT_PCT if drift_pct == drift_pct else pd.NA,
         **_steady_state(t, y, round_s),
-        "mser_truncate_s": t[cut] - t[0] if y.size >= 10 else np.nan, "mser_mean": mser_mean,
-        "regimes": levels is not None if y.size >= MIN_LEVELS else pd.NA,
-        "low": levels[0] if levels else np.nan, "high": levels[1] if levels else np.nan,
-        "warnings": _complaints(drift_pct, cut, y.size, levels),
+        "warnings": said,
     }  # fmt: skip
 
 
@@ -411,17 +380,6 @@ def _steady_state(t: np.ndarray, y: np.ndarray, round_s: float | None) -> dict:
         "steady": bool(starts.size and starts[-1] == rounds.size - ROUNDS) if known else pd.NA,
         "steady_from_s": t[starts[0] * samples] - t[0] if starts.size else np.nan,
     }
-
-
-def _complaints(drift_pct: float, cut: int, n: int, levels: tuple[float, float] | None) -> list[Caveat]:
-    said = []
-    if abs(drift_pct) > DRIFT_PCT:
-        said.append(caveat("drift", drift_pct=drift_pct))
-    if n >= 10 and cut >= n // 10 * 5:
-        said.append(caveat("no-level/run"))
-    if levels:
-        said.append(caveat("regimes", one=levels[0], other=levels[1]))
-    return said
 
 
 def run_columns(table: pd.DataFrame) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from hcilib.analyse.campaigns.regression import chance_to_see
+from hcilib.analyse.campaigns.regression import chance_to_see, spread_between
 from hcilib.model.metrics import metric_of
 from hcilib.say.words import INTERVAL, counted, noun, number, where
 
@@ -18,13 +18,12 @@ OFTEN = 80.0
 """Per cent of cases in which a loss is found that the answer names."""
 
 
-def regression_headline(found: pd.DataFrame, noise: pd.DataFrame, new: str, margin: float) -> str:
+def regression_headline(found: pd.DataFrame, new: str, margin: float) -> str:
     """Return how the new campaign differs from the earlier ones, and the loss that they could show.
 
     Parameters
     ----------
     found : of `regression`
-    noise : of `campaign_noise`, of the earlier campaigns alone
     new : name of the new campaign
     margin : as `regression` had it, used where there is one earlier campaign
 
@@ -36,17 +35,18 @@ def regression_headline(found: pd.DataFrame, noise: pd.DataFrame, new: str, marg
     --------
     >>> results = hci.read_results([f"data/samples/lab-single{end}" for end in ("", "-2", "-3")])
     >>> found = hci.regression(results, "lab-single-3")
-    >>> noise = hci.campaign_noise(results.query("run_id != 'lab-single-3'"))
-    >>> hci.regression_headline(found, noise, "lab-single-3", 0.05).split(". ")[0]
+    >>> hci.regression_headline(found, "lab-single-3", 0.05).split(". ")[0]
     'lab-single-3 has 12 % fewer IOPS than 2 earlier campaigns in 3 of 6 tests'
     """
     k, text = int(found["k"].max()), _verdicts(found, new)
     if k < 2:
         judged = f"With one earlier campaign, any difference above {100 * margin:g} % counts as a change"
         return f"{text} {judged}. This is no significance test."
-    widest = noise.loc[noise["cv_pct"].idxmax()]
-    spread, high = (number(widest[name]) for name in ("cv_pct", "cv_pct_hi"))
-    chances = chance_to_see(widest["cv_pct"], campaigns=[k])
+    if found["ratio"].isna().all():
+        return text
+    cv_pct, most = spread_between(found)
+    spread, high = number(cv_pct), number(most)
+    chances = chance_to_see(cv_pct, campaigns=[k])
     often = chances[chances["chance_pct"] >= OFTEN]
     row = (often if len(often) else chances.tail(1)).iloc[0]
     share = "over 99" if row["chance_pct"] >= 99.5 else f"{row['chance_pct']:.0f}"

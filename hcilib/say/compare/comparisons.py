@@ -1,4 +1,4 @@
-"""Each row of a comparison, and each claim over all loads, as a sentence."""
+"""Each row of a comparison as a sentence."""
 
 from __future__ import annotations
 
@@ -99,46 +99,3 @@ def _between(row: Mapping[str, Any], interval: str, system: str, base: str) -> s
 
 
 # ---- claims over all loads
-
-
-def everywhere_sentences(claims: pd.DataFrame, labels: Labels = None) -> list[str]:
-    """Return each claim over all loads as a sentence.
-
-    Parameters
-    ----------
-    claims : of ``everywhere``
-    labels : system -> its name in the sentences
-
-    Returns
-    -------
-    list[str] : one a row, for ``claims.assign(sentence=...)``
-
-    Examples
-    --------
-    >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
-    >>> claims = hci.everywhere(hci.compare(results, baseline="starwind-rdma-pve"))
-    >>> print(hci.everywhere_sentences(claims)[0])
-    ceph-pve delivers 8 to 53 % fewer IOPS than starwind-rdma-pve at every iodepth in 1M read. Without repeats this is unproven.
-    """  # noqa: E501
-    return [_claim_sentence(row, asked_by(claims), labels or {}) for row in claims.to_dict("records")]
-
-
-def _claim_sentence(row: Mapping[str, Any], by: Sequence[str], labels: Mapping[str, str]) -> str:
-    name, what = row["metric"], noun(metric_of(row["metric"]))
-    everywhere = f"at every {row['over']} {where({k: row[k] for k in by})}"
-    system, base = (labels.get(row[role], row[role]) for role in ("system", "baseline"))
-    if row["verdict"] == "missing":
-        return f"{system} and {base} cannot be compared {everywhere}."
-    ratios, unproven = f"(ratio {row['lowest']:.3g} to {row['highest']:.3g})", ""
-    if row["verdict"] == "point":
-        unproven = " Without repeats this is unproven."
-    if row["changes"]:
-        return f"Neither {system} nor {base} leads in {what} {everywhere}, as they change places {ratios}.{unproven}"
-    if not (row["lowest"] > 1 or row["highest"] < 1):
-        return f"Neither {system} nor {base} leads in {what} {everywhere} {ratios}.{unproven}"
-    if row["verdict"] == "inconclusive":
-        word, sure = more_or_less(name, row["lowest"]), row["p"] <= 1 - row["confidence"]
-        alone = " It is significant on its own, but not after correction for all claims." if sure else ""
-        return f"{system} does not have significantly {word} {what} than {base} {everywhere}.{alone}"
-    amount = size(row["lowest"]) if row["n"] == 1 else span(row["lowest"], row["highest"])
-    return f"{system} {verb(metric_of(name))} {much(amount, name, row['lowest'], base)} {everywhere}.{unproven}"

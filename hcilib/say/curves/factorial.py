@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from hcilib.say.words import change, interval, is_factor, listed, sentence, share
+from hcilib.say.words import change, is_factor, listed, sentence, share
 
 EFFECTS = {
     "dedup": "deduplication",
@@ -17,28 +17,28 @@ EFFECTS = {
 
 
 def factorial_answer(effects: pd.DataFrame, cells: pd.DataFrame) -> str:
-    """Return each main effect on IOPS, a line each, and how much of the grid was measured.
+    """Return each effect on IOPS, a line each, and how much of the grid was measured.
 
     Parameters
     ----------
-    effects : ``effects`` on IOPS
-    cells : ``grid`` or ``factor_cells`` of the same factors
+    effects : a row per factor and level: effect, level, baseline, ratio (geometric mean over tests that differ in this
+        factor alone), contexts and possible (how many of how many such tests)
+    cells : a row per combination: missing (no IOPS) and cpu_bound
 
     Examples
     --------
     >>> import pandas as pd
-    >>> rows = pd.DataFrame({"dedup": ["no", "yes"], "iops": [100, 84], "node_cpu_pct": [50, 99]})
-    >>> effects, cells = hci.effects(rows, "iops", ["dedup"]), hci.grid(rows, "iops", ["dedup"])
-    >>> print(hci.factorial_answer(effects, cells))
-    In single runs, deduplication gives 16 % fewer IOPS than no deduplication.
+    >>> row = {"effect": "dedup", "level": "yes", "baseline": "no", "ratio": 0.84, "contexts": 1, "possible": 1}
+    >>> cells = pd.DataFrame({"missing": [False, False], "cpu_bound": [False, True]})
+    >>> print(hci.factorial_answer(pd.DataFrame([row]), cells))
+    Deduplication gives 16 % fewer IOPS than no deduplication, untested.
     Both combinations were measured. In 1 of the 2, node CPU is at its limit and is the bottleneck.
     """
-    main = effects[~effects["effect"].str.contains(" x ", regex=False)]
-    known = main.dropna(subset=["ratio"])
+    known = effects.dropna(subset=["ratio"])
     sentences = [_effect(row) for row in known.to_dict("records")] or ["No effect on IOPS can be estimated."]
-    if unknown := [EFFECTS.get(name, name) for name in main.loc[main["ratio"].isna(), "effect"]]:
+    if unknown := [EFFECTS.get(name, name) for name in effects.loc[effects["ratio"].isna(), "effect"]]:
         sentences.append(f"The effect of {listed(unknown)} is unknown, as no measured pair differs in it alone.")
-    return "\n".join([*sentences, _grid(cells, [EFFECTS.get(name, name) for name in main["effect"].unique()])])
+    return "\n".join([*sentences, _grid(cells, [EFFECTS.get(name, name) for name in effects["effect"].unique()])])
 
 
 def _grid(cells: pd.DataFrame, factors: list[str]) -> str:
@@ -55,20 +55,16 @@ def _grid(cells: pd.DataFrame, factors: list[str]) -> str:
 def _effect(row: Mapping) -> str:
     """Return how many more or fewer IOPS a level gives than the baseline's."""
     level, base = (_level(row["effect"], row[name]) for name in ("level", "baseline"))
-    ratio, lo, hi = (row[name] for name in ("ratio", "ratio_lo", "ratio_hi"))
-    if lo <= 1 <= hi:
-        ends = f"{change(lo)} and {change(hi)} IOPS"
-        return f"The effect of {level} against {base} is not significant. With 95 % confidence it is between {ends}."
-    than = "as" if is_factor(ratio, hi) else "than"
-    found = f"{level} gives {change(ratio, lo, hi)} IOPS {than} {base}{interval(ratio, lo, hi)}"
+    than = "as" if is_factor(row["ratio"]) else "than"
+    found = sentence(f"{level} gives {change(row['ratio'])} IOPS {than} {base}, untested")
     part = f" This rests on {row['contexts']} of {row['possible']} possible comparisons."
-    finding = sentence(f"in single runs, {found}" if pd.isna(lo) else found)
-    return finding + part * bool(row["contexts"] < row["possible"])
+    return found + part * bool(row["contexts"] < row["possible"])
 
 
 def _level(effect: str, level: object) -> str:
     if effect == "dedup":
         return "deduplication" if level in ("yes", True) else "no deduplication"
     if effect == "write_pct":
-        return {0.0: "reading alone", 100.0: "writing alone"}.get(float(str(level)), f"a mix with {level} % writes")
+        share = float(str(level))
+        return {0.0: "reading alone", 100.0: "writing alone"}.get(share, f"a mix with {share:g} % writes")
     return str(level)

@@ -73,8 +73,6 @@ def _shape(row: Mapping) -> str:
             return f"Each VM adds {row['slope_before']:,.0f} IOPS, without saturation."
         case "smooth":
             return "Each further VM adds fewer IOPS, without a clear point of saturation."
-        case "usl":
-            return f"The universal scalability law fits best and peaks at {row['usl_peak_n']:.1f} VMs."
     was = "was" if row["points"] == 1 else "were"
     return f"Locating the point of saturation takes 5 VM counts, but only {row['points']} {was} measured."
 

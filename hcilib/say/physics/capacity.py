@@ -1,4 +1,4 @@
-"""Sentences about usable capacity: the share of raw that is left, and IOPS for space."""
+"""Sentences about usable capacity: the share of raw that is left."""
 
 from __future__ import annotations
 
@@ -6,27 +6,23 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import pandas as pd
 
-from hcilib.analyse.physics.capacity import more_for_less, reserve_share
+from hcilib.analyse.physics.capacity import reserve_share
 from hcilib.say.words import counted, listed, number, scheme_words
 
 USABLE = "of raw capacity usable"
-MARGIN = 0.05
-"""Share of the IOPS up to which a difference does not matter."""
 NAMED = 3
 """A sentence names up to so many systems, and counts more of them."""
 
 
 def capacity_sentence(
-    capacity: pd.DataFrame, front: pd.DataFrame, measured: Collection[str], labels: Mapping[str, str] | None = None
+    capacity: pd.DataFrame, measured: Collection[str], labels: Mapping[str, str] | None = None
 ) -> str:
-    """Return the usable shares of systems, and which of them deliver more IOPS for less space.
+    """Return the usable shares of systems.
 
     Parameters
     ----------
     capacity : DataFrame
-        A row a system or scheme, as ``with_stated`` returns it.
-    front : DataFrame
-        A row a system and pattern, as ``pareto`` returns it. Empty where no speed was measured.
+        A row a system or scheme, as ``system_capacity`` returns it.
     measured : collection of str
         The systems of `capacity` that were measured. Where it is empty, the schemes are compared.
     labels : mapping, optional
@@ -35,12 +31,12 @@ def capacity_sentence(
     Returns
     -------
     str
-        One to three sentences. The first is the title of the page.
+        One sentence, the title of the page.
 
     Examples
     --------
     >>> table = hci.capacity_table({"A": "Mirror(2)", "B": "ErasureCode(4, 2)"}, 32e12)
-    >>> hci.capacity_sentence(table, table.head(0), ["A", "B"])
+    >>> hci.capacity_sentence(table, ["A", "B"])
     'B leaves 67 % of raw capacity usable, A 50 %.'
     """
     systems = capacity[capacity["system"].isin(measured)]
@@ -55,7 +51,7 @@ def capacity_sentence(
         others = rest["name"].iloc[0] if len(rest) == 1 else f"the other {len(rest)} {kind}"
         ends = dict.fromkeys(rest["share"].iloc[[-1, 0]])
         text += f", {others} {' to '.join(ends).replace(' % to', ' to')}{_reserve(rest)}"
-    return " ".join([f"{text}.", *_trade(front, labels)])
+    return f"{text}."
 
 
 def capacity_facts(
@@ -66,7 +62,7 @@ def capacity_facts(
     Parameters
     ----------
     capacity : DataFrame
-        As of ``system_capacity``, ``with_stated`` or ``usable_shares``.
+        As of ``system_capacity``, with ``agrees`` where a printed share is held against its own.
     measured : collection of str
         Systems that are named one by one. Other schemes have a range.
     labels : mapping, optional
@@ -94,8 +90,6 @@ def capacity_facts(
             facts.append(
                 f"Without a reserve for repairs, {_names(names)} would leave {whole} of raw capacity usable{each}."
             )
-    if unknown := ranked.loc[ranked["efficiency"].isna(), "name"].tolist():
-        facts.append(f"No file gives the scheme of {_names(unknown)}, so the usable share is unknown.")
     return facts + list(_schemes(_ranked(capacity[~is_measured], labels))) + list(_stated(capacity))
 
 
@@ -124,38 +118,6 @@ def _reserve(ranked: pd.DataFrame) -> str:
     """Return whether these shares are what is left after a reserve for repairs."""
     kept = ranked["kept"] > 0
     return " after a reserve" if kept.all() else " (some after a reserve)" if kept.any() else ""
-
-
-def _trade(front: pd.DataFrame, labels: Mapping[str, str] | None) -> Iterator[str]:
-    """Yield which systems with less space deliver more IOPS, in how many patterns, and which differences count."""
-    judged = more_for_less(front, MARGIN) if len(front) else pd.DataFrame({"more": []})
-    smaller = judged.dropna(subset=["more"])
-    if smaller.empty:
-        return
-    counts, patterns = smaller.groupby("system", observed=True, sort=False)["more"].sum(), judged["pattern"].nunique()
-    if most := int(counts.max()):
-        leaders = counts.index[counts == most]
-        names = _names([(labels or {}).get(system, system) for system in leaders])
-        verb = "delivers" if (counts == most).sum() == 1 else "each deliver"
-        where = f"In {most} of {counted(patterns, 'pattern')}"
-        yield f"{where}, {names} {verb} more IOPS than {_larger(judged, leaders, labels)}."
-    else:
-        yield "No system that leaves less space delivers clearly more IOPS."
-    percent = f"{100 * MARGIN:g} %"
-    if smaller["n"].gt(1).all():
-        yield f"Leads below {percent}, or with overlapping intervals, do not count as more."
-    else:
-        yield f"Leads below {percent} do not count as more. Some are single runs, so no lead was tested."
-
-
-def _larger(judged: pd.DataFrame, leaders: Sequence[str], labels: Mapping[str, str] | None) -> str:
-    """Return the systems with more space than the leaders, by name where they are the same few for all of them."""
-    space = judged.groupby("system", observed=True, sort=False)["usable_tib"].max()
-    above = [tuple(space.index[space > space[leader]]) for leader in leaders]
-    if len(set(above)) > 1 or len(above[0]) > NAMED:
-        return "every system that leaves more space"
-    names = listed([(labels or {}).get(system, system) for system in above[0]])
-    return f"{names}, which leave{'s' * (len(above[0]) == 1)} more space"
 
 
 def _schemes(ranked: pd.DataFrame) -> Iterator[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pandas as pd
 
 from hcilib.say.words import counted, scheme_words, sentence, share
@@ -17,20 +15,8 @@ TRAFFIC = {
 DRIVES = {
     "not-sampled": "Not checked, because these runs have no counters of the drives.",
     "any-count": "Not checked, because drives may split or merge these I/Os.",
-    "merged": "Possible cause: merging, with fewer and larger {kind}s of the same bytes.",
-    "cached": "Possible cause: a cache, as {missing:.2f} of {expected:.2f} were not read from the drives.",
-    "read-ahead": "Possible cause: read-ahead, or larger reads than the client's.",
-    "partial-blocks": "Possible cause: metadata, or blocks read before parts of them are written.",
-    "other-readers": "Possible cause: metadata, or other readers.",
-    "fewer-copies": "Possible cause: missing copies, or drives that were not counted.",
-    "not-written": "Possible cause: a write-back cache, deduplication or compression.",
-    "journal": "Possible cause: a journal, which writes every byte twice.",
-    "metadata": "Possible cause: metadata or a journal, {more:.2f} more writes of {kib:.1f} KiB for each client write.",
-    "split": "Possible cause: writes were split into smaller ones, or small metadata.",
-    "more-bytes": "Possible cause: metadata or a journal, with more bytes than the scheme writes.",
-    "other-writers": "Possible cause: metadata, or other writers.",
 }
-"""Code of ``amplification`` -> the sentence of what would fit the deviation."""
+"""Code of ``amplification`` -> why a count was not judged."""
 
 
 def traffic_notes(checked: pd.DataFrame) -> pd.Series:
@@ -47,7 +33,7 @@ def traffic_notes(checked: pd.DataFrame) -> pd.Series:
 
 
 def amplification_notes(table: pd.DataFrame) -> pd.Series:
-    """Return what would fit each deviation of ``amplification``; an empty text where there is none.
+    """Return why a count of ``amplification`` was not judged; an empty text where it was.
 
     Examples
     --------
@@ -57,14 +43,7 @@ def amplification_notes(table: pd.DataFrame) -> pd.Series:
     >>> hci.amplification_notes(table).unique().tolist()
     ['Not checked, because these runs have no counters of the drives.']
     """
-    return pd.Series([_deviation(row) for row in table.to_dict("records")], table.index, dtype=str)
-
-
-def _deviation(row: Mapping) -> str:
-    off = row["seen"] - row["expected"]
-    numbers = {"missing": max(0.0, -off), "more": off, "kib": row["extra_bytes"] / 1024}
-    kind = str(row["measure"]).removesuffix("s").removesuffix("_byte")
-    return DRIVES.get(row["code"], "").format(kind=kind, expected=row["expected"], **numbers)
+    return table["code"].map(DRIVES).fillna("").astype(str)
 
 
 def traffic_answer(

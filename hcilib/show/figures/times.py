@@ -93,18 +93,13 @@ def _blocks(ax: Axes, frame: pd.DataFrame, y: np.ndarray, start: np.ndarray, wid
 
 
 @drawn
-def plot_failure(
-    series: pd.DataFrame,
-    costs: pd.DataFrame,
-    whole: pd.DataFrame | None = None,
-) -> np.ndarray:
+def plot_failure(series: pd.DataFrame, costs: pd.DataFrame) -> np.ndarray:
     """Draw the runs of each system, pattern and failure in a panel: rates, the worst run, events and mean levels.
 
     Parameters
     ----------
     series : as ``aligned`` returns it: the run's keys, since_s, iops
     costs : as ``failures`` returns it: levels, outages and recovery of each run
-    whole : as ``whole_shares`` returns it: the share of complete copies, drawn below each panel
 
     Returns
     -------
@@ -119,17 +114,13 @@ def plot_failure(
     if not groups:
         raise ValueError("plot_failure: the table has no row, so there is no failure to draw")
     _refuse_unlike(costs, keys)
-    strips = whole is not None and len(whole) > 0
-    heights = [2.6, 0.8][: 1 + strips] * len(groups)
-    _, grid = plt.subplots(len(heights), 1, figsize=(8.4, 0.9 + sum(heights)), layout="constrained", squeeze=False,
-                           height_ratios=heights)  # fmt: skip
-    panels = grid[:: 1 + strips, 0]
+    size = (8.4, 0.9 + 2.6 * len(groups))
+    _, grid = plt.subplots(len(groups), 1, figsize=size, layout="constrained", squeeze=False)
+    panels = grid[:, 0]
     findings = []
-    for n, (ax, (_, runs)) in enumerate(zip(panels, groups, strict=True)):
+    for ax, (_, runs) in zip(panels, groups, strict=True):
         worst = _panel(style.dress(ax), _of(series, runs), runs)
         findings.append(f"{ax.get_title(loc='left')}. {worst[:1].upper()}{worst[1:]}.")
-        if strips:
-            _strip(style.dress(grid[2 * n + 1, 0]), _of(whole, runs), ax)
     grid[-1, 0].set_xlabel("Seconds since the failure")
     n_runs = sorted({len(runs) for _, runs in groups})
     each = " to ".join(map(str, n_runs[:: max(1, len(n_runs) - 1)]))
@@ -141,26 +132,12 @@ def plot_failure(
         notes += [f"Red: no I/O{f', sampled every {resolution:g} s' if resolution == resolution else ''}."]
     notes += ["Amber: repaired, not yet recovered."] * bool((costs["back_s"] > 0).any() or never)
     notes += ["Amber to the end: did not recover."] * bool(never)
-    notes += ["Below: complete copies (%) as the system reports them, grey while copies are missing."] * strips
     style.caption(grid[-1, 0], *notes, style.source_words(costs))
     return panels
 
 
 def _of(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     return table.merge(runs[[c for c in table if c in runs and c != "iops"]])
-
-
-def _strip(ax: Axes, whole: pd.DataFrame, above: Axes) -> None:
-    """Draw the system's own report of each run: grey while copies are missing, a line where it gave a share."""
-    runs = list(whole.groupby([c for c in RUN if c in whole], dropna=False))
-    for _, run in runs:
-        run = run.sort_values("since_s")
-        ends = [*run["since_s"].iloc[1:], above.get_xlim()[1]]
-        for at, end in ((a, e) for a, e, fine in zip(run["since_s"], ends, run["is_whole"], strict=True) if not fine):
-            ax.axvspan(at, end, color=QUIET, alpha=0.35 / len(runs), linewidth=0, gid="missing")
-        told = run.dropna(subset=["whole_pct"]).query("since_s >= 0")
-        ax.plot(told["since_s"], told["whole_pct"], color=INK, linewidth=1.0, alpha=0.7, gid="whole")
-    ax.set(xlim=above.get_xlim(), ylim=(-5, 105), ylabel="complete (%)")
 
 
 def _refuse_unlike(costs: pd.DataFrame, keys: list[str]) -> None:

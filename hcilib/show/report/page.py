@@ -407,7 +407,7 @@ def _drawn_subject(calls: list[ast.Call]) -> str:
 def _subject(node: ast.expr | None) -> str:
     """The name of what an expression shows, e.g. ``iops`` of ``hci.table(iops, "iops")``.
 
-    A call within the call names itself: ``hci.table(hci.block_drift(results))`` is ``block_drift``.
+    A call within the call names itself: ``hci.table(hci.noise(results))`` is ``noise``.
     """
     while not isinstance(node, ast.Name):
         match node:

@@ -16,7 +16,7 @@ from hcilib.model.metrics import FACTORS, METRICS, SHARES, Metric, read_metrics,
 from hcilib.model.system import known_labels
 from hcilib.say.curves.neighbours import limit_words
 from hcilib.say.runs.failure import action_words, events_words, report_words
-from hcilib.say.words import CHECK_UNITS, CHECKS, CURVES, ORDERS, PARTS, PLACES, SITUATIONS, STEPS
+from hcilib.say.words import CHECK_UNITS, CHECKS, CURVES, ORDERS, PARTS, PLACES
 
 DIGITS = 3
 """Significant digits at least: with three, one step of the last digit is at most 1 % of the number."""
@@ -57,13 +57,8 @@ WORDS = {
     "off_pct": "Off by (%)",
     "difference_pct": "True difference (%)",
     "held_pct": "Intervals that contain it (%)",
-    "pct_of_drives": "Share of the drives (%)",
     "pct_of_ceiling": "Share of the ceiling (%)",
-    "leave_one_out": "Leave-one-out",
     "pct_of_arithmetic": "Share of the arithmetic ceiling (%)",
-    "came": "Rate under the limit",
-    "given_back_pct": "Loss given back by the limit (%)",
-    "jain": "Jain's index",
     "gap_s": "Outage (s)",
     "gaps": "Outages",
     "gap_sum_s": "All outages (s)",
@@ -78,8 +73,6 @@ WORDS = {
     "second_cv_pct": "CV of one second (%)",
     "block": "Round",
     "blocks": "Rounds",
-    "block_cv_pct": "CV between rounds (%)",
-    "rest_cv_pct": "CV of the rest (%)",
     "rmse_pct": "RMS error (%)",
     "protocol": "Plan",
     "assured_pct": "Half width in 9 of 10 campaigns (%)",
@@ -89,7 +82,6 @@ WORDS = {
     "visible_pct": "Smallest provable loss (%)",
     "needed": "Campaigns needed",
     "demand": "Request rate, as set",
-    "per_vm": "Per VM (IOPS)",
     "due_p999_ns": "Expected p99.9 (ms)",
     "ios": "I/Os",
     "ddir": "Direction",
@@ -120,7 +112,7 @@ SMALL = 0.1
 """Of a TiB: capacities below are shown in GiB."""
 WORKED_OUT = re.compile(
     r"p|p_adjusted|tost_p|tost_p_adjusted|f|df|\w*cv_pct|(\w+_)?ratio|gain|knee|slope_\w+|peak|peak_vms|smallest_vms|(pct_of|load)_\w+"
-    r"|\w+_(lo|hi)|lowest|highest|overstated|given_back_pct|stated_pct|took_s|back_s|gap_sum_s|heal_gap_s|dip_pct|expected|claimed|recomputed"
+    r"|\w+_(lo|hi)|lowest|highest|overstated|stated_pct|took_s|back_s|gap_sum_s|heal_gap_s|dip_pct|expected|claimed|recomputed"
     r"|(ceiling|harmonic|arithmetic|drives|network|cpu)_iops"
     r"|with_other_ns|price|years|rack_units|watts|yearly_price|\w+_per_(price|yearly_price|rack_unit|watt)"
 )
@@ -162,13 +154,12 @@ latency_ns          | Latency                  | ms    | lower  | 1e+06      | .
 NAMES = {name: metric.label for name, metric in METRICS.items()} | {
     "reads": "reads", "writes": "writes", "read_bytes": "bytes read", "write_bytes": "bytes written",
 }  # fmt: skip
-NAMED = {"metric": NAMES, "measure": NAMES, "latency": NAMES, "check": CHECKS, "placement": PLACES, "step": STEPS,
-         "curve": CURVES, "order": ORDERS, "situation": SITUATIONS,
+NAMED = {"metric": NAMES, "measure": NAMES, "latency": NAMES, "check": CHECKS, "placement": PLACES,
+         "curve": CURVES, "order": ORDERS,
          "part": {part: words[0] for part, words in PARTS.items()}}  # fmt: skip
 """Column -> its values -> what tables and figures call them. Another column's equal values stay as they are."""
 FORMED: dict[str, Callable[[str], str]] = {
     "limit": limit_words,
-    "came": limit_words,
     "failure": action_words,
     "heal": action_words,
     "events": events_words,
@@ -246,7 +237,7 @@ def words(column: str) -> dict[str, str]:
 
     Parameters
     ----------
-    column : ``check``, ``placement``, ``part``, ``curve``, ``order``, ``situation``, ``step`` or ``metric``
+    column : ``check``, ``placement``, ``part``, ``curve``, ``order`` or ``metric``
 
     Returns
     -------

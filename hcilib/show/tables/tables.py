@@ -17,7 +17,7 @@ import pandas as pd
 from hcilib.model.caveats import LEFT_OUT, PERCENTILES, THIN_TAIL, Caveats, warnings_of
 from hcilib.model.metrics import FACTORS, RENAMED, metric_of, pattern_order
 from hcilib.model.system import known_labels
-from hcilib.say.words import listed, noun
+from hcilib.say.words import noun
 from hcilib.say.words import value as show_value
 from hcilib.show.tables.columns import (
     KNOWN,
@@ -35,7 +35,7 @@ __all__ = ["Shown", "number", "table"]
 
 ASIDE = ("warnings", "confidence", "sentence")
 """Columns that are shown beside the table: as footnotes, in the heading of an interval, and below a row of a page."""
-FROM_RUNS = ("cv_pct", "unstable", "p_adjusted", "leave_one_out", "bias_pct")
+FROM_RUNS = ("cv_pct", "unstable", "p_adjusted")
 """What takes two runs to say: not shown where every row has one, the note says why."""
 OUTAGES = ("gap_s", "median", "worst", "mean")
 """Columns of outages, of which 0 is never said where `resolution_s` is known."""
@@ -202,15 +202,11 @@ def _own_metric(frame: pd.DataFrame) -> str | None:
 
 
 def _nothing(frame: pd.DataFrame) -> str:
-    """The sentence in place of a table without a value: a metric or a working set that no source gives."""
+    """The sentence in place of a table without a value: a metric that no source gives."""
     told = list(warnings_of(frame)) if "warnings" in frame else []
     lost = "".join(dict.fromkeys(f" {said.text}." for row in told for said in row if said.code == LEFT_OUT))
     if {"ceiling_iops", "pct_of_ceiling"} <= set(frame.columns) and len(frame) and frame["ceiling_iops"].isna().all():
         return f"Nothing to check, because the speed of one drive is not known.{lost}"
-    if "alike" in frame and len(frame) and frame["alike"].isna().all() and frame["note"].nunique() == 1:
-        names = [str(known_labels().get(name, name)) for name in dict.fromkeys(frame["system"])]
-        systems = listed(f"“{name}”" if "," in name else name for name in names)
-        return f"{str(frame['note'].iat[0]).capitalize()} for {systems}.{lost}"
     given = bounded(frame)
     if not given or not {"cv_pct", "unstable"} <= set(frame.columns) or frame[given].notna().any(axis=None):
         return ""

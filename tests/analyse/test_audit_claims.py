@@ -3,10 +3,10 @@
 import pandas as pd
 import pytest
 
+from hcilib import audit
 from hcilib.analyse.claims.claim_values import CURVES, UNMEASURED
 from hcilib.analyse.claims.claim_values import STATISTICS as CLAIM_STATISTICS
 from hcilib.analyse.claims.claims import IN_WORDS, check_claims, claim_checks
-from hcilib.analyse.physics.audit import audit, name_rows, rounding, tally
 from hcilib.read.published import published, published_claims, published_facts
 
 
@@ -16,28 +16,13 @@ def article():
     return results[results["source"] == "proxmox-2node-hci"]
 
 
-def test_tally_counts_each_row_once(article):
-    found = audit(article)
-    table = tally(found, article)
-    assert (table[["holds", "fails", "not_checkable"]].sum(axis=1).sum()) == len(found)
-    little = table[table["check"] == "little"].set_index("system")
-    assert little["fails"].to_dict()["ceph-pve"] == 1
-    assert little["fails"].sum() == 1
-    assert little.loc["ceph-pve", "lowest"] == pytest.approx(406_000 * 0.012238 / 6144, rel=1e-6)
-
-
-def test_names_the_broken_row(article):
+def test_an_audit_names_the_broken_row(article):
     found = audit(article)
     broken = found[found["ok"].eq(False).fillna(False) & found["check"].eq("little")]
-    row = name_rows(broken, article).iloc[0]
+    row = broken.iloc[0]
+    assert len(broken) == 1
     assert (row["system"], row["pattern"], row["iodepth"]) == ("ceph-pve", "4k-randread", 128)
-    assert "source" not in row  # one article only: it says nothing
-    assert "row" not in row
-
-
-def test_names_rows_of_any_table_that_has_them_and_of_none(article):
-    assert {"system", "metric"} <= set(name_rows(rounding(article), article).columns)
-    assert name_rows(audit(article).head(0), article).empty
+    assert row["ratio"] == pytest.approx(406_000 * 0.012238 / 6144, rel=1e-6)
 
 
 def test_claims_as_checks_keep_the_verdicts():

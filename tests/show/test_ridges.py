@@ -1,11 +1,10 @@
-"""Latency ridges and the way from drives to clients, read back from what is drawn."""
+"""Latency ridges read back from what is drawn, and residuals of plausibility checks."""
 
 import matplotlib as mpl
 
 mpl.use("Agg")
 
 import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -71,38 +70,6 @@ def test_a_ridge_peaks_where_most_ios_are_and_marks_are_the_percentiles(one, bin
             marks = [m for m in ax.get_lines() if str(m.get_gid()).startswith("mark-")]
             drawn = [mark.get_xdata()[0] for mark in marks if list(mark.get_ydata()) == [row]]
             assert sorted(drawn) == pytest.approx(sorted(known))
-
-
-@pytest.fixture
-def best() -> pd.DataFrame:
-    """Of three copies; a network that limits, one that does not, and one that nobody measured."""
-    rows = {"system": "box-mirror3", "pattern": ["a", "b", "c", "d"], "iops": [90.0, 190.0, 195.0, 210.0]}
-    return pd.DataFrame(rows | {"drives_iops": 200.0, "network_iops": [100.0, 9000.0, np.nan, np.nan]})
-
-
-def test_the_losses_of_a_path_add_up_to_what_the_drives_give(best):
-    steps = hci.path_steps(best, pd.Series(600.0, best.index))
-    lost = steps.pivot_table(index="pattern", columns="step", values="lost_iops", dropna=False)
-    assert lost["scheme"].eq(400).all()
-    assert lost["network"].tolist()[:2] == [100, 0]
-    assert lost["network"].isna().tolist() == [False, False, True, True]
-    assert lost["software"].tolist() == [10, 10, 5, -10]
-    clients = steps[steps["step"] == "clients"].set_index("pattern")
-    assert (600 - lost.sum(axis=1)).to_numpy() == pytest.approx(clients["iops"].to_numpy())
-    assert clients["pct_of_drives"].tolist() == pytest.approx([15, 95 / 3, 32.5, 35])
-
-
-def test_a_path_without_a_ceiling_has_no_row(best):
-    assert hci.path_steps(best.assign(drives_iops=np.nan), pd.Series(600.0, best.index)).empty
-    with pytest.raises(ValueError, match="no row"):
-        hci.plot_waterfall(hci.path_steps(best, pd.Series(np.nan, best.index)))
-
-
-def test_each_bar_of_a_waterfall_begins_where_the_one_above_ends(best):
-    axes = hci.plot_waterfall(hci.path_steps(best, pd.Series(600.0, best.index)))
-    bars = [[(b.get_x(), b.get_x() + b.get_width()) for b in ax.patches] for ax in axes]
-    assert bars[0] == [(0, 600), (200, 600), (100, 200), (90, 100), (0, 90)]
-    assert bars[3][3:] == [(200, 210), (0, 210)]
 
 
 @pytest.mark.parametrize(
