@@ -31,13 +31,12 @@ HELP = {
     "recognise": "--all --names --params --system",
     "report": "--headline --out --pdf --workers",
     "lab": "--headline --out --pdf --workers",
-    "check": "--against --index --json --junit --metric --size",
+    "check": "--against --json --junit --metric --size",
     "watch": "",
     "stop": "",
-    "discover": "--key --known-hosts --nodes --out --platform --runs --system",
+    "discover": "--key --known-hosts --nodes --out --system --windows",
     "fleet": "",
-    "fleet up": "--count --disk --disks --key --known-hosts --name --network --out --platform --pool --records "
-    "--template --user",
+    "fleet up": "--count --disk --disks --key --known-hosts --name --network --out --pool --records --template --user",
     "fleet down": "--records --unasked",
 }
 ANSWERS = {

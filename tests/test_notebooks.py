@@ -191,7 +191,7 @@ def built(tmp_path_factory) -> tuple[Path, dict[str, dict]]:
     folder = tmp_path_factory.mktemp("built")
     cases = {
         "template.first": "baseline: lab-mirror\nchallenger: lab-single\nmetric: lat_ns\n",
-        "03_sweep.tied": "system: params/systems/box-drbd.yaml\nsource: data/samples/box/box-drbd\n"
+        "03_sweep.tied": "system: params/systems/box-drbd.yaml\nsource: tests/data/box-short/box-drbd\n"
         "article: null\ndrive: null\npatterns: [4k-randread, 8k-randread]\n",
     }
     for notebook, parameter in (("03_sweep", "source: {}"), ("10_audit", "sources: [{}]")):  # each name of it

@@ -5,7 +5,7 @@ import pytest
 import yaml
 
 import hcilib as hci
-from hcilib import Mirror, capacity_table, nested_parity, pareto, parse_scheme
+from hcilib import capacity_table, nested_parity, pareto, parse_scheme
 
 MICROSOFT = [[35.7, 34.1, 32.6], [37.7, 35.7, 33.9], [39.1, 36.8, 34.7], [40.0, 37.5, 35.3]]
 

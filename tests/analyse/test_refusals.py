@@ -37,10 +37,7 @@ POOLS = {
     "rank": lambda own: hci.rank(RUNS.assign(**own(24))),
     "peak": lambda own: hci.peak(RUNS.assign(**own(24))),
     "saturation": lambda own: hci.saturation(RUNS.query("iodepth == 1").assign(**own(12))),
-    "per_vm_gain": lambda own: hci.per_vm_gain(RUNS.query("iodepth == 1").assign(**own(12))),
     "load_curve": lambda own: hci.load_curve(OFFERED.assign(**own(12))),
-    "effects": lambda own: hci.effects(RUNS.assign(**own(24)), "iops", ["system", "iodepth"]),
-    "block_drift": lambda own: hci.block_drift(RUNS.assign(**own(24))),
 }
 SYSTEM = {"scheme": "Mirror(2)", "nodes": 2, "drives_per_node": 1, "drive": {"model": "x", "bytes": 2**40}}
 

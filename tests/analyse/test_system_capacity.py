@@ -1,6 +1,5 @@
 """Capacity as the system files say it, each on its own drives."""
 
-
 import hcilib as hci
 
 
@@ -33,5 +32,3 @@ def test_a_spare_of_a_systems_file_costs_its_drive(tmp_path):
     )
     systems = hci.systems_of([], [file])
     assert hci.system_capacity(systems)["usable_tb"].tolist() == [4.0], "of six drives a server four hold data, twice"
-
-

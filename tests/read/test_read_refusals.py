@@ -83,7 +83,6 @@ HISTORIES = [
     ("starts: {n01.json: soon}", "starts"),
     ("accept: n01", "accept"),
     ("accept: [n99]", "n99"),
-    ("systems: {nosuch: a}", "nosuch"),
 ]
 
 
@@ -191,7 +190,6 @@ test_what_cannot_be_read_is_refused = refusals(
         ("an empty table", "line 1", lambda: hci.published(written("results.csv", ""))),
         ("no text", "UTF-8", lambda: hci.published(written("results.csv", "a,b\n".encode("utf-16")))),
         ("a table that is not there", "results.csv", lambda: hci.published(written("empty/note.md", "").parent)),
-        ("a table that nobody publishes", "'latency'", lambda: hci.published_table("latency")),
         ("a file that is no table", "'mine'", lambda: hci.read_results(written("mine.csv", "source\n"))),
     ],
 )  # fmt: skip
