@@ -75,7 +75,7 @@ def campaign(seconds: float, draw: np.random.Generator) -> pd.DataFrame:
         for share in LEVELS:
             iops, p99 = run_of_server(share, seconds, draw)
             rows.append((block, f"{share:g}", share * CAPACITY, iops, 1e9 * p99))
-    table = pd.DataFrame(rows, columns=["block", "demand", "offered_iops", "iops", "p99_ns"])
+    table = pd.DataFrame(rows, columns=["block", "rate_iops", "offered_iops", "iops", "p99_ns"])
     return table.assign(system="M/D/1", pattern="4k-randread", open_loop=True, valid=True, runtime_s=float(seconds))
 
 

@@ -50,7 +50,7 @@ _ROOMS = {
     "read.published": "published published_claims published_datasheet published_facts stated_cpu PublishedDataError",
     "analyse.compare.compare": "summarize compare rank",
     "analyse.compare.overall": "geometric_mean",
-    "analyse.compare.chosen": "chosen measured pooled under_load closed_loop one_in_flight until_stable load_factors",
+    "analyse.compare.chosen": "chosen load_factors",
     "analyse.curves.curves": "of_patterns peak crossover regimes",
     "analyse.curves.winners": "winners",
     "analyse.campaigns.regression": "regression chance_to_see",

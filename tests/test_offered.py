@@ -39,7 +39,7 @@ def test_a_demand_is_a_share_or_iops():
     assert Cell(**{**vars(cell), "demand": "0.25"}).offered_iops(2000) == 500
     assert Cell(**{**vars(cell), "demand": "2000iops"}).offered_iops(float("nan")) == 2000
     assert Cell(**{**vars(cell), "demand": "0.25"}).name == "4k-randread-nj1-qd256-vm4-at0.25"
-    assert Step("measure", Cell(**{**vars(cell), "demand": "0.25"}), 1, 1, 10).cell.factors()["demand"] == "0.25"
+    assert Step("measure", Cell(**{**vars(cell), "demand": "0.25"}), 1, 1, 10).cell.factors()["rate_iops"] == "0.25"
 
 
 @pytest.mark.parametrize(

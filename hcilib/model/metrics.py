@@ -19,7 +19,7 @@ KEYS = ("source", "system", "run_id", "tool", "block", "rep", "pair")
 
 FACTORS = (
     "pattern", "rw", "rwmixread", "bs_bytes", "numjobs", "iodepth", "sync", "rate_bytes", "rate_iops",
-    "random_distribution", "vms", "nodes", "placement", "span_bytes", "pool_fill_pct", "events", "demand", "tenant",
+    "random_distribution", "vms", "nodes", "placement", "span_bytes", "pool_fill_pct", "events", "tenant",
     "beside",
 )  # fmt: skip
 """What was set before the run. Rows that differ in one of these are never pooled (METHODS section 1)."""

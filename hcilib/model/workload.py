@@ -242,12 +242,15 @@ class Cell:
         return cls(**{**data, "pattern": Pattern.parse(data["pattern"]), "events": events, "tenants": tenants})
 
     def factors(self) -> dict:
-        """The cell as the factor columns of the results table; `events` and `demand` only where there are any: nothing
-        done is missing. Of tenants `factors_of` says what each does; as a whole they have a name alone."""
+        """Return the cell as the factor columns of the results table.
+
+        `events` and a demand, under fio's name `rate_iops`, only where there are any: nothing done is missing. Of
+        tenants `factors_of` says what each does; as a whole they have a name alone.
+        """
         if self.tenants:
             return {"pattern": self.name, "vms": self.vms, "placement": self.placement}
         done = {"events": " ".join(f"{action}@{t_s:g}" for t_s, action in self.events)} if self.events else {}
-        done |= {"demand": self.demand} if self.demand else {}
+        done |= {"rate_iops": self.demand} if self.demand else {}
         return {**self.pattern.factors(), "numjobs": self.numjobs, "iodepth": self.iodepth, "vms": self.vms,
                 "placement": self.placement, **done, "outstanding": self.outstanding}  # fmt: skip
 

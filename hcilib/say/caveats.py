@@ -18,7 +18,6 @@ TEXTS = {
     "thin-tail/runs": "{runs} left out, with fewer than 10 I/Os slower than the {percentile}",
     "pooled/sources": "runs of more than one source",
     "pooled/campaigns": "runs of {campaigns} campaigns pooled",
-    "pooled/names": "runs of {campaigns} campaigns pooled ({names}): 12_regression tests whether they differ",
     "zero/every-run": "every run has the value 0, so there is no ratio",
     "zero/runs": "{runs} with the value 0, so there is no ratio",
     "zero-variance/runs": "all runs gave the same value, so a standard deviation of 0.1 % is assumed",

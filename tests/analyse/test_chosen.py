@@ -3,7 +3,7 @@
 import pandas as pd
 
 import hcilib as hci
-from hcilib.analyse.compare.chosen import chosen, pooled
+from hcilib.analyse.compare.chosen import chosen
 from hcilib.model.caveats import caveats
 
 
@@ -22,10 +22,10 @@ RESULTS = pd.concat([runs("a"), runs("b"), runs("c", patterns=["4k-randread"])],
 
 
 def test_one_of_several_loads_is_kept_by_its_value():
-    loads = pd.concat([RESULTS.assign(numjobs=1, demand=None), RESULTS.assign(numjobs=4, demand="0.5")])
-    assert set(chosen(loads, "a", "b", where={"numjobs": 4})["demand"]) == {"0.5"}
+    loads = pd.concat([RESULTS.assign(numjobs=1, rate_iops=None), RESULTS.assign(numjobs=4, rate_iops="0.5")])
+    assert set(chosen(loads, "a", "b", where={"numjobs": 4})["rate_iops"]) == {"0.5"}
     assert set(chosen(loads, "a", "b", where={"numjobs": "1"})["numjobs"]) == {1}, "as YAML or a notebook may give it"
-    assert set(chosen(loads, "a", "b", where={"demand": 0.5})["numjobs"]) == {4}
+    assert set(chosen(loads, "a", "b", where={"rate_iops": 0.5})["numjobs"]) == {4}
 
 
 def test_without_a_wish_every_row_is_kept():
@@ -33,16 +33,6 @@ def test_without_a_wish_every_row_is_kept():
     assert set(chosen(RESULTS, "a", "b", ["1m-write"])["system"]) == {"a", "b"}
     assert len(chosen(RESULTS, "a", "b", article="lab")) == len(RESULTS)
     assert chosen(RESULTS.iloc[:0].pipe(lambda r: pd.concat([r, RESULTS])), "a", "c").attrs == RESULTS.attrs
-
-
-def test_campaigns_are_counted_and_pooling_them_is_said():
-    found = pooled(pd.concat([runs("a"), runs("a", "c2"), runs("b", "c1"), runs("b", "c9", valid=False)]))
-    assert found[["system", "runs", "invalid", "campaigns"]].to_numpy().tolist() == [["a", 12, 0, 2], ["b", 6, 6, 1]]
-    assert found["warnings"].map(lambda said: caveats(said).words).tolist() == [
-        "a: runs of 2 campaigns pooled (c1, c2): 12_regression tests whether they differ",
-        "",
-    ]
-    assert pooled(runs("a").drop(columns="run_id"))["campaigns"].tolist() == [0]
 
 
 def test_a_cell_of_several_campaigns_says_so_and_both_n_stand():

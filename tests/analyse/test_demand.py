@@ -20,7 +20,7 @@ def campaign(blocks=5, rate=1000.0, shares=(0.3, 0.6, 0.8, 0.95, 1.1), spread=0.
         for share in shares:
             delivered = min(share, 1.0) * own
             wait = 1 + 4 * min(share, 0.999) / (1 - min(share, 0.999))
-            rows.append({"block": block, "iodepth": 256, "demand": f"{share:g}", "offered_iops": share * own,
+            rows.append({"block": block, "iodepth": 256, "rate_iops": f"{share:g}", "offered_iops": share * own,
                          "iops": delivered, "p99_ns": MEAN_NS * wait, "open_loop": share < 1})  # fmt: skip
     fixed = {"source": "bed", "run_id": "r", "system": "A", "pattern": "4k-randread", "valid": True, "warnings": ""}
     return pd.DataFrame(rows).assign(**(fixed | columns))
@@ -28,7 +28,7 @@ def campaign(blocks=5, rate=1000.0, shares=(0.3, 0.6, 0.8, 0.95, 1.1), spread=0.
 
 def test_a_curve_has_one_row_a_demand_and_marks_what_did_not_keep_up():
     curve = hci.load_curve(campaign())
-    assert curve["demand"].tolist() == ["0.3", "0.6", "0.8", "0.95", "1.1"]
+    assert curve["rate_iops"].tolist() == ["0.3", "0.6", "0.8", "0.95", "1.1"]
     assert curve["open_loop"].tolist() == [True] * 4 + [False]
     assert curve["n"].tolist() == [5] * 5
     assert curve["latency_ns"].iloc[1] == pytest.approx(MEAN_NS * (1 + 4 * 0.6 / 0.4))
@@ -37,15 +37,15 @@ def test_a_curve_has_one_row_a_demand_and_marks_what_did_not_keep_up():
 
 
 def test_demands_stand_in_the_order_of_their_numbers():
-    results = campaign().dropna(subset=["demand"])
-    results = results.assign(demand=(1000 * results["demand"].astype(float)).map("{:.0f}iops".format))
-    found = hci.summarize(results, "iops", by=["system", "pattern", "demand"])
-    assert found["demand"].tolist() == ["300iops", "600iops", "800iops", "950iops", "1100iops"]
+    results = campaign().dropna(subset=["rate_iops"])
+    results = results.assign(rate_iops=(1000 * results["rate_iops"].astype(float)).map("{:.0f}iops".format))
+    found = hci.summarize(results, "iops", by=["system", "pattern", "rate_iops"])
+    assert found["rate_iops"].tolist() == ["300iops", "600iops", "800iops", "950iops", "1100iops"]
 
 
 def test_a_dip_of_chance_does_not_make_latency_fall_with_load():
     results = campaign(blocks=1)
-    results.loc[results["demand"] == "0.6", "p99_ns"] = MEAN_NS
+    results.loc[results["rate_iops"] == "0.6", "p99_ns"] = MEAN_NS
     curve = hci.load_curve(results)
     assert curve["fitted_ns"].dropna().is_monotonic_increasing
     assert curve["fitted_ns"].iloc[0] == pytest.approx(np.sqrt(MEAN_NS * curve["latency_ns"].iloc[0]))
@@ -102,7 +102,7 @@ def test_a_latency_between_two_levels_has_what_they_leave_open_in_its_interval(a
 def test_what_was_offered_beyond_the_closed_loops_maximum_is_no_part_of_the_curve():
     """A run of a few seconds seems to keep up with it, by the credit of a bucket or a cache."""
     fast = campaign(shares=(0.3, 0.6, 0.95, 1.05))
-    fast.loc[fast["demand"] == "1.05", ["open_loop", "iops"]] = [True, 1050]
+    fast.loc[fast["rate_iops"] == "1.05", ["open_loop", "iops"]] = [True, 1050]
     curve = hci.load_curve(fast)
     assert curve["open_loop"].tolist() == [True, True, True, False]
     assert caveats(curve["warnings"].iloc[3]).codes == {"above-maximum"}
@@ -171,7 +171,7 @@ def test_what_a_limit_allows_two_systems_is_compared_block_by_block():
 def test_an_end_above_everything_that_was_measured_is_unknown(spread):
     """Three rounds that differ much: the t interval on logs ends at thousands of seconds."""
     rounds = [
-        {"system": "A", "pattern": "4k-randread", "block": block, "demand": share, "offered_iops": 1000 * share,
+        {"system": "A", "pattern": "4k-randread", "block": block, "rate_iops": share, "offered_iops": 1000 * share,
          "iops": 1000 * share, "open_loop": True, "p99_ns": 1e6 * factor * share / (1 - share)}
         for block, factor in enumerate((1.0, spread, 1 / spread))
         for share in (0.3, 0.6, 0.9)

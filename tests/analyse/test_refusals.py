@@ -20,7 +20,7 @@ RUNS = pd.DataFrame({
 })  # fmt: skip
 A = RUNS[RUNS["system"] == "a"]
 BINS = pd.DataFrame({"run_id": "r", "lat_ns": [1000, 2000], "count": [5, 6]})
-OFFERED = RUNS[RUNS["iodepth"] == 1].assign(demand="0.5", offered_iops=1000.0, open_loop=True)
+OFFERED = RUNS[RUNS["iodepth"] == 1].assign(rate_iops="0.5", offered_iops=1000.0, open_loop=True)
 CUT = "cut-link@30"
 SERIES = pd.DataFrame({"run_id": "r", "events": CUT, "rep": 1, "t_s": range(130), "iops": 1000.0})
 EVENTS = pd.DataFrame({"run_id": "r", "events": CUT, "rep": 1, "seen": False, "what": "cut-link", "t_s": [30.2]})

@@ -216,7 +216,7 @@ def test_a_folder_of_fio_at_several_rates_says_which_latency_at_which_demand(tmp
             held_at(rate, tmp_path / f"cedar_{rate}_r{rep}.json")
     fio_at("90000000", tmp_path / "cedar_most_r1.json")
     results = hci.read_results(tmp_path, names="{system}_*_r{rep}.json").sort_values(["offered_iops", "rep"])
-    assert results["demand"].tolist() == [f"{n}iops" for n in (300, 300, 600, 600, 1200, 1200, 180_000_000)]
+    assert results["rate_iops"].tolist() == [f"{n}iops" for n in (300, 300, 600, 600, 1200, 1200, 180_000_000)]
     assert results["rep"].tolist() == [1, 2, 1, 2, 1, 2, 1]
     assert results["rate_iops"].isna().all()
     assert results["open_loop"].tolist() == [None] * 6 + [False], "too few I/Os to show that 1 % is missing"
@@ -243,7 +243,7 @@ def test_what_a_rate_asks_of_a_mix(tmp_path, rates, options, offered):
     fio_at(rates, tmp_path / "x.json", **options)
     [row] = hci.read_results(tmp_path / "x.json").to_dict("records")
     assert row["offered_iops"] == pytest.approx(offered, nan_ok=True)
-    assert (row["rate_iops"] == rates) if math.isnan(offered) else math.isnan(row["rate_iops"])
+    assert row["rate_iops"] == (rates if math.isnan(offered) else f"{offered}iops")
 
 
 @pytest.mark.parametrize(
@@ -580,7 +580,7 @@ def test_what_cannot_be_read_is_named_and_counted_in_every_table_made_of_the_res
     assert len(results) == 13
     assert set(results["tool"]) == {"fio", "diskspd"}
     compared = hci.compare(results, "cedar")
-    of_all = hci.winners(results), hci.pooled(results), hci.peak(results)
+    of_all = hci.winners(results), hci.peak(results)
     for table in (compared, hci.summarize(results)):
         assert all("4 result files of messy left out" in str(row) for row in table["warnings"])
     for table in (compared, hci.geometric_mean(compared), hci.summarize(results), *of_all):
@@ -785,24 +785,10 @@ def test_two_tools_side_by_side_carry_a_warning_that_names_what_differs():
     assert "tools" not in caveats(found.loc["birch", "warnings"]).codes
 
 
-def test_what_stands_behind_each_system_names_the_tools():
-    told = hci.pooled(side_by_side()).set_index("system")["warnings"]
-    assert all("measured with" in str(row) and "DiskSPD prints some percentiles" in str(row) for row in told)
-    assert not any(
-        "tools" in caveats(row).codes for row in hci.pooled(hci.read_results(LOOSE, names=NAMES))["warnings"]
-    )
-
-
-def test_the_notebooks_selections_keep_what_files_of_one_load_generator_hold():
-    loose, vmfleet = hci.read_results(LOOSE, names=NAMES), hci.read_results(VMFLEET, system="x")
-    assert len(hci.under_load(loose)) == 12
-    both = hci.read_results([{"path": str(LOOSE), "names": NAMES}, {"path": str(VMFLEET), "system": "x"}])
-    assert len(hci.under_load(both)) == len(loose) + len(vmfleet)
-    assert len(hci.measured(loose, "iops_per_cpu_pct")) == 12  # nobody has it, and the table is to say so
-    with pytest.raises(
-        ValueError, match=r"no run of 4k-randread with one VM, one job, iodepth 1; .* 4k-randread, 1, 1, 8"
-    ):
-        hci.one_in_flight(loose, ["4k-randread"])
+def test_a_load_that_nobody_measured_is_refused_with_those_that_are_there():
+    loose = hci.read_results(LOOSE, names=NAMES)
+    with pytest.raises(ValueError, match="where: iodepth: no row has 1; there are: 8"):
+        hci.chosen(loose, where={"iodepth": 1})
     assert hci.pattern_cost(loose, "4k-randwrite-sync", "4k-randwrite").empty
 
 

@@ -18,7 +18,7 @@ def campaign(system="A", rate=1000.0, shares=(0.3, 0.6, 0.8, 0.95, 1.1), blocks=
         rows.append({"block": block, "iodepth": 8, "iops": own, "p99_ns": 8e6, "open_loop": None})
         for share in shares:
             wait = factor * (1 + 4 * min(share, 0.999) / (1 - min(share, 0.999)))
-            rows.append({"block": block, "iodepth": 256, "demand": f"{share:g}", "offered_iops": share * own,
+            rows.append({"block": block, "iodepth": 256, "rate_iops": f"{share:g}", "offered_iops": share * own,
                          "iops": min(share, 1.0) * own, "p99_ns": 1e6 * wait, "open_loop": share < 1})  # fmt: skip
     fixed = {"source": "bed", "run_id": "r", "pattern": "4k-randread", "valid": True, "warnings": ""}
     return pd.DataFrame(rows).assign(system=system, **fixed)

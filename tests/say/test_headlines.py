@@ -152,11 +152,11 @@ def test_limits_of_more_runs_come_last():
     assert first == "Beta and Alpha have no test in common."
     assert other == "Only Alpha was measured at iodepth 1, only Beta at iodepth 8."
     demands = grid(b=[1.0]).assign(
-        vms=1, numjobs=1, demand=lambda t: np.where(t["system"] == "b", "800iops", "1000iops")
+        vms=1, numjobs=1, rate_iops=lambda t: np.where(t["system"] == "b", "800iops", "1000iops")
     )
     asked = load_factors(demands)
-    assert "demand" in asked
-    assert "Only Alpha was measured at demand 1000iops, only Beta at demand 800iops" in said(demands, by=asked)
+    assert "rate_iops" in asked
+    assert "Only Alpha was measured at rate_iops 1000iops, only Beta at rate_iops 800iops" in said(demands, by=asked)
     stalled = grid(b=[0.5, 0.5])
     stalled.loc[(stalled["system"] == "b") & (stalled["iodepth"] == 2), "iops"] = 0
     assert "1 test had a run without I/O, so there is no ratio." in said(stalled)

@@ -24,7 +24,7 @@ PRINTED = hci.published().query("source == 'proxmox-2node-hci' and vms > 1")
 def box() -> pd.DataFrame:
     names = ("box-raid5", "box-drbd", "box-nvme-tcp")
     results = hci.read_results([f"{hci.ROOT}/tests/data/box-short/{name}" for name in names])
-    return hci.closed_loop(hci.under_load(results))
+    return results.query("vms > 1")
 
 
 @pytest.fixture(autouse=True)

@@ -8,18 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.compare.cells import (
-    annotate,
-    campaign_counts,
-    engines,
-    left_out,
-    listed,
-    not_among,
-    numbers_of,
-    unlike_tools,
-    valid_rows,
-)
-from hcilib.model.caveats import NONE, Caveats, column, warnings_of
+from hcilib.analyse.compare.cells import listed, not_among
+from hcilib.model.caveats import column, warnings_of
 from hcilib.model.metrics import SETTINGS, own_columns, pattern_order
 from hcilib.say.caveats import caveat
 
@@ -35,7 +25,9 @@ def chosen(
     article: str | None = None,
     where: Mapping[str, Any] | None = None,
 ) -> pd.DataFrame:
-    """The rows of `results` that the question is about, or a ValueError that says what the question gets wrong.
+    """Return the rows of `results` that the question is about.
+
+    Where each write is followed by a flush, the latency `lat_ns` lasts until the flush is done, as `warnings` say.
 
     Parameters
     ----------
@@ -43,6 +35,10 @@ def chosen(
     patterns : these patterns alone, each measured by somebody; None for every one
     article : the rows with this `source` alone; None for every one, as for run directories
     where : column -> its one value, where the sources hold several loads: ``{"numjobs": 4}``
+
+    Raises
+    ------
+    ValueError : what the question gets wrong: no such system, pattern, article or value, and those that are there
 
     Examples
     --------
@@ -65,80 +61,13 @@ def chosen(
         if name is not None and name not in systems:
             raise ValueError(not_among(role, name, results))
     if baseline is None or challenger is None:
-        return results
+        return until_stable(results)
     if len(systems) == 1:
         raise ValueError(f"the results hold one system alone, {systems[0]}: a comparison takes two; add a source")
     if baseline == challenger:
         others = listed([name for name in systems if name != baseline])
         raise ValueError(f"baseline and challenger are both {baseline!r}; the challenger is one of: {others}")
-    return results
-
-
-def measured(results: pd.DataFrame, metric: str | None = None) -> pd.DataFrame:
-    """The rows that somebody measured: some published tables hold the vendor's datasheet too, which proves no
-    measurement. Of a `metric`, those that have it; all where none has, so that what is made of them says so.
-
-    Examples
-    --------
-    >>> len(hci.measured(hci.published(), "iops_per_cpu_pct")) < len(hci.published())
-    True
-    """
-    rows = results[results["statistic"] != "datasheet"] if "statistic" in results else results
-    return rows if metric is None or rows[metric].isna().all() else rows[rows[metric].notna()]
-
-
-def under_load(results: pd.DataFrame) -> pd.DataFrame:
-    """The rows of more than one VM; of a source in which none has more, such as files of a single load generator, all.
-
-    Examples
-    --------
-    >>> len(hci.published()), len(hci.under_load(hci.published()))
-    (254, 219)
-    """
-    return _these_or_all(results, results["vms"] > 1)
-
-
-def closed_loop(results: pd.DataFrame) -> pd.DataFrame:
-    """The rows that ran as fast as their queue let them; of a source whose every row was offered a demand, all.
-
-    A demand's IOPS are what was asked for: beside a maximum they are no repeat of it. Their latencies are
-    `latency_over_iops`'s.
-
-    Examples
-    --------
-    >>> results = hci.read_results("data/samples/lab-demand")
-    >>> len(hci.closed_loop(results)) < len(results)
-    True
-    """
-    asked = results["demand"].notna() if "demand" in results else pd.Series(False, index=results.index)
-    return _these_or_all(results, ~asked)
-
-
-def _these_or_all(results: pd.DataFrame, these: pd.Series) -> pd.DataFrame:
-    """These rows; of a source that has none of them, all."""
-    sources = results["source"] if "source" in results else pd.Series("", index=results.index)
-    return results[these | ~these.groupby(sources, dropna=False).transform("any")]
-
-
-def one_in_flight(results: pd.DataFrame, patterns: Sequence[str] | None = None) -> pd.DataFrame:
-    """The rows of one VM, one job and one outstanding I/O, of these patterns alone: what a single I/O costs, a write
-    with fdatasync :func:`until_stable`. ValueError where there is none, which says at what loads was measured.
-
-    Examples
-    --------
-    >>> len(hci.one_in_flight(hci.published(), ["4k-randread"]))
-    7
-    """
-    rows = results if patterns is None else results[results["pattern"].isin(patterns)]
-    alone = rows[rows["vms"].eq(1) & rows["numjobs"].eq(1) & rows["iodepth"].eq(1)]
-    if alone.empty:
-        loads = results[["pattern", "vms", "numjobs", "iodepth"]].drop_duplicates().astype(str)
-        there = "; ".join(loads.agg(", ".join, axis=1).head(3))
-        wanted = listed(patterns) if patterns else "any pattern"
-        raise ValueError(
-            f"no run of {wanted} with one VM, one job, iodepth 1; there are (pattern, VMs, jobs, iodepth) {there}, ..."
-        )
-    return until_stable(alone)
+    return until_stable(results)
 
 
 def until_stable(results: pd.DataFrame) -> pd.DataFrame:
@@ -151,7 +80,7 @@ def until_stable(results: pd.DataFrame) -> pd.DataFrame:
     Examples
     --------
     >>> results = hci.read_results("data/samples/lab-flushed")
-    >>> (hci.until_stable(results)["lat_ns"] > results["lat_ns"]).sum()
+    >>> (hci.chosen(results)["lat_ns"] > results["lat_ns"]).sum()
     np.int64(4)
     """
     if "sync_lat_ns" not in results:
@@ -180,58 +109,11 @@ def load_factors(results: pd.DataFrame) -> list[str]:
     """
     counts = [name for name in ("numjobs", "vms") if name in results]
     by = ["pattern", "iodepth", *(name for name in counts if results[name].nunique(dropna=False) > 1)]
-    asked = [name for name in ("demand", "rate_iops", "random_distribution") if name in results]
+    asked = [name for name in ("rate_iops", "random_distribution") if name in results]
     by += [name for name in asked if results.groupby(by, dropna=False)[name].nunique(dropna=False).gt(1).any()]
     cells = results.groupby(["system", *by], dropna=False, observed=True)
     own = [name for name in own_columns(results) if cells[name].nunique(dropna=False).gt(1).any()]
     return [*by, *own, *(name for name in SETTINGS if name in results and cells[name].nunique().gt(1).any())]
-
-
-def pooled(results: pd.DataFrame) -> pd.DataFrame:
-    """What stands behind each system, in the order of the rows: a line a system.
-
-    Returns system, runs (valid), invalid, campaigns (run directories or articles), source, runtime_s and span_bytes
-    (the least of a valid run, NaN where none states it), warnings: that runs of
-    several campaigns are pooled is said, as a campaign is also a reboot, a refilled disk and another day; and that
-    another system was measured with another tool.
-
-    Examples
-    --------
-    >>> hci.pooled(hci.published().query("source == 'proxmox-2node-hci' and vms > 1"))[["system", "runs", "campaigns"]].head(2)
-                  system  runs  campaigns
-    0  starwind-rdma-pve    27          1
-    1   starwind-tcp-pve    27          1
-    """  # noqa: E501
-    valid = valid_rows(results)
-    groups = results.assign(_valid=valid).groupby("system", sort=False, observed=True)
-    out = groups["_valid"].sum().astype(int).rename("runs").reset_index()
-    code = groups.ngroup().to_numpy()
-    counts = campaign_counts(results, code, valid)
-    run_ids = results.get("run_id", pd.Series(dtype=object, index=results.index))
-    names = [listed(pd.unique(run_ids[valid & (code == i)].dropna())) for i in range(len(out))]
-    several = [
-        caveat("pooled/names", about=str(system), campaigns=count, names=listing)
-        for system, count, listing in zip(out["system"], counts, names, strict=True)
-    ]
-    tools = engines(results)
-    others = [_other_tools(tools[code == i], tools[code != i]) for i in range(len(out))]
-    return out.assign(
-        invalid=groups.size().to_numpy() - out["runs"],
-        campaigns=counts,
-        source=groups["source"].agg(lambda s: ", ".join(map(str, s.dropna().unique()))).to_numpy(),
-        **{name: numbers_of(results, name).where(valid).groupby(code).min() for name in ("runtime_s", "span_bytes")},
-        warnings=annotate(
-            [NONE] * len(out),
-            (counts > 1, several.__getitem__),
-            (out.index >= 0, lambda i: others[i] + left_out(results[code == i])),
-        ),
-    )
-
-
-def _other_tools(own: np.ndarray, rest: np.ndarray) -> Caveats:
-    """What makes numbers of this system's tool unlike another system's; of the first such, where there are several."""
-    pairs = (unlike_tools(one, other) for one in pd.unique(own) for other in sorted(map(str, set(rest) - {None})))
-    return Caveats([found for found in pairs if found is not None][:1])
 
 
 def _of_article(results: pd.DataFrame, article: str) -> pd.DataFrame:

@@ -24,10 +24,10 @@ from hcilib.model.caveats import Caveats
 from hcilib.say.caveats import caveat
 
 BY = ("system", "pattern")
-DEMAND = ("demand", "offered_iops", "open_loop", "iops")
+DEMAND = ("rate_iops", "offered_iops", "open_loop", "iops")
 """The columns that offered load brings: the level asked for, in IOPS, whether it was an open loop, and what was
 delivered."""
-OF_A_LEVEL = ("iodepth", "demand")
+OF_A_LEVEL = ("iodepth", "rate_iops")
 """Factors that differ along one curve: the level, and how deep a queue was granted so that it never binds."""
 ABOVE = 1.001
 """Of the closed-loop maximum: a demand is a whole number of I/Os a second."""
@@ -62,25 +62,26 @@ def load_curve(results: pd.DataFrame, metric: str | Sequence[str] = "p99_ns", by
     --------
     >>> import pandas as pd
     >>> results = pd.DataFrame({
-    ...     "system": "A", "pattern": "4k-randread", "block": [1, 1, 1, 2, 2, 2], "demand": ["0.3", "0.6", "0.9"] * 2,
+    ...     "system": "A", "pattern": "4k-randread", "block": [1, 1, 1, 2, 2, 2],
+    ...     "rate_iops": ["0.3", "0.6", "0.9"] * 2,
     ...     "offered_iops": [300, 600, 900, 310, 620, 930], "iops": [300, 600, 900, 310, 620, 930], "open_loop": True,
     ...     "p99_ns": [1e6, 2e6, 9e6, 1.1e6, 2.2e6, 9.4e6]})
-    >>> hci.load_curve(results)[["demand", "iops", "n", "latency_ns", "open_loop"]].round(0)
-      demand   iops  n  latency_ns  open_loop
-    0    0.3  305.0  2   1048809.0       True
-    1    0.6  610.0  2   2097618.0       True
-    2    0.9  915.0  2   9197826.0       True
+    >>> hci.load_curve(results)[["rate_iops", "iops", "n", "latency_ns", "open_loop"]].round(0)
+      rate_iops   iops  n  latency_ns  open_loop
+    0       0.3  305.0  2   1048809.0       True
+    1       0.6  610.0  2   2097618.0       True
+    2       0.9  915.0  2   9197826.0       True
     """
     if not isinstance(metric, str):
         return pd.concat([load_curve(results, one, by) for one in metric], ignore_index=True)
     offered = _offered(results, metric, by)
     rows = []
     for key, runs in _groups(offered, by):
-        levels = [_level(level, metric) for _, level in runs.groupby("demand", sort=False)]
+        levels = [_level(level, metric) for _, level in runs.groupby("rate_iops", sort=False)]
         curve = pd.DataFrame(levels).sort_values("offered_iops", ignore_index=True)
         curve["fitted_ns"] = _monotone(curve["iops"], curve["latency_ns"], curve["open_loop"], curve["n"])
         rows.append(curve.assign(**key))
-    columns = [*by, "demand", "offered_iops", "iops", "metric", "n", *LATENCY, "fitted_ns", "open_loop"]
+    columns = [*by, "rate_iops", "offered_iops", "iops", "metric", "n", *LATENCY, "fitted_ns", "open_loop"]
     table = pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=[*columns, "warnings"])
     return table.assign(confidence=CONFIDENCE)[[*columns, "confidence", "warnings"]]
 
@@ -105,7 +106,7 @@ def latency_over_iops(results: pd.DataFrame) -> pd.DataFrame:
          system        pattern  iodepth     iops  latency_ns
     0  ceph-pve  64k-randwrite        1  36200.0   1323000.0
     """
-    if "demand" in results and results["demand"].notna().any():
+    if "offered_iops" in results and results["offered_iops"].notna().any():
         return load_curve(results, "lat_ns", BY)
     latency = summarize(results, "lat_ns").rename(columns=interval_names("lat_ns", "latency_ns"))
     delivered = summarize(results, "iops")
@@ -138,7 +139,8 @@ def load_within(results: pd.DataFrame, by: Sequence[str] = BY, **limits: float |
     --------
     >>> import pandas as pd
     >>> results = pd.DataFrame({
-    ...     "system": "A", "pattern": "4k-randread", "block": [1, 1, 1, 2, 2, 2], "demand": ["0.3", "0.6", "0.9"] * 2,
+    ...     "system": "A", "pattern": "4k-randread", "block": [1, 1, 1, 2, 2, 2],
+    ...     "rate_iops": ["0.3", "0.6", "0.9"] * 2,
     ...     "offered_iops": [300, 600, 900, 310, 620, 930], "iops": [300, 600, 900, 310, 620, 930], "open_loop": True,
     ...     "p99_ns": [1e6, 2e6, 9e6, 1.1e6, 2.2e6, 9.4e6]})
     >>> hci.load_within(results, p99_ns=5e6)[["system", "metric", "n", "iops"]].round(0)
@@ -175,7 +177,8 @@ def load_within_runs(results: pd.DataFrame, by: Sequence[str] = BY, **limit: flo
     --------
     >>> import pandas as pd
     >>> results = pd.DataFrame({
-    ...     "system": "A", "pattern": "4k-randread", "block": [1, 1, 1, 2, 2, 2], "demand": ["0.3", "0.6", "0.9"] * 2,
+    ...     "system": "A", "pattern": "4k-randread", "block": [1, 1, 1, 2, 2, 2],
+    ...     "rate_iops": ["0.3", "0.6", "0.9"] * 2,
     ...     "offered_iops": [300, 600, 900, 310, 620, 930], "iops": [300, 600, 900, 310, 620, 930], "open_loop": True,
     ...     "p99_ns": [1e6, 2e6, 9e6, 1.1e6, 2.2e6, 9.4e6]})
     >>> hci.load_within_runs(results, p99_ns=5e6)[["system", "block", "iops", "valid"]].round(0)
@@ -209,7 +212,8 @@ def latency_at(
     --------
     >>> import pandas as pd
     >>> results = pd.DataFrame({
-    ...     "system": "A", "pattern": "4k-randread", "block": [1, 1, 1, 2, 2, 2], "demand": ["0.3", "0.6", "0.9"] * 2,
+    ...     "system": "A", "pattern": "4k-randread", "block": [1, 1, 1, 2, 2, 2],
+    ...     "rate_iops": ["0.3", "0.6", "0.9"] * 2,
     ...     "offered_iops": [300, 600, 900, 310, 620, 930], "iops": [300, 600, 900, 310, 620, 930], "open_loop": True,
     ...     "p99_ns": [1e6, 2e6, 9e6, 1.1e6, 2.2e6, 9.4e6]})
     >>> hci.latency_at(results, [700, 5000])[["iops", "n", "latency_ns"]].round(0)
@@ -297,7 +301,7 @@ def _level(runs: pd.DataFrame, metric: str) -> dict:
         said.append(caveat("no-value", count=missing, runs=len(runs)))
     if found["n"] == 1:
         said.append(SINGLE_RUN)
-    level = {"demand": runs["demand"].iloc[0], "metric": metric, "open_loop": not (saturated or above)}
+    level = {"rate_iops": runs["rate_iops"].iloc[0], "metric": metric, "open_loop": not (saturated or above)}
     return level | rates | found | {"warnings": Caveats(said)}
 
 

@@ -98,10 +98,10 @@ def _little(results: pd.DataFrame) -> pd.DataFrame:
     mixed = results["rw"].isin(MIXED) if "rw" in results else reads_pct.between(0, 100, inclusive="neither")
     only_unweighted = unweighted.notna() & mixed & (published | mean.isna())
     capped = numbers_of(results, "rate_bytes") > 0
+    demanded = numbers_of(results, "offered_iops").notna()
     if "rate_iops" in results:  # text, of a file of fio's that is nobody's plan
-        capped |= results["rate_iops"].notna()
+        capped |= results["rate_iops"].notna() & ~demanded
     capped |= np.array([THINKTIME in said.codes for said in warnings_of(results)], bool)
-    demanded = results.get("demand", pd.Series(None, results.index, dtype=object)).notna()
     lat = mean.mask(only_unweighted, unweighted)
     low, high = (np.where(published, a, b) for a, b in zip(LITTLE_PUBLISHED, LITTLE_OWN, strict=True))
     busy = results["iops"] * lat / 1e9

@@ -219,7 +219,7 @@ def closed_maximum(results: pd.DataFrame, cells: Collection[Cell], block: int) -
     """The most IOPS that a closed loop of one of these cells reached in this block, else in the last before it; NaN
     where none ran."""
     wanted = pd.DataFrame([cell.factors() for cell in cells]).drop_duplicates()
-    ran = results[(results["block"] <= block) & results["demand"].isna()].merge(wanted, on=list(wanted))
+    ran = results[(results["block"] <= block) & results["offered_iops"].isna()].merge(wanted, on=list(wanted))
     return float(ran.loc[ran["block"] == ran["block"].max(), "iops"].max()) if len(ran) else float("nan")
 
 

@@ -242,7 +242,7 @@ def _at_demand(row: Mapping[str, Any], offered: float, full_pct: float) -> tuple
     [kept_up] = open_loop(*map(np.atleast_1d, (delivered, row["iops"] * row["runtime_s"])))
     iops, lat_ns, vms, numjobs = (np.array([row[name]], dtype=float) for name in ("iops", "lat_ns", "vms", "numjobs"))
     [held] = held_back(iops, lat_ns, vms, numjobs, np.array([offered]), np.array([kept_up], dtype=object))
-    told = {"demand": f"{offered:.0f}iops", "offered_iops": offered, "delivered_pct": delivered}
+    told = {"rate_iops": f"{offered:.0f}iops", "offered_iops": offered, "delivered_pct": delivered}
     told |= {"full_depth_pct": full_pct, "open_loop": kept_up}
     said = [] if kept_up else [TOO_FEW if kept_up is None else SATURATED]
     return told, [*said, *held]

@@ -49,7 +49,7 @@ SHOWN_AFTER_S = 1.0
 """Reading that takes longer shows how far it is."""
 _PLACE = ("system", "tool", "pattern", "vms", "nodes", "placement", "span_bytes")
 _CELL = (
-    *(*_PLACE, *FACTORS, "block_sizes", "random_distribution", "percentage_random", "rate_iops", "demand"),
+    *(*_PLACE, *FACTORS, "block_sizes", "random_distribution", "percentage_random", "rate_iops"),
     *("fsync", "fdatasync", *SETTINGS),
 )
 """What tells the cells of a folder apart; within one of them repeats are numbered."""

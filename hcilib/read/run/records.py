@@ -23,7 +23,7 @@ from hcilib.model.plan import Step
 from hcilib.model.workload import Cell, PlanError
 
 REPORTING_S = 0.15  # between the end of the jobs and the end of fio's client, as seen on the lab
-_TELL_RUNS_APART = ("pattern", "numjobs", "iodepth", "vms", "placement", "events", "demand")
+_TELL_RUNS_APART = ("pattern", "numjobs", "iodepth", "vms", "placement", "events", "rate_iops")
 
 
 class RunReadError(ValueError):

@@ -46,7 +46,7 @@ from hcilib.read.run.step_tables import (
 )
 from hcilib.say.caveats import caveat
 
-_ASKED = ("events", "demand", "rate_iops", "random_distribution")
+_ASKED = ("events", "rate_iops", "random_distribution")
 IN_FLIGHT = 0.1
 """I/Os of a job in flight on average, which is the share of its arrivals that fio holds back, from which that is
 said."""
@@ -283,7 +283,8 @@ def _missed_caps(own: dict[str, np.ndarray], factors: dict[str, pd.Series]) -> l
     said = [NONE] * len(own["iops"])
     for name, measured, unit, scale in (("rate_bytes", "bw_bytes", "MiB/s", 2**20), ("rate_iops", "iops", "IOPS", 1)):
         if name in factors:
-            cap = factors[name].to_numpy(float) * factors["vms"].to_numpy(float)
+            stated = pd.to_numeric(factors[name], errors="coerce")  # a demand, such as 2000iops, is no cap
+            cap = stated.to_numpy(float) * factors["vms"].to_numpy(float)
             for n in np.flatnonzero((cap > 0) & (own[measured] < CAP_REACHED * cap)):
                 delivered, limit = own[measured][n] / scale, cap[n] / scale
                 said[n] += [caveat("cap-missed", delivered=delivered, limit=limit, unit=unit)]

@@ -295,7 +295,7 @@ def latency_answer(one: pd.DataFrame, cost: pd.DataFrame, labels: Labels = None,
 
     Parameters
     ----------
-    one : results at one outstanding I/O, of ``one_in_flight``
+    one : results of one VM with one job at one outstanding I/O
     cost : of ``pattern_cost``, of stable writes
     labels : system -> its name in the sentences
     margin : single numbers within this share of the best are not called slower
@@ -306,7 +306,8 @@ def latency_answer(one: pd.DataFrame, cost: pd.DataFrame, labels: Labels = None,
 
     Examples
     --------
-    >>> one = hci.one_in_flight(hci.published().query("source == 'proxmox-2node-hci'"), ["4k-randread", "4k-randwrite"])
+    >>> rows = hci.published().query("source == 'proxmox-2node-hci'")
+    >>> one = hci.chosen(rows, patterns=["4k-randread", "4k-randwrite"], where={"vms": 1, "numjobs": 1, "iodepth": 1})
     >>> print(hci.latency_answer(one, hci.pattern_cost(one, "4k-randwrite-sync", "4k-randwrite")).replace(". ", ".\\n"))
     At iodepth 1, drbd-tcp-pve has the lowest latency in 1 of 2 patterns (single runs).
     On average, 4k random read takes 0.094 ms.

@@ -40,7 +40,7 @@ def demand_answer(
     >>> import pandas as pd
     >>> rows = [(s, b, f"{i}", r * i * (1 + b / 1e3), 1e6 / (1 - i)) for s, r in (("A", 1e3), ("B", 7e2))
     ...         for b in (1, 2, 3) for i in (0.3, 0.6, 0.9)]
-    >>> results = pd.DataFrame(rows, columns=["system", "block", "demand", "iops", "p99_ns"])
+    >>> results = pd.DataFrame(rows, columns=["system", "block", "rate_iops", "iops", "p99_ns"])
     >>> results = results.assign(pattern="4k-randrw70", offered_iops=results["iops"], open_loop=True)
     >>> print(hci.demand_answer(results, "A", p99_ns=3e6).replace(". ", ".\\n"))
     With p99 latency below 3 ms, A sustains 641 IOPS in 4k random read/write 70/30 (95 % interval 620 to 743, 3 runs).

@@ -24,7 +24,7 @@ DIGITS = 3
 PLAIN = (
     "iodepth", "numjobs", "vms", "nodes", "rwmixread", "n", "n_baseline", "block", "rep", "row", "outstanding", "rank",
     "points", "knee", "smallest_vms", "gaps", "peak_vms", "cells", "given", "missing", "contexts", "possible", "runs",
-    "demand", "n_one",
+    "n_one",
 )  # fmt: skip
 """Counts: never padded with decimals."""
 
@@ -81,7 +81,7 @@ WORDS = {
     "asked": "Measured by",
     "visible_pct": "Smallest provable loss (%)",
     "needed": "Campaigns needed",
-    "demand": "Request rate, as set",
+    "rate_iops": "Rate, as set",
     "due_p999_ns": "Expected p99.9 (ms)",
     "ios": "I/Os",
     "ddir": "Direction",
