@@ -162,10 +162,10 @@ def calibrated(campaigns: pd.DataFrame) -> pd.DataFrame:
     for difference, own in campaigns.groupby("difference_pct"):
         n, held, verdicts = len(own), int(own["held"].sum()), verdicts_of(own)
         larger, smaller = verdicts.eq("higher") & ~own["truth"].gt(1), verdicts.eq("lower") & ~own["truth"].lt(1)
-        wrong = larger | smaller | (verdicts.eq("equivalent") & (difference > MARGIN_PCT))
+        wrong = larger | smaller | (verdicts.eq("same") & (difference > MARGIN_PCT))
         interval = binomtest(held, n).proportion_ci(CONFIDENCE, method="exact")
         row = {"difference_pct": difference, "n": n, "different": int(verdicts.isin(["higher", "lower"]).sum())}
-        row |= {name: int((verdicts == name).sum()) for name in ("equivalent", "inconclusive")}
+        row |= {name: int((verdicts == name).sum()) for name in ("same", "undecided")}
         row |= {"wrong": int(wrong.sum()), "held_pct": 100 * held / n}
         row |= {"held_pct_lo": 100 * interval.low, "held_pct_hi": 100 * interval.high, "confidence": CONFIDENCE}
         row["half_width_pct"] = float((50 * (own["ratio_hi"] - own["ratio_lo"]) / own["ratio"]).median())
@@ -186,10 +186,8 @@ def verdicts_of(campaigns: pd.DataFrame) -> pd.Series:
 def judged(truth: float, difference: int, ratio: float, lo: float, hi: float, verdict: str) -> dict:
     """Whether the interval held the truth, and whether the verdict was the truth's, or against it."""
     side = "higher" if truth > 1 else "lower"
-    right = {True: side, False: "equivalent"}[difference > MARGIN_PCT]
-    against = {"higher", "lower"} - ({side} if difference else set()) | (
-        {"equivalent"} if difference > MARGIN_PCT else set()
-    )
+    right = {True: side, False: "same"}[difference > MARGIN_PCT]
+    against = {"higher", "lower"} - ({side} if difference else set()) | ({"same"} if difference > MARGIN_PCT else set())
     found = np.nan if difference == MARGIN_PCT else float(verdict == right or (difference > 0 and verdict == side))
     return {"held": lo <= truth <= hi, "found": found, "wrong": verdict in against}
 

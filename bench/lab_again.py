@@ -63,12 +63,12 @@ def once(number: int, busy: int) -> pd.DataFrame:
 def judged() -> pd.DataFrame:
     """Pattern by pattern what was measured, and whether the verdict is what the drives' rates make it."""
     results = hci.read_results([RUN_DIR])
-    truth = hci.dialled(hci.read_dials([RUN_DIR]), results, BASELINE)
+    truth = hci.dialled(hci.read_set_speeds([RUN_DIR]), results, BASELINE)
     table = hci.compare(results, BASELINE, "iops", margin=MARGIN)
     expected = truth.query("system == @CHALLENGER").set_index("pattern")["ratio"]
     table = table.assign(truth=table["pattern"].astype(str).map(expected))
     within = (table["truth"] - 1).abs() <= MARGIN
-    due = pd.Series("lower", table.index).mask(table["truth"] > 1, "higher").mask(within, "equivalent")
+    due = pd.Series("lower", table.index).mask(table["truth"] > 1, "higher").mask(within, "same")
     return table.assign(right=table["verdict"].astype(str) == due)
 
 

@@ -242,7 +242,7 @@ def _recognise(path: list[str], names: str | None, system: str | None, every: bo
         files = hci.recognise(place, names=names, system=system, cache=kept)
         there = files["what"].eq("result") & files["skipped"].eq("")
         rows = hci.read_results(place, names=names, system=system, cache=kept) if there.any() else None
-    print(hci.table(files if every or len(files) <= SHOWN else hci.kinds_of_files(files)))
+    print(hci.text(files if every or len(files) <= SHOWN else hci.kinds_of_files(files)))
     results = files[files["what"] == "result"]
     usable = results[results["skipped"] == ""]
     runs = usable["run"].nunique()

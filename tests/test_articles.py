@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 import hcilib as hci
-from hcilib.read.published import published_claims, published_passages
+from hcilib import published_claims
+from hcilib.read.published import published_passages
 from hcilib.show.report.scenarios import Scenario, find_scenarios
 from hcilib.show.report.site import write_index
 from hcilib.show.report.studies import figures
@@ -130,7 +131,7 @@ def kinds(plan: hci.Plan) -> dict[str, int]:
 
 def written(name: str) -> dict[str, float]:
     """Pattern of a prefill -> the bytes that it writes, all disks together, by the plan's own table."""
-    from hcilib.model.testbed import load_testbed
+    from hcilib import load_testbed
 
     scenario = campaigns()[name]
     frame = planned(scenario).to_frame(load_testbed(ROOT / scenario.params["testbed"]))

@@ -8,11 +8,9 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib.drive.guard.guard import GuardError
+from hcilib import GuardError, load_system, load_testbed
 from hcilib.drive.hosts.commands import fill, tasks
 from hcilib.measure import tier_warning
-from hcilib.model.system import load_system
-from hcilib.model.testbed import load_testbed
 from hcilib.show.report.scenarios import find_scenarios
 from tests.test_articles import campaigns, planned
 

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
+from hcilib import caveats
 from hcilib.model.caveats import (
     CODE,
     LEFT_OUT,
@@ -19,7 +20,6 @@ from hcilib.model.caveats import (
     THINKTIME,
     Caveat,
     Caveats,
-    caveats,
     column,
     warnings_of,
 )
@@ -72,7 +72,7 @@ def test_every_row_of_the_analyses_carries_values():
         results,
         found,
         hci.summarize(results),
-        hci.geometric_mean(found),
+        hci.overall(found),
         hci.rank(results),
         hci.peak(results),
     ):

@@ -17,7 +17,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 ROOT = Path(__file__).resolve().parents[1]
 FIGURE = 'y="iops", col="pattern"'
-TABLE = "hci.table(iops"
+TABLE = "hci.text(iops"
 WORDS = "import matplotlib.pyplot as plt, pandas as pd\nfrom matplotlib.colors import to_rgb\nfrom scipy import stats"
 """What the edits, and the expressions that show their effects, import."""
 RESET = """plt.close("all")
@@ -38,7 +38,7 @@ EDITS = {
             TABLE: 'iops["share"] = iops["iops"] / iops["iops"].max()\nhci.table(iops',
             'wide="system"': '"system share"',
         },
-        "list(hci.table(iops, 'system share').cells) == ['System', 'Share']",
+        "list(hci.text(iops, 'system share').cells) == ['System', 'Share']",
     ),
     "own column in a figure": (
         FIGURE,
@@ -69,7 +69,7 @@ EDITS = {
             "g = sns": 'own = pd.DataFrame({"system": ["ceph-pve"], "power_w": [400]})\n'
             'iops = iops.merge(own, how="left")\ng = sns'
         },
-        "plt.gcf().get_supylabel() == 'IOPS' and 'Power w' in hci.table(iops).cells",
+        "plt.gcf().get_supylabel() == 'IOPS' and 'Power w' in hci.text(iops).cells",
     ),
     "hue by another factor": (
         FIGURE,
@@ -99,7 +99,7 @@ EDITS = {
     ),
     "an own test": (
         TABLE,
-        {"hci.table(iops": 'two = [results.query("system == @s")["iops"] for s in ("ceph-pve", baseline)]\n'
+        {"hci.text(iops": 'two = [results.query("system == @s")["iops"] for s in ("ceph-pve", baseline)]\n'
          "print(stats.mannwhitneyu(*two).pvalue)\nhci.table(iops"},
         "stats.mannwhitneyu(*two).pvalue < 0.05",
     ),

@@ -18,14 +18,11 @@ from fabric import Connection
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hcilib import PlanError, System, Testbed, TestbedError, load_system, load_testbed, sweep
 from hcilib.drive.hosts import commands
 from hcilib.drive.launch import client_server, per_host, session
 from hcilib.drive.launch.job import GATE, job_text, verify
-from hcilib.model.sweeps import sweep
-from hcilib.model.system import System, load_system
-from hcilib.model.testbed import Testbed, load_testbed
-from hcilib.model.workload import PlanError
-from hcilib.model.yaml_models import Form, Model, TestbedError
+from hcilib.model.yaml_models import Form, Model
 from tests.needs import examples
 
 LIVE = {("lab_root",), ("serves",), ("stand_in",)}

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from hcilib import Testbed, TestbedError
 from hcilib.drive.beds import GROUP, bed
-from hcilib.model.testbed import Testbed
-from hcilib.model.yaml_models import TestbedError
 
 ROOT = Path(__file__).parents[1]
 ROOMS = {

@@ -58,7 +58,7 @@ def test_is_thin_and_finished(notebook):
 def test_holds_outputs_that_nbval_compares(notebook):
     held = [c for c in code_cells(notebook) if c["outputs"] and "nbval-ignore-output" not in tags(c)]
     assert any("answer" in tags(c) for c in held)
-    assert any("hci.table(" in text(c) for c in held)
+    assert any("hci.text(" in text(c) for c in held)
     assert all(c["execution_count"] for c in code_cells(notebook))
     assert "raises-exception" not in [t for c in code_cells(notebook) for t in tags(c)]
     assert not [o for c in code_cells(notebook) for o in c["outputs"] if o["output_type"] == "error"]

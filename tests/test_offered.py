@@ -3,8 +3,8 @@
 import pytest
 
 import hcilib as hci
-from hcilib.model.plan import Plan, Step, shuffled
-from hcilib.model.workload import Cell, Pattern
+from hcilib import Cell, Pattern, Plan, Step
+from hcilib.model.plan import shuffled
 
 SWEEP = {"iodepth": [1, 32], "read_runtime_s": 10, "write_runtime_s": 10, "repeats": 2}
 

@@ -90,7 +90,7 @@ def iops_of(rate: float, size: float, share: float = 1.0) -> float:
 def test_a_comparison_on_known_drives_has_their_iops_and_their_ratios():
     """Two drives of 4 MiB/s: 2,048 IOPS of 4 KiB, and what they let through at once after a rest."""
     sources = [SAMPLES / "lab-single", SAMPLES / "lab-mirror"]
-    results, dials = hci.read_results(sources), hci.read_dials(sources)
+    results, dials = hci.read_results(sources), hci.read_set_speeds(sources)
     assert set(dials["read_bytes_per_s"]) == set(dials["write_bytes_per_s"]) == {4 * 2**20}
     full = results[results["iodepth"] == results["iodepth"].max()]
     runtime_s, burst = full["runtime_s"].mean(), dials["burst_s"].iloc[0]
@@ -115,7 +115,7 @@ def test_a_comparison_on_known_drives_has_their_iops_and_their_ratios():
 
 def test_a_demand_within_a_limit_is_what_known_drives_let_through(committed):
     """Never more than their rate, and at a p99 of 20 ms no less than nine tenths of it."""
-    drives = hci.read_dials(SAMPLES / "lab-demand")
+    drives = hci.read_set_speeds(SAMPLES / "lab-demand")
     rate = drives.groupby("system")["read_bytes_per_s"].sum() / 4096
     assert set(rate) == {2048}
     sustained = rf"(lab-\w+) (?:sustains) (?:at least )?({NUMBER})"
@@ -130,7 +130,9 @@ def test_a_demand_within_a_limit_is_what_known_drives_let_through(committed):
 
 def test_a_loss_of_a_drive_s_speed_is_the_one_that_was_set(committed):
     """lab-single-3 has drives of 3.52 MiB/s instead of 4: 12.1 % less, or a little less than that."""
-    speeds = [hci.read_dials(SAMPLES / name)["read_bytes_per_s"].iloc[0] for name in ("lab-single", "lab-single-3")]
+    speeds = [
+        hci.read_set_speeds(SAMPLES / name)["read_bytes_per_s"].iloc[0] for name in ("lab-single", "lab-single-3")
+    ]
     loss = 100 * (1 - speeds[1] / speeds[0])
     [lost] = re.findall(rf"({NUMBER}) % fewer IOPS", committed["12_regression"].said)
     assert float(lost) == pytest.approx(loss, abs=0.2)
@@ -138,7 +140,7 @@ def test_a_loss_of_a_drive_s_speed_is_the_one_that_was_set(committed):
 
 def test_tenants_alone_get_what_their_drive_lets_through(committed):
     """Of 4 MiB/s each: 70 % of 8 KiB reads, 4 KiB reads, 64 KiB reads; and together no more of it."""
-    [rate] = set(hci.read_dials(SAMPLES / "lab-neighbours")["read_bytes_per_s"])
+    [rate] = set(hci.read_set_speeds(SAMPLES / "lab-neighbours")["read_bytes_per_s"])
     table = committed["15_neighbours"].table("Tenant", "Pattern", "Beside", "IOPS")
     table = table[~table["Pattern"].str.contains("rate")].set_index(["Tenant", "Beside"])
     iops = table["IOPS"].map(middle)

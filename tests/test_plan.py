@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hcilib.model.plan import Plan, Step
-from hcilib.model.sweeps import sweep
-from hcilib.model.testbed import Disk, Node, Testbed, Vm
-from hcilib.model.workload import Cell, Pattern
+from hcilib import Cell, Pattern, Plan, Step, Testbed, sweep
+from hcilib.model.testbed import Disk, Node, Vm
 
 PLAIN = ("randread", "randwrite", "read", "write")
 

@@ -4,8 +4,9 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
+from hcilib import Testbed
 from hcilib.model.system import Health
-from hcilib.model.testbed import Disk, Node, Testbed, Vm
+from hcilib.model.testbed import Disk, Node, Vm
 
 GIB = 2**30
 

@@ -174,7 +174,7 @@ def test_its_answer_of_the_lab_is_that_of_the_committed_runs():
     assert off["4k-randread"] <= reads <= 5
     assert off["4k-randrw70"] <= mixed <= 5
     one, two = (
-        hci.dialled(hci.read_dials(ROOT / "data/samples" / name), lab).set_index("pattern")["iops"]
+        hci.dialled(hci.read_set_speeds(ROOT / "data/samples" / name), lab).set_index("pattern")["iops"]
         for name in ("lab-single", "lab-mirror")
     )
     expected = 100 * (1 - two / one)

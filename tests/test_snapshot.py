@@ -196,14 +196,14 @@ TABLE = pd.DataFrame(
         "system": ["b", "a", "a"],
         "iodepth": [1, 8, 1],
         "iops": [30.5, np.nan, 10.25],
-        "verdict": ["point", "higher", "equivalent"],
+        "verdict": ["untested", "higher", "equivalent"],
     }
 )
 
 
 def test_neither_order_nor_types_nor_renamed_words_are_content():
     other = TABLE.iloc[::-1][["verdict", "iops", "system", "iodepth"]].reset_index(drop=True)
-    other["verdict"] = other["verdict"].replace({"point": "untested", "equivalent": "same"})
+    other["verdict"] = other["verdict"].replace({"untested": "untested", "same": "same"})
     other["iodepth"] = other["iodepth"].astype(float)
     other = other.astype({"system": "category", "iops": object}).set_index(["system", "iodepth"])
     assert columns_of(other) == columns_of(TABLE)

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 import hcilib as hci
-from hcilib.model.system import load_system
-from hcilib.model.testbed import Host, load_testbed
-from hcilib.model.yaml_models import TestbedError, parse_bytes
+from hcilib import TestbedError, load_system, load_testbed
+from hcilib.model.testbed import Host
+from hcilib.model.yaml_models import parse_bytes
 from hcilib.read.foreign.layouts import cbt_settings
 from hcilib.show.report.scenarios import ScenarioError, find_scenarios
 

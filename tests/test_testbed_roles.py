@@ -3,8 +3,9 @@ placement."""
 
 from pathlib import Path
 
-from hcilib.model.system import Check, Command, Placement, System, load_system
-from hcilib.model.testbed import Disk, Fio, Node, Testbed, Vm, load_testbed
+from hcilib import System, Testbed, load_system, load_testbed
+from hcilib.model.system import Check, Command, Placement
+from hcilib.model.testbed import Disk, Fio, Node, Vm
 
 PARAMS = Path(__file__).parents[1] / "params"
 

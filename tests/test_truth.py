@@ -53,10 +53,10 @@ def test_saved_campaigns_are_judged_by_the_rule_of_today():
     assert saved["wrong"].sum() == 2
     found = calibrate.calibrated(saved).set_index("difference_pct")
     assert found["wrong"].sum() == 0
-    assert found.loc[0, ["different", "equivalent", "inconclusive"]].tolist() == [0, 19, 1]
+    assert found.loc[0, ["different", "same", "undecided"]].tolist() == [0, 19, 1]
     told = saved[saved["difference_pct"] > 0]
-    kept = [(told["verdict"] == name).sum() for name in ("equivalent", "inconclusive")]
-    assert [found.loc[2:, name].sum() for name in ("equivalent", "inconclusive")] == kept
+    kept = [(told["verdict"] == name).sum() for name in ("same", "undecided")]
+    assert [found.loc[2:, name].sum() for name in ("same", "undecided")] == kept
 
 
 @pytest.mark.parametrize(("factor", "wrong"), [(1.02, 1), (1.0005, 0)])

@@ -36,7 +36,7 @@ def results(runs: dict[str, list[float]], pattern: str = "4k-randread") -> pd.Da
 def test_the_page_has_every_verdict():
     rows = re.findall(r"^\| ([a-z, ]+) \|", WORDS, re.M)
     verdicts = {verdict for row in rows for verdict in row.split(", ")}
-    tested = {"higher", "lower", "equivalent", "inconclusive", "point", "missing"}
+    tested = {"higher", "lower", "same", "undecided", "untested", "missing"}
     campaigns = {"regression", "improvement", "changed", "no change seen"}
     assert verdicts >= {*tested, *campaigns, "leads", "tied", "untested"}
 
@@ -47,13 +47,13 @@ def test_tables_call_checks_and_placements_by_the_words_of_the_page():
     traffic = pd.DataFrame({"placement": list(PLACES), "ddir": "read", "observed": 1.0, "expected": 1.0, "ratio": 1.0,
                             "ok": True})  # fmt: skip
     for frame, words in ((audit, CHECKS), (traffic, PLACES)):
-        said = repr(hci.table(frame))
+        said = repr(hci.text(frame))
         for name, word in words.items():
             assert word in said
             assert f"| `{name}` | {word} |" in WORDS
             assert not re.search(rf"(^|  ){name}  ", said)
-    assert "Direction" in repr(hci.table(traffic))
-    assert "ddir" not in repr(hci.table(traffic))
+    assert "Direction" in repr(hci.text(traffic))
+    assert "ddir" not in repr(hci.text(traffic))
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hcilib.analyse.physics.audit import audit
-from hcilib.analyse.physics.traffic import amplification
-from hcilib.model.caveats import caveats
-from hcilib.model.schemes import Mirror, Raid5, Raid6
+from hcilib import Mirror, Raid5, Raid6, amplification, audit, caveats
 
 IOPS = 1000.0
 

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib.analyse.physics.audit import audit
+from hcilib import audit
 
 # (outstanding, IOPS, printed latency in ms) of all 36 published 4k 70/30 rows, two of them the raw drive.
 MIXED = [

@@ -37,37 +37,39 @@ def run(iops=10_000.0, cpu=50.0, ceiling=40_000.0, net=np.nan, **more) -> pd.Dat
 def test_each_of_the_three_can_bind_and_is_named():
     mirror = hci.Mirror(2)
     wide, narrow = links(1e9), links(25e6)
-    assert hci.binding(run(ceiling=10_500), wide, mirror)["binds"].item() == "drives"
-    assert hci.binding(run(cpu=96), wide, mirror)["binds"].item() == "node CPU"
-    found = hci.binding(run(), narrow, mirror).iloc[0]
+    assert hci.bottleneck(run(ceiling=10_500), wide, mirror)["binds"].item() == "drives"
+    assert hci.bottleneck(run(cpu=96), wide, mirror)["binds"].item() == "node CPU"
+    found = hci.bottleneck(run(), narrow, mirror).iloc[0]
     assert found["binds"] == "network"
     assert found["network_iops"] == pytest.approx(2 * 25e6 / 4096)  # both nodes receive the other's copies
     assert (found["bottleneck"], round(found["pct_of_binding"], 1)) == (True, 81.9)
 
 
 def test_counted_bytes_go_before_the_scheme():
-    found = hci.binding(run(net=3 * 10_000 * 4096), links(1e9), hci.Mirror(2))
+    found = hci.bottleneck(run(net=3 * 10_000 * 4096), links(1e9), hci.Mirror(2))
     assert found["network_iops"].item() == pytest.approx(2e9 / 3 / 4096)
 
 
 def test_a_lab_has_one_loopback():
     assert network_bytes_per_s(links(1e9)) == 2e9
     assert network_bytes_per_s(links(1e9, one_kernel=True)) == 1e9
-    assert hci.binding(run(net=4096e4), links(1e9, one_kernel=True))["network_iops"].item() == pytest.approx(1e9 / 4096)
+    assert hci.bottleneck(run(net=4096e4), links(1e9, one_kernel=True))["network_iops"].item() == pytest.approx(
+        1e9 / 4096
+    )
 
 
 def test_what_is_not_known_is_named_and_judged_by_nobody():
-    found = hci.binding(run(cpu=np.nan, ceiling=np.nan)).iloc[0]
+    found = hci.bottleneck(run(cpu=np.nan, ceiling=np.nan)).iloc[0]
     assert pd.isna(found["binds"])
     assert pd.isna(found["bottleneck"])
-    idle = hci.binding(run(cpu=10), links(1e12), hci.Mirror(2)).iloc[0]
+    idle = hci.bottleneck(run(cpu=10), links(1e12), hci.Mirror(2)).iloc[0]
     assert (idle["bottleneck"], idle["binds"], idle["pct_of_binding"]) == (False, "drives", 25)
 
 
 def test_a_mirror_read_on_its_owner_needs_no_network():
     own = run(rw="randread", rwmixread=100)
-    assert np.isnan(hci.binding(own, links(1e9), hci.Mirror(2))["network_iops"].item())
-    assert hci.binding(own, links(1e9), hci.Mirror(2), redirected=1.0)["network_iops"].item() == pytest.approx(
+    assert np.isnan(hci.bottleneck(own, links(1e9), hci.Mirror(2))["network_iops"].item())
+    assert hci.bottleneck(own, links(1e9), hci.Mirror(2), redirected=1.0)["network_iops"].item() == pytest.approx(
         2e9 / 4096
     )
 
@@ -80,7 +82,7 @@ def test_cpu_that_a_source_states_in_words_binds_and_gives_no_iops():
     assert hci.stated_cpu(ARTICLE) == {20: "close to 100 %"}
     assert hci.stated_cpu("proxmox-2node-hci") == {}
     rows = pd.concat([run(cpu=np.nan, vms=20), run(cpu=np.nan, vms=19)], ignore_index=True)
-    found = hci.binding(rows, stated_cpu=hci.stated_cpu(ARTICLE))
+    found = hci.bottleneck(rows, stated_cpu=hci.stated_cpu(ARTICLE))
     assert list(found["binds"]) == ["node CPU", "drives"]
     assert found["cpu_iops"].isna().all()
     assert np.isnan(found["pct_of_binding"][0])
@@ -90,13 +92,13 @@ def test_cpu_that_a_source_states_in_words_binds_and_gives_no_iops():
 
 
 def test_a_measured_cpu_goes_before_words_and_words_of_little_bind_nothing():
-    own = hci.binding(run(cpu=50, vms=20), stated_cpu={20: "close to 100 %"}).iloc[0]
+    own = hci.bottleneck(run(cpu=50, vms=20), stated_cpu={20: "close to 100 %"}).iloc[0]
     assert (own["binds"], own["pct_of_binding"]) == ("node CPU", 50)
     assert pd.isna(own["stated_cpu"])
-    idle = hci.binding(run(cpu=np.nan, vms=20), stated_cpu={20: "below 10 %"}).iloc[0]
+    idle = hci.bottleneck(run(cpu=np.nan, vms=20), stated_cpu={20: "below 10 %"}).iloc[0]
     assert (idle["binds"], idle["pct_of_binding"], idle["bottleneck"]) == ("drives", 25, False)
     assert idle["stated_cpu"] == "below 10 %"
-    vague = hci.binding(run(cpu=np.nan, ceiling=np.nan, vms=20), stated_cpu={20: "high %"}).iloc[0]
+    vague = hci.bottleneck(run(cpu=np.nan, ceiling=np.nan, vms=20), stated_cpu={20: "high %"}).iloc[0]
     assert pd.isna(vague["binds"])
     assert pd.isna(vague["bottleneck"])
     assert vague["stated_cpu"] == "high %"
@@ -108,7 +110,7 @@ def test_the_articles_curve_is_bound_by_its_cpu():
     stated = hci.stated_cpu(ARTICLE)
     best = hci.best_share(told, None, 8, hci.Mirror(2))
     best["ceiling_iops"] = 3_680_000.0
-    bound = hci.binding(best, None, hci.Mirror(2), 0.0, stated)
+    bound = hci.bottleneck(best, None, hci.Mirror(2), 0.0, stated)
     assert set(bound["binds"]) == {"node CPU"}
 
 

@@ -6,9 +6,8 @@ import pytest
 from scipy import stats
 
 import hcilib as hci
-from hcilib import chance_to_see, regression
+from hcilib import caveats, chance_to_see, regression
 from hcilib.analyse.campaigns.regression import spread_between
-from hcilib.model.caveats import caveats
 from hcilib.model.places import shipped
 
 

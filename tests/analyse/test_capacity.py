@@ -9,8 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hcilib.analyse.physics.capacity import TB, TIB, capacity_table, pareto, per_usable_tib
-from hcilib.model.schemes import ErasureCode, Mirror, Raid5, Raid6, Tiers, nested_mirror, nested_parity, parse_scheme
+from hcilib import (
+    ErasureCode,
+    Mirror,
+    Raid5,
+    Raid6,
+    Tiers,
+    capacity_table,
+    nested_mirror,
+    nested_parity,
+    pareto,
+    parse_scheme,
+    per_usable_tib,
+)
+from hcilib.analyse.physics.capacity import TB, TIB
 
 RAW = 10 * 3.2 * TB
 MICROSOFT = {4: (35.7, 34.1, 32.6), 5: (37.7, 35.7, 33.9), 6: (39.1, 36.8, 34.7), 7: (40.0, 37.5, 35.3)}

@@ -7,17 +7,18 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib.analyse.physics.audit import audit
-from hcilib.analyse.physics.ceilings import (
+from hcilib import (
+    Mirror,
+    Raid5,
     against_ceiling,
+    audit,
     best_share,
     ceilings,
     drive_rates,
+    published,
     stripe_bytes,
     system_ceilings,
 )
-from hcilib.model.schemes import Mirror, Raid5
-from hcilib.read.published import published
 
 RAID51 = Mirror(2) * Raid5(5)
 
@@ -119,7 +120,7 @@ def test_stripes_reach_every_ceiling(article, rates):
 
 def test_dialled_drives_are_the_ceiling_where_no_raw_drive_was_measured():
     """Of a search, whose rounds are folders of their own: two drives of 4 MiB/s each way, one copy."""
-    dials = hci.read_dials("data/samples/lab-fleet")
+    dials = hci.read_set_speeds("data/samples/lab-fleet")
     assert dials["node"].tolist() == ["node1", "node2"]
     told = hci.fleet_curves(hci.obtain({}, "params/systems/lab-single.yaml", source="data/samples/lab-fleet"))
     best = best_share(told, None, 2, hci.parse_scheme("Mirror(1)"), dials=dials)

@@ -4,9 +4,8 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
+from hcilib import check_claims, published, published_claims, published_facts
 from hcilib.analyse.claims.claim_values import half_unit
-from hcilib.analyse.claims.claims import check_claims
-from hcilib.read.published import published, published_claims, published_facts
 
 
 @pytest.fixture(scope="module")

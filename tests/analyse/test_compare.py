@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from hcilib.analyse.compare.compare import compare, summarize
-from hcilib.model.caveats import caveats
+from hcilib import caveats, compare, summarize
 
 FIRST = [
     "metric",
@@ -64,7 +63,7 @@ def test_columns_are_the_contract():
 
 def test_one_run_each_is_a_point():
     row = one(table({"rdma": [384e3], "tcp": [271e3]}))
-    assert row["verdict"] == "point"
+    assert row["verdict"] == "untested"
     assert row["ratio"] == pytest.approx(271 / 384)
     assert row[["ratio_lo", "ratio_hi", "df", "p", "p_adjusted", "tost_p"]].isna().all()
     assert "n = 1" in str(row["warnings"])
@@ -72,7 +71,7 @@ def test_one_run_each_is_a_point():
 
 def test_one_run_against_three_is_a_point_too():
     row = one(table({"rdma": RDMA, "tcp": [271e3]}))
-    assert row["verdict"] == "point"
+    assert row["verdict"] == "untested"
 
 
 def test_two_runs_have_an_interval_and_a_warning():
@@ -85,15 +84,15 @@ def test_two_runs_have_an_interval_and_a_warning():
 
 def test_equivalent_and_higher_but_within_the_margin():
     same = one(table({"rdma": [100, 101, 99.5], "tcp": [100.2, 100.8, 99.9]}))
-    assert same["verdict"] == "equivalent"
+    assert same["verdict"] == "same"
     both = one(table({"rdma": [100, 100.1, 99.9, 100], "tcp": [102, 102.1, 101.9, 102]}))
     assert (both["verdict"], both["equivalent"]) == ("higher", True)
-    assert not one(table({"rdma": [100, 101, 99.5], "tcp": [100.2, 100.8, 99.9]}), margin=0.005)["equivalent"]
+    assert not one(table({"rdma": [100, 101, 99.5], "tcp": [100.2, 100.8, 99.9]}), margin=0.005)["same"]
 
 
 def test_inconclusive():
     row = one(table({"rdma": [100, 120, 95], "tcp": [110, 92, 116]}))
-    assert row["verdict"] == "inconclusive"
+    assert row["verdict"] == "undecided"
 
 
 def test_the_adjusted_p_decides():
@@ -102,7 +101,7 @@ def test_the_adjusted_p_decides():
     results = pd.concat(cells, ignore_index=True)
     plain, holm = (compare(results, "rdma", adjust=a).set_index("iodepth").loc[32] for a in (None, "holm"))
     assert plain["verdict"] == "lower"
-    assert (holm["verdict"], holm["p_adjusted"]) == ("inconclusive", pytest.approx(20 * plain["p"]))
+    assert (holm["verdict"], holm["p_adjusted"]) == ("undecided", pytest.approx(20 * plain["p"]))
     assert compare(results, "rdma", adjust="iut")["p_adjusted"].equals(compare(results, "rdma", adjust=None)["p"])
 
 
@@ -113,7 +112,7 @@ def test_one_run_a_hundred_times_off():
         "one mean, however noisy"
     )
     assert row["ratio_lo"] < row["ratio"] < row["ratio_hi"]
-    assert row["verdict"] == "inconclusive"
+    assert row["verdict"] == "undecided"
     assert "271,000 / 274,000 / 27,000,000" in str(row["warnings"])
 
 
@@ -177,7 +176,7 @@ def test_missing_baseline_and_empty_tables():
 def test_zero_is_neither_dropped_nor_divided_by():
     row = one(table({"rdma": RDMA, "tcp": [0, 0, 0]}))
     assert np.isnan(row["ratio"])
-    assert row["verdict"] == "inconclusive"
+    assert row["verdict"] == "undecided"
     assert "every run has the value 0" in str(row["warnings"])
     stalled = one(table({"rdma": RDMA, "tcp": [271e3, 274e3, 0]}))
     assert stalled["unstable"]
@@ -282,7 +281,7 @@ def test_degenerate_tables_raise_no_warning_of_numpy():
         )
         for method in ("welch", "own"):
             found = compare(results, "a", method=method)
-            assert set(found["verdict"]) <= {"higher", "lower", "equivalent", "inconclusive", "point", "missing"}
+            assert set(found["verdict"]) <= {"higher", "lower", "same", "undecided", "untested", "missing"}
             assert found["warnings"].map(bool).all()
         summarize(results)
 

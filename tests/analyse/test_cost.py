@@ -111,6 +111,7 @@ def test_faster_and_cheaper_may_be_two_systems():
     prices = {"a": SYSTEMS["a"], "c": SYSTEMS["c"].model_copy(update={"price": 200.0, "currency": "EUR"})}
     table = hci.cost(runs(a=[99.0, 100.0, 101.0], c=[198.0, 200.0, 202.0]), prices)
     lead = [
-        hci.winners(table, metric).query("state == 'leads'")["system"].tolist() for metric in ("iops", "iops_per_price")
+        hci.best_points(table, metric).query("state == 'leads'")["system"].tolist()
+        for metric in ("iops", "iops_per_price")
     ]
     assert lead == [["c"], ["a"]]

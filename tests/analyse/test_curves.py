@@ -5,10 +5,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from hcilib.analyse.compare.compare import summarize
-from hcilib.analyse.curves.curves import crossover, of_patterns, peak
-from hcilib.analyse.curves.winners import winners
-from hcilib.model.caveats import caveats
+from hcilib import best_points, caveats, crossover, of_patterns, peak, summarize
 
 QD = [4, 8, 16, 32, 64, 128]
 A, B = [893, 1092, 1399, 1624, 1558, 1551], [858, 782, 1079, 1615, 2306, 2615]
@@ -30,7 +27,7 @@ def both(noise=(0.0,), **options):
 def test_winners_stand_in_the_order_of_every_other_table():
     patterns = ("64k-randread", "4k-randread")
     rows = pd.concat([curve(name, A, pattern=pattern) for name in ("ceph-10", "ceph-2") for pattern in patterns])
-    found = winners(rows)
+    found = best_points(rows)
     assert found["system"].tolist() == ["ceph-2", "ceph-2", "ceph-10", "ceph-10"]
     pd.testing.assert_frame_equal(found[["system", "pattern"]], peak(rows)[["system", "pattern"]])
 
@@ -42,7 +39,7 @@ def test_a_share_of_the_best_has_the_interval_of_the_ratio():
         pd.DataFrame({"system": name, "pattern": "4k-randread", "iodepth": 8, "rep": range(3), "iops": v})
         for name, v in (("a", one), ("b", other))
     )
-    found = winners(rows).set_index("system")
+    found = best_points(rows).set_index("system")
     spread = [np.log(v).var(ddof=1) / 3 for v in (one, other)]
     half = stats.t.ppf(0.975, 4) * np.sqrt(sum(spread))
     assert found.loc["b", "pct_of_best"] == pytest.approx(50)
@@ -54,12 +51,12 @@ def test_a_share_of_the_best_has_the_interval_of_the_ratio():
 
 def test_winners_have_a_row_for_every_system_and_pattern():
     rows = pd.concat([both(), curve("a", B, pattern="4k-randwrite")])
-    found = winners(rows).set_index(["system", "pattern"])
+    found = best_points(rows).set_index(["system", "pattern"])
     assert found.index.tolist() == [(s, p) for s in "ab" for p in ("4k-randread", "4k-randwrite")]
     assert found["state"].tolist() == ["behind", "alone", "untested", "missing"]
     assert found.loc[("b", "4k-randwrite"), "n"] == 0
     assert np.isnan(found.loc[("b", "4k-randwrite"), "pct_of_best"])
-    assert set(winners(both().query("system == 'a'"))["state"]) == {"alone"}
+    assert set(best_points(both().query("system == 'a'"))["state"]) == {"alone"}
 
 
 LOADS = [
@@ -77,7 +74,7 @@ def test_what_is_better_lower_is_compared_at_equal_load(depths, load, metric, no
     level = {"a": 3.0, "b": 2.0, "c": 2.5}
     rows = pd.concat(curve(s, [level[s] * q for q in own], own, noise) for s, own in depths.items())
     rows = rows.rename(columns={"iops": metric})
-    found = winners(rows, metric).set_index("system")
+    found = best_points(rows, metric).set_index("system")
     assert set(found["iodepth"]) == {load}
     assert found["pct_of_best"].to_dict() == pytest.approx({s: 50 * level[s] for s in depths})
     first = "untested" if len(noise) == 1 else "leads"
@@ -86,15 +83,15 @@ def test_what_is_better_lower_is_compared_at_equal_load(depths, load, metric, no
 
 def test_of_unequal_loads_no_system_is_first():
     rows = pd.concat([curve("a", [1.0], [1]), curve("b", [9.0], [8])]).rename(columns={"iops": "lat_ns"})
-    assert winners(rows, "lat_ns")["state"].tolist() == ["missing", "alone"]
+    assert best_points(rows, "lat_ns")["state"].tolist() == ["missing", "alone"]
     rows = pd.concat([curve("a", [1.0], [8]).assign(outstanding=8), curve("b", [9.0], [8]).assign(outstanding=64)])
-    assert set(winners(rows.rename(columns={"iops": "lat_ns"}), "lat_ns")["state"]) == {"missing", "alone"}
+    assert set(best_points(rows.rename(columns={"iops": "lat_ns"}), "lat_ns")["state"]) == {"missing", "alone"}
 
 
 def test_crossover_reference_value_between_single_runs():
     row = crossover(both(), "a", "b").iloc[0]
     assert row["iodepth"] == pytest.approx(32.31147395197075, rel=1e-9)
-    assert (row["verdict"], row["n"], row["below"], row["above"]) == ("point", 1, 32, 64)
+    assert (row["verdict"], row["n"], row["below"], row["above"]) == ("untested", 1, 32, 64)
     assert np.isnan(row["iodepth_lo"])
     assert row[["a", "b", "metric", "over", "by"]].tolist() == ["a", "b", "iops", "iodepth", "pattern"]
 
@@ -106,7 +103,7 @@ def test_crossover_is_claimed_only_if_both_cells_differ():
     assert row["iodepth"] == pytest.approx(32.3114739, rel=1e-4)
     assert 32 < row["iodepth_lo"] < row["iodepth"] < row["iodepth_hi"] < 64
     blurred = crossover(both((-0.02, 0.0, 0.02)), "a", "b").iloc[0]
-    assert blurred["verdict"] == "inconclusive"
+    assert blurred["verdict"] == "undecided"
     assert np.isnan(blurred["iodepth"])
     assert (blurred["below"], blurred["above"]) == (32, 64)
 
@@ -148,14 +145,14 @@ def test_several_crossings_touching_and_none():
 def test_crossover_keeps_curves_apart_and_names_missing_ones():
     results = pd.concat([both(), curve("a", A, pattern="64k-read"), both(pattern="1m-read")])
     found = crossover(results, "a", "b").set_index("pattern")
-    assert found["verdict"].to_dict() == {"4k-randread": "point", "64k-read": "missing", "1m-read": "point"}
+    assert found["verdict"].to_dict() == {"4k-randread": "untested", "64k-read": "missing", "1m-read": "untested"}
     assert crossover(results, "a", "ceph")["verdict"].unique().tolist() == ["missing"]
 
 
 def test_peak_of_single_runs_is_a_point():
     found = peak(both()).set_index("system")
     assert found["best"].to_dict() == {"a": 32, "b": 128}
-    assert found["verdict"].unique().tolist() == ["point"]
+    assert found["verdict"].unique().tolist() == ["untested"]
     assert found.loc["a", "tied"] == "32"
     assert found[["iops_lo", "iops_hi"]].isna().all(axis=None)
     assert "at-the-end" in caveats(found.loc["b", "warnings"]).codes

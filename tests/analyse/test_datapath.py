@@ -7,9 +7,18 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib.analyse.physics.ceilings import against_ceiling, ceiling, drive_rates
-from hcilib.analyse.physics.traffic import check_traffic, expected_traffic
-from hcilib.model.schemes import ErasureCode, Mirror, Raid5, nested_mirror, nested_parity
+from hcilib import (
+    ErasureCode,
+    Mirror,
+    Raid5,
+    against_ceiling,
+    ceiling,
+    check_traffic,
+    drive_rates,
+    expected_traffic,
+    nested_mirror,
+    nested_parity,
+)
 
 NESTED = {("owner", "read"): 0, ("non-owner", "read"): 1, ("owner", "write"): 2, ("non-owner", "write"): 3}
 TWO_WAY = {("owner", "read"): 0, ("non-owner", "read"): 1, ("owner", "write"): 1, ("non-owner", "write"): 2}

@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib.model.caveats import caveats, warnings_of
+from hcilib import caveats
+from hcilib.model.caveats import warnings_of
 
 MEAN_NS = 1e6
 
@@ -183,7 +184,7 @@ def test_an_end_above_everything_that_was_measured_is_unknown(spread):
     assert unknown.tolist() == [spread > 2] * 2
     assert [("beyond-measured" in own.codes) for own in warnings_of(at)] == unknown.tolist()
     assert at["latency_ns_lo"].notna().all()
-    assert ("unknown]" in repr(hci.table(at))) == unknown.any()
+    assert ("unknown]" in repr(hci.text(at))) == unknown.any()
     within = hci.load_within(results, p99_ns=[1e4, 1e6, 1e8])
     known = within["iops_hi"].replace(np.inf, np.nan).dropna()
     assert (known <= results["iops"].max()).all()

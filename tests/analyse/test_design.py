@@ -6,15 +6,8 @@ from hypothesis import strategies as st
 from scipy import stats
 from simulate import runs, seconds
 
-from hcilib.analyse.campaigns.design import (
-    Protocol,
-    half_width_factors,
-    noise,
-    planned_run_s,
-    planned_runs,
-    pool_noise,
-    precision,
-)
+from hcilib import noise, precision
+from hcilib.analyse.campaigns.design import Protocol, half_width_factors, planned_run_s, planned_runs, pool_noise
 from hcilib.analyse.runs.series import enough_runs
 
 ARTICLES = {"runs": 3, "read_s": 600, "write_s": 1800, "order": "back-to-back"}

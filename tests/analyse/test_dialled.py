@@ -4,8 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hcilib.analyse.compare.compare import compare, summarize
-from hcilib.analyse.physics.ceilings import against_dial, dialled
+from hcilib import against_dial, compare, dialled, summarize
 
 PATTERNS = pd.DataFrame(
     {

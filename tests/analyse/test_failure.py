@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from simulate import ar1
 
 import hcilib as hci
-from hcilib.analyse.compare.compare import summarize
-from hcilib.analyse.runs.failure import COLUMNS, aligned, failure_summary, failure_verdicts, failures
-from hcilib.model.caveats import caveats
+from hcilib import aligned, caveats, failure_summary, failure_verdicts, failures, summarize
+from hcilib.analyse.runs.failure import COLUMNS
 from hcilib.say.runs.failure import event_words
 
 HEALTHY, DEGRADED, DIP = 1000.0, 4400.0, 400.0
@@ -179,7 +178,7 @@ def test_a_quantity_not_lived_to_see_has_no_mean():
 
 @pytest.mark.parametrize(
     ("degraded", "n", "verdict"),
-    [(4400, 4, "faster"), (500, 4, "slower"), (1000, 4, "inconclusive"), (4400, 1, "point")],
+    [(4400, 4, "faster"), (500, 4, "slower"), (1000, 4, "undecided"), (4400, 1, "untested")],
 )
 def test_a_failure_has_the_verdict_of_its_interval(degraded, n, verdict):
     costs = repeats(n).assign(ratio=lambda t: t["ratio"] * degraded / DEGRADED)
@@ -223,7 +222,7 @@ def test_a_heal_after_the_last_second_has_no_silence():
 
 
 def silent(*spans, rep=1, resolution_s=0.1) -> pd.DataFrame:
-    """As `read_silences` gives them."""
+    """As `read_io_gaps` gives them."""
     keys = {**CELL, "run_id": "r", "block": rep, "rep": rep}
     return pd.DataFrame([{**keys, "from_s": a, "to_s": b, "resolution_s": resolution_s} for a, b in spans])
 
@@ -249,7 +248,7 @@ def test_the_outage_is_the_longest_of_the_run_and_the_sum_of_all_stands_beside_i
 def in_the_box(*names: str) -> tuple[pd.DataFrame, ...]:
     """Return series, events, hosts and silences of committed campaigns, read once."""
     folders = [hci.ROOT / "data/samples/box" / name for name in names]
-    return tuple(read(folders) for read in (hci.read_series, hci.read_events, hci.read_hosts, hci.read_silences))
+    return tuple(read(folders) for read in (hci.read_series, hci.read_events, hci.read_hosts, hci.read_io_gaps))
 
 
 def test_an_outage_that_was_not_seen_is_never_zero():
@@ -260,10 +259,10 @@ def test_an_outage_that_was_not_seen_is_never_zero():
     fine = failures(series_, events, silences=silences)
     assert not (fine[["gap_s", "gap_sum_s", "heal_gap_s"]] == 0).any(axis=None)
     assert (fine["gap_s"].isna() == (fine["failure"] == "fail-drive")).all()
-    assert list(hci.table(fine).cells["Outage (s)"][fine["failure"] == "fail-drive"]) == ["< 1"] * 3
+    assert list(hci.text(fine).cells["Outage (s)"][fine["failure"] == "fail-drive"]) == ["< 1"] * 3
     summary = failure_summary(fine)
     outage = summary.query("failure == 'fail-drive' and column == 'gap_s'")
-    assert hci.table(outage).cells[["Median", "Worst"]].to_numpy().tolist() == [["< 1", "< 1"]]
+    assert hci.text(outage).cells[["Median", "Worst"]].to_numpy().tolist() == [["< 1", "< 1"]]
 
 
 def test_the_way_back_is_counted_from_the_heal_itself():
@@ -384,7 +383,7 @@ def test_sentence_answer_figure_and_table_of_a_page_have_one_outage(name):
     verdicts = failure_verdicts(summary)
     answer = dict(zip(verdicts["failure"], hci.failure_answer(verdicts, summary).splitlines(), strict=False))
     sentences = dict(zip(verdicts["failure"], hci.failure_sentences(verdicts, summary, 0.2), strict=True))
-    shown, names = hci.table(costs).cells, {event_words(name): name for name in costs["failure"]}
+    shown, names = hci.text(costs).cells, {event_words(name): name for name in costs["failure"]}
     places = hci.phases(costs).query("place == 'worst'").groupby("failure")["block"].first()
     for ax in hci.plot_failure(aligned(series_, costs), costs):
         failure = names[ax.get_title(loc="left").rpartition(": ")[2]]

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.curves.scaling import fleet_curves
+from hcilib import fleet_curves
 
 
 def told(vms: int = 20) -> pd.DataFrame:

@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib.analyse.campaigns.changes import changes, check, levels, smallest_loss
+from hcilib import caveats, changes, check, levels
+from hcilib.analyse.campaigns.changes import smallest_loss
 from hcilib.analyse.campaigns.steps import limit_of, noise_of, steps_of
-from hcilib.model.caveats import caveats
 
 
 def months(campaigns=30, cells=4, at=18, step=-0.12, spread=0.01, changed=(1,), seed=1, metric="iops"):

@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib.analyse.runs.integrity import block_states, integrity_verdicts, none_found
+from hcilib import integrity_verdicts
+from hcilib.analyse.runs.integrity import block_states, none_found
 
 ONE = {"run_id": "r", "vm": "vm1", "serial": "A"}
 NAN = float("nan")

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hcilib.analyse.runs.latency import merged_by, percentiles
-from hcilib.model.caveats import caveats
+from hcilib import caveats, percentiles
+from hcilib.analyse.runs.latency import merged_by
 from hcilib.model.fio_buckets import BUCKETS, MIDPOINTS, bucket_of, buckets_of, midpoint
 
 MIDDLES = np.array(MIDPOINTS)

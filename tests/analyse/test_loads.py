@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
+from hcilib import Cell, Pattern
 from hcilib.analyse.curves.loads import next_loads, stops
-from hcilib.model.workload import Cell, Pattern
 
 JOBS, DEPTHS = (1, 2, 4, 8), (1, 2, 4, 8, 16, 32, 64, 128)
 

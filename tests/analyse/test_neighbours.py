@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib.analyse.compare.compare import compare
+from hcilib import compare
 
 
 def campaign(kept: dict, blocks=4, spread=0.01, drift=0.0, seed=3) -> pd.DataFrame:
@@ -47,7 +47,7 @@ def test_of_a_limit_it_is_said_what_it_lets_through():
 
 def test_the_table_shows_the_limit():
     lost = hci.neighbours(hci.read_results(hci.ROOT / "data/samples/lab-neighbours"), ["iops"])
-    shown = hci.table(lost).cells.query("Beside.str.contains('rate')")
+    shown = hci.text(lost).cells.query("Beside.str.contains('rate')")
     assert set(shown["Limit"]) == {"1 MiB/s per VM"}
 
 
@@ -89,8 +89,8 @@ def test_as_alone_is_corrected_over_the_family():
         columns="beside"), "alone", "iops", ["tenant", "pattern"])  # fmt: skip
     assert 0.005 < plain.set_index("tenant").loc["a", "tost_p"] <= 0.05
     [found] = hci.neighbours(results, ["iops"]).query("tenant == 'a'").to_dict("records")
-    assert (found["verdict"], found["equivalent"]) == ("inconclusive", False)
+    assert (found["verdict"], found["equivalent"]) == ("undecided", False)
 
 
 def test_one_block_is_no_verdict_and_without_tenants_there_is_no_answer():
-    assert set(hci.neighbours(campaign(TWO, blocks=1), ["iops"])["verdict"]) == {"point"}
+    assert set(hci.neighbours(campaign(TWO, blocks=1), ["iops"])["verdict"]) == {"untested"}

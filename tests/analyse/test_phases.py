@@ -11,7 +11,7 @@ SOURCE = ["data/samples/box/stamped-drbd"]
 
 @pytest.fixture(scope="module")
 def costs() -> pd.DataFrame:
-    silences = hci.read_silences(SOURCE)
+    silences = hci.read_io_gaps(SOURCE)
     return hci.failures(hci.read_series(SOURCE), hci.read_events(SOURCE), None, 0.2, 5, silences=silences)
 
 

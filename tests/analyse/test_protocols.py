@@ -8,14 +8,8 @@ from hypothesis import strategies as st
 from scipy import stats
 from simulate import runs, seconds, slow_drift, starts
 
-from hcilib.analyse.runs.series import (
-    confidence_sequence,
-    effective_samples,
-    enough_runs,
-    fleet,
-    long_run_sd,
-    mean_interval,
-)
+from hcilib import mean_interval
+from hcilib.analyse.runs.series import confidence_sequence, effective_samples, enough_runs, fleet, long_run_sd
 
 # The adaptive policy as a campaign would run it, on the tests' own simulator
 

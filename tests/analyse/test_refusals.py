@@ -60,7 +60,7 @@ PRICES = {
 }
 COMPARED = {
     "rank": lambda costs: hci.rank(costs, "iops_per_price"),
-    "winners": lambda costs: hci.winners(costs, "iops_per_price"),
+    "winners": lambda costs: hci.best_points(costs, "iops_per_price"),
     "compare": lambda costs: hci.compare(costs, "a", "iops_per_yearly_price"),
     "crossover": lambda costs: hci.crossover(costs, "a", "b", "gb_per_s_per_price"),
     "pareto": lambda costs: hci.pareto(costs, "usable_tib_per_price", "iops"),
@@ -164,7 +164,7 @@ def placed(rows: int) -> dict:
 
 def chosen(**wish) -> pd.DataFrame:
     other = A.assign(system="c", pattern="1m-write")
-    return hci.chosen(pd.concat([RUNS, other]), **{"baseline": "a", "challenger": "b"} | wish)
+    return hci.select(pd.concat([RUNS, other]), **{"baseline": "a", "challenger": "b"} | wish)
 
 
 def claimed(**given) -> pd.DataFrame:
@@ -209,8 +209,8 @@ test_a_table_that_cannot_be_answered_is_refused = refusals(
         ("two systems that were not measured side by side", "pair", lambda: hci.compare(RUNS, "a", pairs=True)),
         *((str(given), named, partial(hci.compare, RUNS, "a", **given)) for named, given in COMPARISONS),
         *((str(wish), named, partial(chosen, **wish)) for named, wish in CHOSEN),
-        ("one system alone", "system alone, a", lambda: hci.chosen(A, "a", "a")),
-        ("no result", "nothing to compare", lambda: hci.chosen(RUNS.iloc[:0], "a", "b")),
+        ("one system alone", "system alone, a", lambda: hci.select(A, "a", "a")),
+        ("no result", "nothing to compare", lambda: hci.select(RUNS.iloc[:0], "a", "b")),
         ("a metric without a better way", "'runtime_s'",
          lambda: hci.rank(RUNS.rename(columns={"iops": "runtime_s"}), "runtime_s")),
         ("the peak of such a metric", "'runtime_s'",
@@ -286,7 +286,7 @@ test_a_table_that_cannot_be_answered_is_refused = refusals(
         ("two runs without a key", "twice", lambda: hci.mean_interval(pd.concat([SERIES, SERIES]))),
         ("a series without IOPS", "iops", lambda: hci.mean_interval(SERIES.drop(columns="iops"))),
         ("a series without times", "t_s is missing", lambda: hci.mean_interval(SERIES.assign(t_s=NAN))),
-        ("rounds of no time", "round_s", lambda: hci.stationarity(SERIES, round_s=0)),
+        ("rounds of no time", "round_s", lambda: hci.steady_state(SERIES, round_s=0)),
     ],
 )  # fmt: skip
 

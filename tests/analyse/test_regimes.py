@@ -5,8 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hcilib.analyse.compare.compare import summarize
-from hcilib.analyse.curves.curves import peak, regimes
+from hcilib import load_losses, peak, summarize
 
 
 def published(**columns):
@@ -30,21 +29,21 @@ def s2d_sweep(**columns):
 
 
 def test_the_regimes_of_s2ds_mirror_are_found_and_called_untested():
-    table = regimes(s2d_sweep())
+    table = load_losses(s2d_sweep())
     assert list(table["iodepth"]) == [4, 8]
     assert list(table["kind"]) == ["dip", "dip"]
-    assert list(table["verdict"]) == ["point", "point"]
+    assert list(table["verdict"]) == ["untested", "untested"]
     assert list(table["ratio"]) == pytest.approx([113.4 / 410, 58.2 / 410])
     assert table[["best_iops", "best_at"]].iloc[1].tolist() == pytest.approx([410e3, 2])
 
 
 def test_a_collapse_past_the_peak_is_a_decline():
-    table = regimes(published(iodepth=[2, 4, 8, 16, 32], iops=[201e3, 288e3, 341e3, 330e3, 196e3]))
+    table = load_losses(published(iodepth=[2, 4, 8, 16, 32], iops=[201e3, 288e3, 341e3, 330e3, 196e3]))
     assert table[["iodepth", "best_at", "kind"]].to_numpy().tolist() == [[32, 8, "decline"]]
-    partly = regimes(published(iodepth=[2, 4, 8, 16], iops=[100, 50, 80, 99]))
+    partly = load_losses(published(iodepth=[2, 4, 8, 16], iops=[100, 50, 80, 99]))
     assert list(partly["kind"]) == ["decline", "decline"], "99 never regains the 100"
-    assert regimes(published(iodepth=[2, 4], iops=[100, 91])).empty
-    assert len(regimes(published(iodepth=[2, 4], iops=[100, 91]), drop=0.05)) == 1
+    assert load_losses(published(iodepth=[2, 4], iops=[100, 91])).empty
+    assert len(load_losses(published(iodepth=[2, 4], iops=[100, 91]), drop=0.05)) == 1
 
 
 def test_a_drop_that_runs_do_not_show_is_not_told():
@@ -52,12 +51,12 @@ def test_a_drop_that_runs_do_not_show_is_not_told():
     lower = measured([[10000.0, 10500, 9500], [3000, 9800, 13000]], depths=(1, 8))
     assert summarize(lower, "iops")["iops"].pct_change().iloc[1] < -0.1, "a drop there is"
     assert peak(lower)["tied"].iloc[0] == "1, 8"
-    assert regimes(lower).empty
+    assert load_losses(lower).empty
 
 
 def test_a_drop_that_runs_show_is_told_in_the_numbers_of_the_table():
     runs = measured([[30000.0, 22000, 21000], [5000.0, 6000, 9000]], depths=(1, 8))
-    table, means = regimes(runs), summarize(runs, "iops").set_index("iodepth")["iops"]
+    table, means = load_losses(runs), summarize(runs, "iops").set_index("iodepth")["iops"]
     assert table[["best_iops", "iops"]].iloc[0].tolist() == means.loc[[1, 8]].tolist()
     assert means.loc[8] == pytest.approx((5000 * 6000 * 9000) ** (1 / 3)), "the geometric mean, as in the table"
     assert table[["verdict", "n"]].iloc[0].tolist() == ["lower", 3]
@@ -75,27 +74,27 @@ def test_the_test_is_that_of_the_ties():
         if best["best"] != 1:
             continue
         below = [depth for depth in cells.index if cells[depth] < 0.9 * cells[1]]
-        assert list(regimes(curve)["iodepth"]) == [
+        assert list(load_losses(curve)["iodepth"]) == [
             depth for depth in below if str(depth) not in best["tied"].split(", ")
         ]
-        told.append(len(below) - len(regimes(curve)))
+        told.append(len(below) - len(load_losses(curve)))
     assert 0 < np.count_nonzero(told) < len(told), "some drops are shown, some are not"
 
 
 def test_a_curve_that_comes_back_to_a_tie_is_a_dip():
-    assert list(regimes(measured([100, 50, 99.5]))["kind"]) == ["dip"]
-    assert list(regimes(measured([100, 50, 80]))["kind"]) == ["decline", "decline"]
+    assert list(load_losses(measured([100, 50, 99.5]))["kind"]) == ["dip"]
+    assert list(load_losses(measured([100, 50, 80]))["kind"]) == ["decline", "decline"]
 
 
 def test_a_single_run_among_several_is_untested():
-    table = regimes(measured([100, [50.0]], depths=(1, 8)))
-    assert table[["verdict", "n"]].to_numpy().tolist() == [["point", 1]]
+    table = load_losses(measured([100, [50.0]], depths=(1, 8)))
+    assert table[["verdict", "n"]].to_numpy().tolist() == [["untested", 1]]
     three = measured([100, 50, [20.0]])
-    both = regimes(three)
-    assert list(both["verdict"]) == ["lower", "point"]
+    both = load_losses(three)
+    assert list(both["verdict"]) == ["lower", "untested"]
     counts = published(vms=[1, 2], iops=[100, 40])
-    halves = regimes(counts, over="vms", drop=0.5)
-    assert halves["verdict"].tolist() == ["point"]
+    halves = load_losses(counts, over="vms", drop=0.5)
+    assert halves["verdict"].tolist() == ["untested"]
     assert halves["ratio"].item() == pytest.approx(0.4)
 
 
@@ -103,19 +102,19 @@ def test_cells_are_kept_apart_and_the_input_left_alone():
     b = published(system="b", pattern="4k-randrw70", iodepth=[2, 4], iops=[1.0, 2.0])
     both = pd.concat([s2d_sweep(), b], ignore_index=True).sample(frac=1, random_state=2)
     before = both.copy()
-    assert set(regimes(both)["system"]) == {"a"}
+    assert set(load_losses(both)["system"]) == {"a"}
     pd.testing.assert_frame_equal(both, before)
 
 
 @pytest.mark.parametrize("no", [False, "False"])
 def test_an_invalid_run_makes_no_regime(no):
     runs = published(iodepth=[1, 2, 2], rep=[1, 1, 2], iops=[100.0, 110.0, 1.0])
-    assert regimes(runs.assign(valid=[True, True, no])).empty
-    assert len(regimes(runs.assign(valid=[True, no, True]))) == 1
+    assert load_losses(runs.assign(valid=[True, True, no])).empty
+    assert len(load_losses(runs.assign(valid=[True, no, True]))) == 1
 
 
 def test_over_vms_and_without_data():
     vms = published(vms=[1, 2, 3], iodepth=8, iops=[10.0, 20.0, 12.0])
-    assert list(regimes(vms, over="vms")["vms"]) == [3]
-    assert regimes(s2d_sweep(iops=np.nan)).empty
-    assert regimes(s2d_sweep().iloc[:0]).empty
+    assert list(load_losses(vms, over="vms")["vms"]) == [3]
+    assert load_losses(s2d_sweep(iops=np.nan)).empty
+    assert load_losses(s2d_sweep().iloc[:0]).empty

@@ -3,8 +3,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from hcilib.analyse.campaigns.regression import regression
-from hcilib.model.caveats import caveats
+from hcilib import caveats, regression
 
 NOISE = np.array([-0.004, 0.0, 0.004])
 

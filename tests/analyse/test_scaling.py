@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 from simulate import runs
 
-from hcilib.analyse.curves.scaling import saturation
+from hcilib import saturation
 
 NINE = pd.DataFrame({"vms": range(1, 21), "iops": np.cumsum([120.0] * 9 + [46.0] * 11)})
 """120 a VM up to 9 VMs, then 46."""

@@ -4,6 +4,7 @@ import pytest
 from scipy import stats
 from simulate import ar1, reference_series, runs, seconds, slow_drift, starts, write_cliff
 
+from hcilib import mean_interval, steady_state
 from hcilib.analyse.runs.series import (
     autocorrelation_time,
     batch_means,
@@ -12,10 +13,8 @@ from hcilib.analyse.runs.series import (
     enough_runs,
     fleet,
     long_run_sd,
-    mean_interval,
     mser5,
     snia_steady,
-    stationarity,
     stop_when,
     warm_up_missing,
 )
@@ -66,7 +65,7 @@ def test_mser5_reference():
     cut, mean = mser5(y)
     assert cut == 175
     assert mean == pytest.approx(99850.08910310506, rel=1e-9)
-    row = stationarity(y).iloc[0]
+    row = steady_state(y).iloc[0]
     assert row.drift_pct == pytest.approx(100 * (y[300:].mean() / y[:300].mean() - 1))
     assert row.drift
     assert "drift" in str(row.warnings)
@@ -155,7 +154,7 @@ def test_interval_covers():
 
 @pytest.mark.parametrize("y", [[], [5.0], [1.0, 2.0, 3.0], [np.nan] * 40, np.zeros(100), np.full(100, 7.0)])
 def test_degenerate_runs_give_a_row(y):
-    interval, still, decision = mean_interval(y).iloc[0], stationarity(y).iloc[0], stop_when(y)
+    interval, still, decision = mean_interval(y).iloc[0], steady_state(y).iloc[0], stop_when(y)
     assert interval.warnings or len(set(y)) > 1
     assert interval.mean_lo <= interval["mean"] <= interval.mean_hi or np.isnan(interval.mean_lo)
     assert still.steady is pd.NA or len(y) == 100
@@ -170,7 +169,7 @@ def test_capped_run_has_no_width_and_says_so():
 
 def test_empty_table():
     assert mean_interval(table(S).iloc[:0]).empty
-    assert stationarity(table(S).iloc[:0]).empty
+    assert steady_state(table(S).iloc[:0]).empty
     assert list(fleet(table(S).iloc[:0])) == []
 
 
@@ -229,7 +228,7 @@ def test_latency_is_weighted_by_iops():
 
 
 def test_steady_run():
-    row = stationarity(S).iloc[0]
+    row = steady_state(S).iloc[0]
     assert row.steady
     assert row.steady_from_s == 0
     assert not row.drift
@@ -239,10 +238,10 @@ def test_steady_run():
 
 def test_rounds_of_the_standard():
     y = seconds(np.random.default_rng(6), (3600,)) * np.where(np.arange(3600) < 1200, 2.0, 1.0)
-    row = stationarity(y, round_s=300).iloc[0]
+    row = steady_state(y, round_s=300).iloc[0]
     assert row.steady
     assert row.steady_from_s == 1200  # rounds 4..8 are the first five after the cliff
-    assert stationarity(y[:1400], round_s=300).iloc[0].steady is pd.NA
+    assert steady_state(y[:1400], round_s=300).iloc[0].steady is pd.NA
 
 
 @pytest.mark.parametrize(

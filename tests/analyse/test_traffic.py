@@ -4,8 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hcilib.analyse.physics.traffic import check_traffic, expected_traffic, traffic
-from hcilib.model.schemes import Mirror, Raid5
+from hcilib import Mirror, Raid5, check_traffic, expected_traffic, traffic
 
 CLIENT = 16e6
 KEYS = ["system", "run_id", "block", "rep", "pattern", "placement"]

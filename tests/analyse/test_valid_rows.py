@@ -4,10 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hcilib.analyse.campaigns.design import noise
+from hcilib import noise, saturation
 from hcilib.analyse.claims.claim_values import valid_runs
 from hcilib.analyse.compare.cells import valid_rows
-from hcilib.analyse.curves.scaling import saturation
 
 RUNS = pd.MultiIndex.from_product([[1, 8], range(1, 7), [1, 2, 3]], names=["iodepth", "vms", "block"]).to_frame(
     index=False

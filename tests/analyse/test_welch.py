@@ -5,10 +5,9 @@ import pandas as pd
 import pytest
 from scipy import special, stats
 
+from hcilib import caveats, compare
 from hcilib.analyse.compare.cells import UNSTABLE
-from hcilib.analyse.compare.compare import compare
 from hcilib.analyse.compare.contrast import FLOOR, contrast, fit_fdist, interval, judge
-from hcilib.model.caveats import caveats
 
 A, B = (893e3, 899e3, 884e3), (858e3, 871e3, 849e3)
 S2 = [1.2e-4, 3.4e-4, 5e-5, 2.1e-3, 1.8e-4, 9e-5, 7e-4, 2.5e-4, 3e-5, 1.1e-3, 4.2e-4, 1.5e-4, 7e-5, 5e-4, 9e-4, 2e-5]
@@ -182,4 +181,4 @@ def test_zero_variance_is_floored_and_said():
 
 def test_identical_systems_without_variance_are_equivalent_not_different():
     row = compare(runs(a=[100.0] * 3, b=[100.0] * 3), "a", by="cell").iloc[0]
-    assert (row["verdict"], row["ratio"], row["p"]) == ("equivalent", 1.0, 1.0)
+    assert (row["verdict"], row["ratio"], row["p"]) == ("same", 1.0, 1.0)

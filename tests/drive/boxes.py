@@ -8,9 +8,10 @@ import hcilib as hci
 from hcilab import cluster_guest
 from hcilab.cluster import LabError, running
 from hcilab.cluster_image import image
+from hcilib import Testbed
 from hcilib.drive.hosts.commands import execute_all, tasks
 from hcilib.drive.hosts.hosts import Fleet, need
-from hcilib.model.testbed import Disk, Testbed
+from hcilib.model.testbed import Disk
 
 DRIVE_BYTES = 64 * 2**20
 VERIFY = (

@@ -12,9 +12,8 @@ from probes import assert_gone, processes
 import hcilib as hci
 from hcilab.ceph import PACKAGES, ceph, config_of
 from hcilab.ceph_cluster import Monitor
+from hcilib import Testbed, sweep
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.model.sweeps import sweep
-from hcilib.model.testbed import Testbed
 from tests.needs import need
 
 ROOT = Path(__file__).parents[2]

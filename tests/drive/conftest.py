@@ -9,8 +9,7 @@ from loops import blank, hosts, machine, media  # noqa: F401 (fixtures)
 import hcilib as hci
 from hcilab.lab import lab
 from hcilab.lab_hosts import PACKAGES
-from hcilib.model.sweeps import sweep
-from hcilib.model.system import System
+from hcilib import System, sweep
 from tests.needs import need
 
 HELD_S = 0.2  # by a busy machine; on a calm one a dialled drive holds up an I/O for 0.05 s at most

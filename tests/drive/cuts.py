@@ -19,8 +19,8 @@ from injections import HURT, hurt, send, sshd
 from probes import processes, until
 
 from hcilab.supervisor import descendants
+from hcilib import Testbed
 from hcilib.drive.hosts.hosts import answers
-from hcilib.model.testbed import Testbed
 
 
 @dataclass(frozen=True)

@@ -25,17 +25,13 @@ from probes import processes, until
 from hcilab.lab import lab
 from hcilab.lab_hosts import _write_key
 from hcilab.supervisor import descendants
+from hcilib import Plan, System, Testbed, read_hosts, sweep
 from hcilib.drive.campaign.campaign import _name_vm, run
 from hcilib.drive.hosts.hosts import Fleet, answers
 from hcilib.drive.launch import job, session
 from hcilib.drive.launch.job import Launch
 from hcilib.drive.launch.launch import launch
-from hcilib.model.plan import Plan
-from hcilib.model.sweeps import sweep
-from hcilib.model.system import System
-from hcilib.model.testbed import Testbed
 from hcilib.read.run.acceptance import problems
-from hcilib.read.run.run import read_hosts
 
 MIRROR = System(name="lab-mirror", label="lab-mirror")
 CALM_S = 0.004  # each I/O of a lab waits for it: drives as fast as the machine would leave nothing of it

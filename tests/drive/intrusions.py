@@ -22,18 +22,13 @@ from probes import processes, python, until
 from strangers import sockets_below, stranger
 
 from hcilab.lab import lab
+from hcilib import Cell, LeaseError, Pattern, Plan, Step, Testbed, read_fio, sweep
 from hcilib.drive.campaign.campaign import run
 from hcilib.drive.campaign.rundir import RunDirError
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.drive.hosts.lease import LeaseError
 from hcilib.drive.launch import job, session
 from hcilib.drive.launch.job import FioError, Launch
 from hcilib.drive.launch.launch import launch
-from hcilib.model.plan import Plan, Step
-from hcilib.model.sweeps import sweep
-from hcilib.model.testbed import Testbed
-from hcilib.model.workload import Cell, Pattern
-from hcilib.read.fio.fio_json import read_fio
 
 DISK = 16 * 2**20
 LAUNCHERS = ("client-server", "per-host")

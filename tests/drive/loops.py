@@ -17,12 +17,13 @@ from unittest import mock
 import pytest
 from probes import patiently, until
 
+from hcilib import Testbed
 from hcilib.drive.campaign import campaign
 from hcilib.drive.guard.guard import identify
 from hcilib.drive.guard.last_look import LastLook
 from hcilib.drive.hosts import lease
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.model.testbed import Disk, Fio, Testbed
+from hcilib.model.testbed import Disk, Fio
 from tests.needs import need
 
 MIB = 2**20

@@ -6,11 +6,11 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from hcilib import Testbed
 from hcilib.drive.campaign import integrity
 from hcilib.drive.guard import guard
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.model.places import INTEGRITY
-from hcilib.model.testbed import Testbed
 
 
 @contextlib.contextmanager

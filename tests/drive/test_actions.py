@@ -5,9 +5,10 @@ import pytest
 
 from hcilab.actions import _missing_of_node, of_box
 from hcilab.cluster import Cluster
+from hcilib import System, Testbed
 from hcilib.drive.campaign.events import actions_of
-from hcilib.model.system import Action, Check, Failures, System
-from hcilib.model.testbed import Box, Disk, Fio, Node, Testbed, Vm
+from hcilib.model.system import Action, Check, Failures
+from hcilib.model.testbed import Box, Disk, Fio, Node, Vm
 
 ARRAY = """Personalities : [raid6] [raid5] [raid4]
 md0 : active raid5 vde[4] vdd[3] vdc[2] vdb[1] vda[0]

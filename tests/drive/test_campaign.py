@@ -14,16 +14,12 @@ import zstandard
 from intrusions import at_work
 from probes import assert_gone, processes, python, until
 
+from hcilib import CampaignError, PreflightError, System, Testbed, read_hosts, sweep
 from hcilib.drive.campaign import campaign
-from hcilib.drive.campaign.campaign import CampaignError, run
+from hcilib.drive.campaign.campaign import run
 from hcilib.drive.campaign.rundir import RunDir, RunDirError
-from hcilib.drive.guard.preflight import PreflightError
 from hcilib.model.metrics import COLUMNS
-from hcilib.model.sweeps import sweep
-from hcilib.model.system import System
-from hcilib.model.testbed import Testbed
 from hcilib.read.run.results import read_results
-from hcilib.read.run.run import read_hosts
 
 pytestmark = pytest.mark.lab
 TYPES = {

@@ -17,7 +17,7 @@ import hcilib as hci
 from hcilab.ceph import config_of, kill_osd, start_osd
 from hcilab.ceph_cluster import Monitor, is_whole, state
 from hcilab.lab_hosts import LabError
-from hcilib.model.sweeps import sweep
+from hcilib import sweep
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 BOTH = on("box-ceph", pytest.param("box-ceph-ec", marks=pytest.mark.deep))

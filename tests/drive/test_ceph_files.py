@@ -8,9 +8,9 @@ import hcilib as hci
 from hcilab.ceph import config_of
 from hcilab.ceph_cluster import POOLS, environment, image_pool, read_config, write_config
 from hcilab.lab_hosts import LabError
+from hcilib import Testbed, sweep
 from hcilib.drive.launch.job import job_text
-from hcilib.model.sweeps import sweep
-from hcilib.model.testbed import CEPH_CAVEAT, Disk, Fio, Node, Testbed, Vm
+from hcilib.model.testbed import CEPH_CAVEAT, Disk, Fio, Node, Vm
 
 PARAMS = Path(__file__).parents[2] / "params"
 IMAGE = Disk(serial="ceph-vm1-d0", size_bytes=2**26, uri="rbd://hci-0a1b2c3d/box/vm1-d0")

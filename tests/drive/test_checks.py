@@ -3,10 +3,10 @@
 import pytest
 from fio_trees import JOB, LINGERING, LOST_RUN, RUN, SERVER
 
-from hcilib.drive.guard.preflight import _HOST, check, judge, log_bytes, preflight
+from hcilib import Testbed, preflight, sweep
+from hcilib.drive.guard.preflight import _HOST, check, judge, log_bytes
 from hcilib.drive.hosts.hosts import Fleet, Outcome
-from hcilib.model.sweeps import sweep
-from hcilib.model.testbed import Disk, Node, Testbed, Vm
+from hcilib.model.testbed import Disk, Node, Vm
 
 MIB = 2**20
 NODE = Node(name="n1", address="192.0.2.1")

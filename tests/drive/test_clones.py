@@ -8,17 +8,9 @@ import pytest
 import yaml
 from libvirts import NODES, libvirt_nodes
 
+from hcilib import ClonesError
 from hcilib.drive.clones.clones import _bed, _see_to_fio
-from hcilib.drive.clones.hypervisors import (
-    Clone,
-    ClonesError,
-    Libvirt,
-    Template,
-    address_of,
-    domain,
-    networks_of,
-    systems_of,
-)
+from hcilib.drive.clones.hypervisors import Clone, Libvirt, Template, address_of, domain, networks_of, systems_of
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.model.testbed import Host
 from tests.needs import need

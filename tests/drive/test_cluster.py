@@ -11,9 +11,9 @@ from probes import until
 
 import hcilib as hci
 from hcilab.cluster import CONSENT
-from hcilib.drive.guard.guard import GuardError, identify, inventory, judge, recheck
+from hcilib import GuardError, load_system
+from hcilib.drive.guard.guard import identify, inventory, judge, recheck
 from hcilib.drive.hosts.hosts import Fleet, need
-from hcilib.model.system import load_system
 
 pytestmark = pytest.mark.box
 SYSTEMS = hci.ROOT / "params" / "systems"

@@ -10,10 +10,10 @@ from probes import listening, processes, until
 
 import hcilib as hci
 from hcilab.cluster import CONSENT, cluster, running
+from hcilib import load_system
 from hcilib.drive.guard import content
 from hcilib.drive.guard.guard import inventory, judge
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.model.system import load_system
 
 pytestmark = [pytest.mark.box, pytest.mark.deep]
 SYSTEMS = hci.ROOT / "params" / "systems"

@@ -6,11 +6,10 @@ import zlib
 
 import pytest
 
+from hcilib import Cell, Pattern, Plan, PlanError, Step, Testbed, sweep
 from hcilib.drive.launch.job import job_text
-from hcilib.model.plan import Content, Plan, Step
-from hcilib.model.sweeps import sweep
-from hcilib.model.testbed import Disk, Fio, Node, Testbed, Vm
-from hcilib.model.workload import Cell, Pattern, PlanError
+from hcilib.model.plan import Content
+from hcilib.model.testbed import Disk, Fio, Node, Vm
 
 SIZE, BLOCK = 16 * 2**20, 64 * 2**10
 

@@ -12,11 +12,11 @@ import pandas as pd
 import pytest
 from probes import until
 
+from hcilib import System
 from hcilib.drive.campaign.subjects import Subject, osds_noted
 from hcilib.drive.hosts import counters
 from hcilib.drive.hosts.counters import sampled
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.model.system import System
 from hcilib.read.nodes.counters import (
     COLUMNS,
     node_means,

@@ -10,10 +10,10 @@ import pytest
 import hcilib as hci
 from hcilab import dedup_store as store
 from hcilab.supervisor import remove
+from hcilib import TestbedError
 from hcilib.drive.campaign.subjects import Subject, saved_pct
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.model.system import Percentage
-from hcilib.model.yaml_models import TestbedError
 
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEMS = [f"params/systems/lab-{name}-store.yaml" for name in ("single", "mirror")]

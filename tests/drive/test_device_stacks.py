@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from hcilib import Testbed
 from hcilib.drive.guard.devices import Inventory, parse, parse_exports, parse_stacks
 from hcilib.drive.guard.guard import judge
-from hcilib.model.testbed import Disk, Node, Testbed, Vm
+from hcilib.model.testbed import Disk, Node, Vm
 
 CAPTURE = Path(__file__).parents[1] / "data" / "devices" / "box_drbd_on_raid5.txt"
 R1 = 132079616

@@ -10,9 +10,8 @@ from probes import assert_gone
 
 import hcilib as hci
 from hcilab.lab import LabError, dial, lab, opened
-from hcilib.model.sweeps import sweep
-from hcilib.model.system import System
-from hcilib.model.testbed import Dial, Testbed
+from hcilib import System, Testbed, sweep
+from hcilib.model.testbed import Dial
 
 pytestmark = pytest.mark.lab
 RATE = 2**21  # 512 IOPS of 4 KiB

@@ -14,7 +14,7 @@ from loops import RANDOM, SIZE, _Shimmed, mounted, own_kernels
 from signatures import CONTENT
 
 import hcilib as hci
-from hcilib import cli
+from hcilib import TestbedError, cli, load_testbed
 from hcilib.drive.discover import discover as module
 from hcilib.drive.discover.answers import PlatformError, parse_node, parse_vm, read_libvirt, vm_question
 from hcilib.drive.discover.discover import disk_table
@@ -22,7 +22,7 @@ from hcilib.drive.discover.testbed_file import UNKNOWN_NODE, size_text, write_sc
 from hcilib.drive.guard.devices import parse_stacks
 from hcilib.drive.hosts import hosts as hosts_module
 from hcilib.drive.hosts.hosts import FleetError, Outcome
-from hcilib.model.testbed import Host, Node, TestbedError, load_testbed
+from hcilib.model.testbed import Host, Node
 from hcilib.show.report.scenarios import find_scenarios
 
 DATA = Path(__file__).parents[1] / "data"

@@ -10,15 +10,13 @@ from loops import _Shimmed
 from probes import processes, until
 
 import hcilib as hci
+from hcilib import Cell, Pattern, Plan, PlanError, Step, System, sweep
 from hcilib.drive.beds import Actions
 from hcilib.drive.campaign import campaign, events
 from hcilib.drive.campaign.campaign import run
 from hcilib.drive.campaign.events import EventError, actions_of, during
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.model.plan import Plan, Step
-from hcilib.model.sweeps import sweep
-from hcilib.model.system import Action, Check, Failures, System
-from hcilib.model.workload import Cell, Pattern, PlanError
+from hcilib.model.system import Action, Check, Failures
 
 pytestmark = pytest.mark.lab
 FREEZE = {3: "freeze-replicas", 5: "thaw-replicas"}
@@ -74,7 +72,7 @@ def test_what_was_done_stands_on_the_axis_of_the_series(bed, frozen, disturbed, 
     assert f"node1: {len(replicas(bed))}" in between, "all stood still"
     assert "whole" not in between
     hosts = hci.read_hosts(tmp_path / "run")
-    series, silences = hci.read_series(tmp_path / "run"), hci.read_silences(tmp_path / "run")
+    series, silences = hci.read_series(tmp_path / "run"), hci.read_io_gaps(tmp_path / "run")
     [cost] = hci.failures(series, happened, hosts, silences=silences).to_dict("records")
     assert cost["resolution_s"] == 0.1
     assert cost["gap_from_s"] == pytest.approx(frozen_s, abs=0.5 + ordered_s)
@@ -142,7 +140,7 @@ def test_an_action_a_heal_or_a_clock_that_went_wrong_leaves_nothing_to_count(
     results = run(disturbed({1: event}, runtime_s=5.0), bed, system, tmp_path / "run", progress=False)
     assert results.empty
     assert len(results.attrs["missing"]) == 1
-    unseen = hci.read_unseen(tmp_path / "run")
+    unseen = hci.read_failed_events(tmp_path / "run")
     assert re.search(why, unseen["why"].item(), re.DOTALL)
     [line] = hci.failure_answer(pd.DataFrame(), pd.DataFrame(), unseen).splitlines()
     assert event in line

@@ -55,6 +55,6 @@ def test_a_guests_clock_that_is_set_while_a_run_is_on_leaves_nothing_to_count(dr
         with Fleet(drbd.testbed) as fleet:
             set_clock(fleet, 0.0)
     assert results.empty
-    unseen = hci.read_unseen(tmp_path / "run")
+    unseen = hci.read_failed_events(tmp_path / "run")
     assert re.fullmatch(rf"{vm}'s clock moved by \+(19|20)\.\d s against this machine's .*", unseen["why"].item())
     assert unseen["why"].item() in hci.failure_answer(pd.DataFrame(), pd.DataFrame(), unseen)

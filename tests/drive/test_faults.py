@@ -12,13 +12,12 @@ import pytest
 from injections import send, tree
 from probes import processes, until
 
+from hcilib import CampaignError, PreflightError, read_hosts
 from hcilib.drive.campaign import campaign
-from hcilib.drive.campaign.campaign import CampaignError, run
+from hcilib.drive.campaign.campaign import run
 from hcilib.drive.campaign.rundir import RunDirError
-from hcilib.drive.guard.preflight import PreflightError
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.drive.launch import client_server, job
-from hcilib.read.run.run import read_hosts
 from tests.needs import need
 
 pytestmark = pytest.mark.lab

@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from hcilib import GuardError, System, Testbed, sweep
 from hcilib.drive.campaign.campaign import run
-from hcilib.drive.guard.guard import GuardError, Refusal, refusals, require
+from hcilib.drive.guard.guard import Refusal, refusals, require
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.model.sweeps import sweep
-from hcilib.model.system import System
-from hcilib.model.testbed import Disk, Fio, Node, Testbed, Vm
+from hcilib.model.testbed import Disk, Fio, Node, Vm
 
 SIZE = 4096
 

@@ -9,18 +9,14 @@ from loops import MIB, SIZE, mounted, own_kernels
 from probes import mkfs
 
 import hcilib as hci
+from hcilib import CampaignError, GuardError, Plan, PlanError, System, caveats, sweep
 from hcilib.drive.campaign import campaign
-from hcilib.drive.campaign.campaign import CampaignError, run
+from hcilib.drive.campaign.campaign import run
 from hcilib.drive.campaign.ledger import WriteLimit
 from hcilib.drive.guard import preflight
-from hcilib.drive.guard.guard import GuardError, identify
+from hcilib.drive.guard.guard import identify
 from hcilib.drive.guard.last_look import LastLook
 from hcilib.drive.launch import client_server, job
-from hcilib.model.caveats import caveats
-from hcilib.model.plan import Plan
-from hcilib.model.sweeps import sweep
-from hcilib.model.system import System
-from hcilib.model.workload import PlanError
 
 pytestmark = pytest.mark.lab
 

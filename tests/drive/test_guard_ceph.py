@@ -13,8 +13,8 @@ from ceph_beds import NONE, assert_ended, on
 
 import hcilib as hci
 from hcilab.ceph import config_of
-from hcilib.drive.guard.guard import GuardError, refusals
-from hcilib.model.sweeps import sweep
+from hcilib import GuardError, sweep
+from hcilib.drive.guard.guard import refusals
 
 pytestmark = [pytest.mark.lab, pytest.mark.deep]
 

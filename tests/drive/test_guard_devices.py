@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from hcilib import GuardError, Testbed, load_testbed
 from hcilib.drive.guard.devices import identity, parse
-from hcilib.drive.guard.guard import GuardError, identify, judge, refusals
-from hcilib.model.testbed import Disk, Node, Testbed, Vm, load_testbed
+from hcilib.drive.guard.guard import identify, judge, refusals
+from hcilib.model.testbed import Disk, Node, Vm
 
 DATA = Path(__file__).parents[1] / "data" / "devices"
 GIB100 = 100 * 2**30

@@ -17,9 +17,10 @@ from loops import SIZE, Media, by_id, hosts_in, losetup, mounted
 from probes import mkfs
 from signatures import CONTENT, write
 
+from hcilib import GuardError
 from hcilib.drive.guard import guard
 from hcilib.drive.guard.devices import OPEN_TO_WRITE
-from hcilib.drive.guard.guard import GuardError, Refusal, identify, recheck, unchanged
+from hcilib.drive.guard.guard import Refusal, identify, recheck, unchanged
 
 pytestmark = pytest.mark.lab
 

@@ -11,16 +11,16 @@ from injections import at_work
 from probes import processes, until
 
 import hcilib as hci
+from hcilib import CampaignError, System, Testbed, sweep
 from hcilib.drive.beds import Actions
 from hcilib.drive.campaign import outages
-from hcilib.drive.campaign.campaign import CampaignError, run
+from hcilib.drive.campaign.campaign import run
 from hcilib.drive.campaign.health import SHOWN, HealthError, States
 from hcilib.drive.campaign.subjects import Subject
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.model.places import shipped
-from hcilib.model.sweeps import sweep
-from hcilib.model.system import Action, Check, Failures, Health, System
-from hcilib.model.testbed import Disk, Node, Testbed, Vm
+from hcilib.model.system import Action, Check, Failures, Health
+from hcilib.model.testbed import Disk, Node, Vm
 from hcilib.read.run.records import events_of, waiting_for
 
 QUIET = {"progress": False}

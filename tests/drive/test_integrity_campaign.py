@@ -11,11 +11,10 @@ from loops import MIB, own_kernels
 from probes import processes
 
 import hcilib as hci
+from hcilib import PlanError, System, sweep
 from hcilib.drive.beds import Actions
 from hcilib.drive.campaign.campaign import run
-from hcilib.model.sweeps import sweep
-from hcilib.model.system import Action, Check, Failures, System
-from hcilib.model.workload import PlanError
+from hcilib.model.system import Action, Check, Failures
 
 pytestmark = pytest.mark.lab
 SPAN, STAMPED = 2 * MIB, 64 * 1024

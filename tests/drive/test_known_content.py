@@ -9,15 +9,13 @@ from pathlib import Path
 import pytest
 from loops import MIB, RANDOM, SIZE, Attacked, own_kernels
 
+from hcilib import CampaignError, GuardError, PreflightError, System, sweep
 from hcilib.drive.campaign import campaign, ledger
-from hcilib.drive.campaign.campaign import CampaignError, run
+from hcilib.drive.campaign.campaign import run
 from hcilib.drive.guard import content, guard, last_look
 from hcilib.drive.guard.content import Memory, Sample, require_known
-from hcilib.drive.guard.guard import GuardError, identify
+from hcilib.drive.guard.guard import identify
 from hcilib.drive.guard.last_look import LastLook
-from hcilib.drive.guard.preflight import PreflightError
-from hcilib.model.sweeps import sweep
-from hcilib.model.system import System
 
 pytestmark = pytest.mark.lab
 SYSTEM = System(name="real-disk", label="A disk")

@@ -5,7 +5,7 @@ import pytest
 
 import hcilib as hci
 from hcilab.lab import lab
-from hcilib.model.sweeps import sweep
+from hcilib import sweep
 
 pytestmark = [pytest.mark.lab, pytest.mark.deep]
 DELAY_S = 0.2  # long beside what a busy machine of two cores adds to it: 2 to 20 ms, on a slow one up to 85

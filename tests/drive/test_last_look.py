@@ -12,7 +12,8 @@ from loops import FIO, MIB, RANDOM, SIZE, Attacked, by_id, losetup, mounted_else
 from probes import mkfs, patiently
 from signatures import gpt, write
 
-from hcilib.drive.guard.guard import GuardError, identify
+from hcilib import GuardError
+from hcilib.drive.guard.guard import identify
 
 pytestmark = pytest.mark.lab
 

@@ -17,16 +17,14 @@ from intrusions import CONTROL
 from probes import processes, python, until
 
 from hcilab.lab import lab
+from hcilib import Cell, Pattern, Step, read_fio, read_hosts
 from hcilib.drive.campaign.campaign import run
 from hcilib.drive.hosts.hosts import Fleet, FleetError, clock
 from hcilib.drive.launch import job, per_host, session
 from hcilib.drive.launch.job import FioError, Launch
 from hcilib.drive.launch.launch import launch
-from hcilib.model.plan import Step
-from hcilib.model.workload import Cell, Pattern
-from hcilib.read.fio.fio_json import read_fio, read_fio_bins
+from hcilib.read.fio.fio_json import read_fio_bins
 from hcilib.read.run.acceptance import problems
-from hcilib.read.run.run import read_hosts
 
 pytestmark = pytest.mark.lab
 SPAN = 8 * 2**20

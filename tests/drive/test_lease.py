@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 from probes import processes, until
 
+from hcilib import LeaseError, System
 from hcilib.drive.campaign.campaign import run
 from hcilib.drive.guard.guard import disks_to_lease
 from hcilib.drive.hosts import lease as room
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.drive.hosts.lease import Lease, LeaseError
-from hcilib.model.system import System
+from hcilib.drive.hosts.lease import Lease
 
 pytestmark = pytest.mark.lab
 HOLD = """

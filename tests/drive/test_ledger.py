@@ -7,9 +7,8 @@ import pandas as pd
 import pytest
 import zstandard
 
-from hcilib.drive.campaign.ledger import LEDGER, WRITES, LedgerError, class_of, ledger, settle, writes
-from hcilib.model.sweeps import sweep
-from hcilib.model.workload import Pattern
+from hcilib import LedgerError, Pattern, ledger, sweep
+from hcilib.drive.campaign.ledger import LEDGER, WRITES, class_of, settle, writes
 
 SPAN = 100.0
 RANDOM, LARGE = "4k random", "64k random"

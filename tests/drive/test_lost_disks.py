@@ -10,12 +10,10 @@ from loops import MIB, RANDOM, SIZE, losetup, own_kernels
 from probes import until
 from test_outages import Meanwhile, events, lost
 
+from hcilib import CampaignError, GuardError, System, sweep
 from hcilib.drive.campaign import campaign, outages
-from hcilib.drive.campaign.campaign import CampaignError, run
-from hcilib.drive.guard.guard import GuardError
+from hcilib.drive.campaign.campaign import run
 from hcilib.drive.launch import session
-from hcilib.model.sweeps import sweep
-from hcilib.model.system import System
 from tests.needs import need
 
 pytestmark = pytest.mark.lab

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 import hcilib as hci
-from hcilib.drive.campaign.campaign import CampaignError
+from hcilib import CampaignError
 from hcilib.measure import _set_aside_unfinished as set_aside_unfinished
 
 

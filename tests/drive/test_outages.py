@@ -13,13 +13,13 @@ from injections import HURT, at_work, other_host_key
 from loops import own_kernels
 from probes import until
 
+from hcilib import CampaignError, System
 from hcilib.drive.campaign import campaign, outages
-from hcilib.drive.campaign.campaign import CampaignError, CampaignInterrupted, run
+from hcilib.drive.campaign.campaign import CampaignInterrupted, run
 from hcilib.drive.hosts import hosts as hosts_module
 from hcilib.drive.hosts import lease
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.drive.launch import per_host, session
-from hcilib.model.system import System
 from hcilib.read.run.records import events_of, waiting_for
 
 pytestmark = pytest.mark.lab

@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 from probes import processes
 
+from hcilib import PlanError, System, prepare, sweep
 from hcilib.drive.campaign import subjects
 from hcilib.drive.campaign.campaign import run
 from hcilib.drive.campaign.subjects import PlacementError, ensure_placement
-from hcilib.drive.hosts.commands import _here, prepare, tasks
+from hcilib.drive.hosts.commands import _here, tasks
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.model.sweeps import sweep
-from hcilib.model.system import Check, Command, Placement, System
-from hcilib.model.workload import PlanError
+from hcilib.model.system import Check, Command, Placement
 
 pytestmark = pytest.mark.lab
 

@@ -10,22 +10,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hcilib import measure
+from hcilib import LedgerError, Plan, PlanError, PolicyError, Testbed, caveats, measure, progress, read_counters, sweep
 from hcilib.analyse.runs.series import enough_runs, stop_when, warm_up_missing
 from hcilib.drive.campaign import campaign, ledger
-from hcilib.drive.campaign.ledger import WRITES, LedgerError
-from hcilib.drive.campaign.policy import Policy, PolicyError, Rules, Watch, further_block, needed, require, standing
+from hcilib.drive.campaign.ledger import WRITES
+from hcilib.drive.campaign.policy import Policy, Rules, Watch, further_block, needed, require, standing
 from hcilib.drive.campaign.rundir import RunDir
 from hcilib.drive.campaign.subjects import subjects
 from hcilib.drive.launch.launch import launch
-from hcilib.model.caveats import caveats
-from hcilib.model.plan import Adaptive, Plan, Volume, shuffled
-from hcilib.model.sweeps import sweep
-from hcilib.model.testbed import Disk, Fio, Node, Testbed, Vm
-from hcilib.model.workload import PlanError
-from hcilib.read.run.records import progress
+from hcilib.model.plan import Adaptive, Volume, shuffled
+from hcilib.model.testbed import Disk, Fio, Node, Vm
 from hcilib.read.run.results import read_results
-from hcilib.read.run.run import read_counters
 
 RULES = measure.RULES
 MIB = 2**20

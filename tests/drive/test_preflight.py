@@ -11,13 +11,11 @@ import pandas as pd
 import pytest
 from probes import until
 
+from hcilib import PreflightError, System, Testbed, preflight, require_ready
 from hcilib.drive.campaign.campaign import _checked
 from hcilib.drive.guard import preflight as room
-from hcilib.drive.guard.preflight import PreflightError, preflight, require_ready
 from hcilib.drive.hosts.hosts import Fleet, answers
 from hcilib.model.plan import Integrity
-from hcilib.model.system import System
-from hcilib.model.testbed import Testbed
 from tests.needs import PATHS, need
 
 pytestmark = pytest.mark.lab

@@ -10,10 +10,11 @@ from probes import processes as running
 from probes import until
 from test_launch import CONTROL, by, python
 
+from hcilib import Testbed
 from hcilib.drive.guard.preflight import check
 from hcilib.drive.hosts import lease
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.model.testbed import Disk, Node, Testbed, Vm
+from hcilib.model.testbed import Disk, Node, Vm
 
 VM = Vm(name="vm1", address="192.0.2.11", node="n1", disks=(Disk(serial="A", size_bytes=1),))
 REAL = Testbed(name="real", nodes=(Node(name="n1"),), vms=(VM,))

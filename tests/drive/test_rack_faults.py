@@ -22,16 +22,14 @@ from probes import REPOSITORY, base_of, processes, python, until
 from test_campaign import events, fingerprints
 
 from hcilab.lab import lab
+from hcilib import CampaignError, Plan, System, Testbed, read_hosts
 from hcilib.drive.campaign import campaign
-from hcilib.drive.campaign.campaign import CampaignError, run
+from hcilib.drive.campaign.campaign import run
 from hcilib.drive.hosts import hosts as hosts_module
 from hcilib.drive.launch import job
-from hcilib.model.plan import Plan
-from hcilib.model.system import System
-from hcilib.model.testbed import Fio, Testbed
+from hcilib.model.testbed import Fio
 from hcilib.read.run.records import read_journal
 from hcilib.read.run.results import read_results
-from hcilib.read.run.run import read_hosts
 
 pytestmark = pytest.mark.lab
 SYSTEM = System(name="real-disk", label="A disk")

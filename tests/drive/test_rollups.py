@@ -9,15 +9,13 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
+from hcilib import Cell, Pattern, Step, read_rollup
 from hcilib.drive.hosts.hosts import Fleet, need
 from hcilib.drive.launch import job, per_host
 from hcilib.drive.launch.job import Launch
 from hcilib.drive.launch.launch import launch
-from hcilib.model.plan import Step
-from hcilib.model.workload import Cell, Pattern
 from hcilib.read.fio.fio_json import read_fio_bins
 from hcilib.read.logs.fio_log import series_from_logs
-from hcilib.read.run.run import read_rollup
 
 pytestmark = pytest.mark.lab
 SPAN, ALWAYS, NEVER = 8 * 2**20, 1, 2**40

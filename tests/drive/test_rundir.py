@@ -13,15 +13,14 @@ import pytest
 import zstandard
 from probes import python
 
+from hcilib import System, Testbed, read_pool_fill, sweep
 from hcilib.drive.campaign import rundir as room
 from hcilib.drive.campaign.facts import note_pool_fill
 from hcilib.drive.campaign.rundir import RunDir, RunDirError
 from hcilib.drive.campaign.subjects import Subject
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.model.sweeps import sweep
-from hcilib.model.system import Percentage, System
-from hcilib.model.testbed import Disk, Fio, Node, Testbed, Vm
-from hcilib.read.run.run import read_pool_fill
+from hcilib.model.system import Percentage
+from hcilib.model.testbed import Disk, Fio, Node, Vm
 
 PLAN = sweep(["4k-randread", "4k-randwrite"], repeats=2, iodepth=1, vms=1, span_bytes=2**20)
 SYSTEM = System(name="s", label="S")

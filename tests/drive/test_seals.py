@@ -14,14 +14,12 @@ import pytest
 import zstandard
 
 import hcilib as hci
+from hcilib import Step, System, Testbed, progress, sweep
 from hcilib.drive.campaign.rundir import RunDir, RunDirError, _unlike_document
 from hcilib.model.archives import ARCHIVE, extract
 from hcilib.model.places import shipped
-from hcilib.model.plan import Step
-from hcilib.model.sweeps import sweep
-from hcilib.model.system import System
-from hcilib.model.testbed import Disk, Node, Testbed, Vm
-from hcilib.read.run.records import RunReadError, events_of, progress
+from hcilib.model.testbed import Disk, Node, Vm
+from hcilib.read.run.records import RunReadError, events_of
 from tests.read.test_run import client, direction, write_counters
 
 EARLIER = shipped("tests/data/box-short/box-drbd")

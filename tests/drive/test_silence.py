@@ -5,12 +5,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from hcilib import Cell, Pattern, Step, Testbed
 from hcilib.drive.launch import launch, session
 from hcilib.drive.launch.job import Launch
 from hcilib.drive.launch.session import Watched, Worker
-from hcilib.model.plan import Step
-from hcilib.model.testbed import Disk, Node, Testbed, Vm
-from hcilib.model.workload import Cell, Pattern
+from hcilib.model.testbed import Disk, Node, Vm
 
 VMS = tuple(
     Vm(

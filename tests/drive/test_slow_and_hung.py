@@ -11,10 +11,9 @@ from intrusions import DISK, LAUNCHERS, STEPS, by, filled, hung, replicas_of, st
 from probes import until
 
 from hcilab.lab import lab
+from hcilib import System, caveats
 from hcilib.drive.campaign.campaign import run
 from hcilib.drive.launch import job
-from hcilib.model.caveats import caveats
-from hcilib.model.system import System
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 SINGLE = System(name="lab-single", label="one copy")

@@ -11,8 +11,8 @@ from loops import MIB
 from stamps import read_back, stamped_writes
 
 import hcilib as hci
+from hcilib import GuardError
 from hcilib.drive.campaign.integrity import IntegrityError
-from hcilib.drive.guard.guard import GuardError
 from hcilib.drive.launch import integrity_script
 
 SPAN = MIB // 4

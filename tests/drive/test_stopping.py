@@ -25,12 +25,12 @@ from test_rundir import bed as plain_bed
 
 import hcilib as hci
 from hcilab.supervisor import descendants
-from hcilib import cli
+from hcilib import System, cli
 from hcilib.drive.campaign import stopping
 from hcilib.drive.campaign.campaign import CampaignInterrupted, interrupted, run
 from hcilib.drive.campaign.rundir import RunDir, RunDirError
 from hcilib.model.places import PLAN as PLAN_FILE
-from hcilib.model.system import Check, Command, Setting, System
+from hcilib.model.system import Check, Command, Setting
 from hcilib.read.run.records import events_of, locked
 
 CAMPAIGN = """

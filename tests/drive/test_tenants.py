@@ -8,9 +8,7 @@ import pytest
 
 import hcilib as hci
 from hcilab.lab import lab
-from hcilib.model.caveats import caveats
-from hcilib.model.sweeps import sweep
-from hcilib.model.workload import PlanError
+from hcilib import PlanError, caveats, sweep
 
 pytestmark = pytest.mark.lab
 RATE = 2**22  # 1,024 IOPS of 4 KiB each way

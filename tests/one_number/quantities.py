@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import hcilib as hci
 import pandas as pd
-from hcilib.model.schemes import parse_scheme
+from hcilib import parse_scheme
 from hcilib.say.physics.audit import LAWS
 from hcilib.say.words import CHECKS, CURVES, pattern_words
 from tests.one_number.claims import (
@@ -46,7 +46,7 @@ from tests.one_number.claims import (
 )
 from tests.one_number.pages import NOTES, Page
 
-REGIME = 100 * inspect.signature(hci.regimes).parameters["drop"].default
+REGIME = 100 * inspect.signature(hci.load_losses).parameters["drop"].default
 """Per cent by which a regime is less than the best at a lower load."""
 
 
@@ -54,7 +54,7 @@ def _loads(page: Page) -> Iterator[Claim]:
     """Return the claims about loads at which more is less."""
     regimes = page.table("Best (IOPS)", "Best at", "Verdict")
     yield Claim("over # %", REGIME)
-    yield Claim(r"In # cases?,[^(.]*\(single runs\)", count(regimes["Verdict"], "point"))
+    yield Claim(r"In # cases?,[^(.]*\(single runs\)", count(regimes["Verdict"], "untested"))
     yield Claim(r"In # cases?,[^(.]*\.", count(regimes["Verdict"], "lower"))
 
 
@@ -64,11 +64,11 @@ KINDS = {"rw": "mixed I/O", "write": "writes", "read": "reads"}
 SURE = "(?:95 % interval )?"
 """How an interval in brackets begins."""
 VERDICTS = {
-    "not significant": "inconclusive",
+    "not significant": "undecided",
     " slower": "lower",
     " faster": "higher",
     "times as fast": "higher",
-    "as fast": "equivalent",
+    "as fast": "same",
 }
 """Words of a sentence -> the verdict that its tests have; the first that is found."""
 
@@ -150,7 +150,7 @@ def _sizes(rows: pd.DataFrame, total: int, verdict: str, part: tuple[int, int]) 
     yield Claim("in # of # tests?", len(rows), total, part=part)
     yield Claim("in (?:all|any of the) # tests?", [len(rows), total], part=part)
     bounds = [ends(c) for c in rows.get("95 % interval", ()) if ends(c)[0]]
-    if verdict == "equivalent":
+    if verdict == "same":
         reach = most(off_pct(end) for pair in bounds for end in pair)
         within = Span(most(map(off_pct, rows["Ratio"])).lo, math.ceil(reach.hi + 1e-6))
         yield Claim("within # %", within, part=part)
@@ -171,7 +171,7 @@ def _sizes(rows: pd.DataFrame, total: int, verdict: str, part: tuple[int, int]) 
 
 def _single_runs(rows: pd.DataFrame, turned: bool, part: tuple[int, int]) -> Iterator[Claim]:
     """Return the claims about tests of single runs, whose subject may be the baseline."""
-    points = rows[rows["Verdict"] == "point"]
+    points = rows[rows["Verdict"] == "untested"]
     ratios = [through(lambda r: 1 / r, cell) if turned else span(cell) for cell in points["Ratio"]]
     above = [ratio for ratio in ratios if middle(ratio) > 1]
     below = [ratio for ratio in ratios if middle(ratio) < 1]
@@ -185,7 +185,7 @@ def _single_runs(rows: pd.DataFrame, turned: bool, part: tuple[int, int]) -> Ite
 def _limits(rows: pd.DataFrame, part: tuple[int, int]) -> Iterator[Claim]:
     """Return the claims about runs that would decide a test, and tests that cannot be compared."""
     planned = Free("planned from the spread, in no table")
-    open_ = count(rows["Verdict"], "inconclusive")
+    open_ = count(rows["Verdict"], "undecided")
     settled = (
         r"# runs of each(?: test)? would decide (?:this|them|#)"
         "(?: of (?:them|these # tests). The other (?:# )?needs? over #)?"

@@ -14,12 +14,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from hcilib import read_results
-from hcilib.read.fio.fio_document import FioOutputError
-from hcilib.read.fio.fio_json import read_fio, read_fio_bins
+from hcilib import FioOutputError, read_fio, read_results, read_rollup
+from hcilib.read.fio.fio_json import read_fio_bins
 from hcilib.read.foreign.parts import ForeignError
 from hcilib.read.logs.fio_log import FioLogError, read_log
-from hcilib.read.run.run import read_rollup
 
 DATA = Path(__file__).parents[1] / "data"
 LONGEST_S = 10.0

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from hcilib.read.fio.fio_json import read_fio
+from hcilib import read_fio
 from hcilib.read.run.acceptance import problems
 
 DATA = Path(__file__).parents[1] / "data" / "fio"

@@ -15,9 +15,9 @@ import pandas as pd
 import pytest
 import zstandard
 
+from hcilib import read_bins, read_hosts
 from hcilib.read.run import cache
 from hcilib.read.run.results import read_results
-from hcilib.read.run.run import read_bins, read_hosts
 from tests.read.test_run import MIXED, client, direction, mixed_clients, write_counters, write_plan, write_step
 
 ROOT = Path(__file__).parents[2]

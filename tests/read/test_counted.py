@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import hcilib as hci
-from hcilib.model.caveats import caveats
+from hcilib import caveats
 from hcilib.read.foreign.parts import ForeignError
 
 ROOT = Path(__file__).resolve().parents[2]

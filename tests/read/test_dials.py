@@ -6,10 +6,9 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
+from hcilib import System, Testbed, sweep
 from hcilib.drive.campaign.rundir import RunDir
-from hcilib.model.sweeps import sweep
-from hcilib.model.system import System
-from hcilib.model.testbed import Disk, Drive, Node, Testbed, Vm
+from hcilib.model.testbed import Disk, Drive, Node, Vm
 
 RATE = 2**22
 WRITES = pd.DataFrame({"pattern": ["4k-randwrite"], "bs_bytes": 4096, "rwmixread": 0})
@@ -45,14 +44,14 @@ def claimed(tmp_path):
 
 
 def test_every_system_is_behind_every_drive_with_its_copies(claimed):
-    table = hci.read_dials(claimed)
+    table = hci.read_set_speeds(claimed)
     assert table[["system", "node", "copies"]].to_numpy().tolist() == [
         ["lab-single", "node1", 1], ["lab-mirror", "node1", 2], ["lab-single", "node2", 1], ["lab-mirror", "node2", 2],
     ]  # fmt: skip
     assert set(table["read_bytes_per_s"]) == set(table["write_bytes_per_s"]) == {RATE}
     truth = hci.dialled(table, WRITES, baseline="lab-single").set_index("system")
     assert truth["iops"].to_dict() == {"lab-single": 2048, "lab-mirror": 1024}
-    assert len(hci.read_dials([claimed, claimed])) == len(table)
+    assert len(hci.read_set_speeds([claimed, claimed])) == len(table)
 
 
 def test_a_drive_that_was_turned_meanwhile_has_no_one_rate(claimed):
@@ -61,26 +60,26 @@ def test_a_drive_that_was_turned_meanwhile_has_no_one_rate(claimed):
         '{"t": 2, "event": "dial", "no',
     ]
     (claimed / "journal.jsonl").write_text("\n".join(lines))
-    assert hci.read_dials(claimed).groupby("node")["read_bytes_per_s"].max().isna().to_dict() == {
+    assert hci.read_set_speeds(claimed).groupby("node")["read_bytes_per_s"].max().isna().to_dict() == {
         "node1": False,
         "node2": True,
     }
 
 
 def test_what_was_measured_elsewhere_was_not_dialled(claimed, tmp_path):
-    assert hci.read_dials(["data/published", tmp_path / "nothing", "data/samples/box/box-ceph"]).empty
-    assert len(hci.read_dials(["data/published", claimed])) == 4
+    assert hci.read_set_speeds(["data/published", tmp_path / "nothing", "data/samples/box/box-ceph"]).empty
+    assert len(hci.read_set_speeds(["data/published", claimed])) == 4
     loose = {"path": "data/samples/loose-files", "names": "{system}_*.json"}  # as `sources` of a notebook may say it
-    assert len(hci.read_dials([loose, {"path": str(claimed)}, {"path": ["a.json", "b.json"]}])) == 4
+    assert len(hci.read_set_speeds([loose, {"path": str(claimed)}, {"path": ["a.json", "b.json"]}])) == 4
 
 
 def test_what_an_idle_drive_lets_through_counts_where_runs_had_no_ramp(claimed):
-    assert set(hci.read_dials(claimed)["burst_s"]) == {0.1}
+    assert set(hci.read_set_speeds(claimed)["burst_s"]) == {0.1}
     plan = json.loads((claimed / "plan.json").read_text())
     for step in plan["plan"]["steps"]:
         step["ramp_s"] = 0.3
     (claimed / "plan.json").write_text(json.dumps(plan))
-    assert set(hci.read_dials(claimed)["burst_s"]) == {0.0}
+    assert set(hci.read_set_speeds(claimed)["burst_s"]) == {0.0}
 
 
 def test_a_drive_that_holds_nothing_of_a_system_is_not_behind_it(claimed):
@@ -91,7 +90,7 @@ def test_a_drive_that_holds_nothing_of_a_system_is_not_behind_it(claimed):
     assert mirror["backing"] == ["node1/mirror-0.img", "node2/mirror-0.img"]
     del plan["testbed"]["vms"][1]
     (claimed / "plan.json").write_text(json.dumps(plan))
-    assert hci.read_dials(claimed)["system"].value_counts().to_dict() == {"lab-mirror": 2, "lab-single": 1}
+    assert hci.read_set_speeds(claimed)["system"].value_counts().to_dict() == {"lab-mirror": 2, "lab-single": 1}
     single["backing"] = ["single-0.img"]
     (claimed / "plan.json").write_text(json.dumps(plan))
-    assert hci.read_dials(claimed)["system"].value_counts().to_dict() == {"lab-mirror": 2, "lab-single": 2}
+    assert hci.read_set_speeds(claimed)["system"].value_counts().to_dict() == {"lab-mirror": 2, "lab-single": 2}

@@ -14,7 +14,7 @@ import pytest
 import zstandard
 
 import hcilib as hci
-from hcilib.model.caveats import caveats
+from hcilib import caveats
 from hcilib.read.foreign.parts import ForeignError
 
 DATA = Path(__file__).parents[1] / "data" / "diskspd"

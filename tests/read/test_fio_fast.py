@@ -16,9 +16,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import hcilib as hci
+from hcilib import FioOutputError, read_fio
 from hcilib.model.fio_buckets import MIDPOINTS
 from hcilib.read.fio.fio_fast import Unusual
-from hcilib.read.fio.fio_json import FioOutputError, Packer, add_bytes, read_fio, read_fio_bins
+from hcilib.read.fio.fio_json import Packer, add_bytes, read_fio_bins
 from hcilib.read.fio.fio_reports import bins_of, by_key, merged, parse, parse_runs
 from tests.needs import examples
 from tests.read.mutations import STEPS, mutated

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from hcilib.read.fio.fio_json import FioOutputError, read_fio, read_fio_bins
+from hcilib import FioOutputError, read_fio
+from hcilib.read.fio.fio_json import read_fio_bins
 
 pytestmark = pytest.mark.needs("fio")
 JOB = """[j]

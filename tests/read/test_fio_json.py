@@ -18,8 +18,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
+from hcilib import FioOutputError, read_fio
 from hcilib.model.fio_buckets import MIDPOINTS, midpoint
-from hcilib.read.fio.fio_json import FioOutputError, read_fio, read_fio_bins
+from hcilib.read.fio.fio_json import read_fio_bins
 from hcilib.read.fio.fio_reports import parse_bins
 
 DATA = Path(__file__).parents[1] / "data" / "fio"

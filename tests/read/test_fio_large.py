@@ -10,13 +10,13 @@ import pandas as pd
 import pytest
 import zstandard
 
+from hcilib import FioOutputError, read_fio, read_results
 from hcilib.model import compressed
 from hcilib.read.fio import fio_large, fio_stream
 from hcilib.read.fio.fio_fast import FioFile
-from hcilib.read.fio.fio_json import FioOutputError, Packer, read_fio, read_fio_bins
+from hcilib.read.fio.fio_json import Packer, read_fio_bins
 from hcilib.read.fio.fio_large import read_pieces
 from hcilib.read.fio.fio_reports import bins_of, merged, parse
-from hcilib.read.foreign.results import read_results
 
 DATA = Path(__file__).parents[1] / "data"
 LOOSE = DATA.parents[1] / "data" / "samples" / "loose-files"

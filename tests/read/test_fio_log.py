@@ -13,8 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import hcilib as hci
+from hcilib import read_fio
 from hcilib.model.places import shipped
-from hcilib.read.fio.fio_json import read_fio
 from hcilib.read.logs.fio_log import FioLogError, read_log, series_from_logs
 from hcilib.read.logs.rollup_script import LineError, sample_of
 from tests.needs import examples

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from hcilib.read.fio.fio_document import FioOutputError, merge_hosts, split
-from hcilib.read.fio.fio_json import read_fio
+from hcilib import FioOutputError, read_fio
+from hcilib.read.fio.fio_document import merge_hosts, split
 from hcilib.read.run.acceptance import problems
 
 

@@ -16,8 +16,7 @@ import pytest
 from fio_text_twin import numbers, reports
 
 import hcilib as hci
-from hcilib.model.caveats import caveats
-from hcilib.read.fio.fio_document import FioOutputError
+from hcilib import FioOutputError, caveats
 from hcilib.read.fio.fio_text import fio_file, printed, rate, read_text
 
 pytestmark = pytest.mark.needs("fio")

@@ -17,9 +17,9 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
+from hcilib import caveats
 from hcilib.cli import main
 from hcilib.model.archives import unpacked
-from hcilib.model.caveats import caveats
 from hcilib.model.metrics import SETTINGS
 from hcilib.read.foreign.parts import ForeignError
 from hcilib.show.report.scenarios import ScenarioError, find_scenarios
@@ -363,7 +363,7 @@ def test_bench_fio():
     assert set(results["tool"]) == {"bench-fio"}
     assert results["p99_ns"].isna().all()  # two jobs, plain json
     assert "percentiles" in codes(results)
-    assert set(hci.compare(results, "oak", by=["pattern", "iodepth"])["verdict"]) <= {"lower", "inconclusive"}
+    assert set(hci.compare(results, "oak", by=["pattern", "iodepth"])["verdict"]) <= {"lower", "undecided"}
 
 
 def test_every_load_of_bench_fio_has_a_place_in_figure_and_table(tmp_path):
@@ -380,7 +380,7 @@ def test_every_load_of_bench_fio_has_a_place_in_figure_and_table(tmp_path):
     assert len(loads) == 4 * 2 + 2
     named = hci.read_results(tmp_path / "bench-fio", names="{system}-{rep}/**")
     by = hci.load_factors(named)
-    shown = hci.table(hci.compare(named, "oak", by=by)).cells
+    shown = hci.text(hci.compare(named, "oak", by=by)).cells
     assert "numjobs" in shown, "else two rows look alike"
     assert not shown.duplicated(["Pattern", "iodepth", "numjobs"]).any()
 
@@ -580,11 +580,11 @@ def test_what_cannot_be_read_is_named_and_counted_in_every_table_made_of_the_res
     assert len(results) == 13
     assert set(results["tool"]) == {"fio", "diskspd"}
     compared = hci.compare(results, "cedar")
-    of_all = hci.winners(results), hci.peak(results)
+    of_all = hci.best_points(results), hci.peak(results)
     for table in (compared, hci.summarize(results)):
         assert all("4 result files of messy left out" in str(row) for row in table["warnings"])
-    for table in (compared, hci.geometric_mean(compared), hci.summarize(results), *of_all):
-        assert "4 result files of messy left out" in repr(hci.table(table))
+    for table in (compared, hci.overall(compared), hci.summarize(results), *of_all):
+        assert "4 result files of messy left out" in repr(hci.text(table))
 
 
 def test_an_empty_file_that_is_called_as_results_are_is_one(messy):
@@ -788,7 +788,7 @@ def test_two_tools_side_by_side_carry_a_warning_that_names_what_differs():
 def test_a_load_that_nobody_measured_is_refused_with_those_that_are_there():
     loose = hci.read_results(LOOSE, names=NAMES)
     with pytest.raises(ValueError, match="where: iodepth: no row has 1; there are: 8"):
-        hci.chosen(loose, where={"iodepth": 1})
+        hci.select(loose, where={"iodepth": 1})
     assert hci.pattern_cost(loose, "4k-randwrite-sync", "4k-randwrite").empty
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import hcilib as hci
-from hcilib.model.caveats import caveats
+from hcilib import caveats
 
 FILES = hci.ROOT / "tests" / "data"
 
@@ -22,7 +22,7 @@ def test_logs_of_one_prefix_are_one_run_and_its_jobs_add_up(tmp_path):
     log(tmp_path / "oak" / "a_iops.1.log", 30 * [1000])
     log(tmp_path / "oak" / "a_iops.2.log", 30 * [500])
     log(tmp_path / "oak" / "b_iops.1.log", 15 * [1000] + 15 * [800])
-    table = hci.stationarity(hci.log_series(tmp_path)).set_index("run")
+    table = hci.steady_state(hci.log_series(tmp_path)).set_index("run")
     assert table["mean"].to_dict() == {"oak/a": pytest.approx(1500), "oak/b": pytest.approx(900, rel=0.02)}
     assert table["drift"].to_dict() == {"oak/a": False, "oak/b": True}
     assert table.at["oak/b", "drift_pct"] == pytest.approx(-20, abs=1.5)
@@ -34,7 +34,7 @@ def test_where_only_bandwidth_was_logged_it_is_examined(tmp_path):
     log(tmp_path / "a_bw.1.log", 15 * [4000] + 15 * [5000])
     log(tmp_path / "b_bw.1.log", 30 * [4000])
     log(tmp_path / "b_iops.1.log", 15 * [1000] + 15 * [1100])
-    table = hci.stationarity(hci.log_series(tmp_path)).set_index("run")
+    table = hci.steady_state(hci.log_series(tmp_path)).set_index("run")
     assert table["metric"].to_dict() == {"a": "bw_bytes", "b": "iops"}
     assert table.at["a", "drift_pct"] == pytest.approx(25, abs=2)
     assert table.at["b", "drift_pct"] == pytest.approx(10, abs=1)
@@ -71,13 +71,13 @@ def test_clients_logs_are_one_run_of_several_hosts(tmp_path):
 
 def test_without_logs_there_is_no_row_and_without_a_folder_an_error(tmp_path):
     (tmp_path / "note.md").write_text("nothing")
-    assert hci.stationarity(hci.log_series(tmp_path)).empty
+    assert hci.steady_state(hci.log_series(tmp_path)).empty
 
 
 def test_the_answer_says_what_was_not_steady(tmp_path):
     log(tmp_path / "a_iops.1.log", 15 * [1000] + 15 * [800])
     log(tmp_path / "b_iops.1.log", 30 * [800])
-    still = hci.stationarity(hci.log_series(tmp_path))
+    still = hci.steady_state(hci.log_series(tmp_path))
     rows = hci.read_results("data/samples/loose-files", names="{system}_{pattern}_qd{iodepth}_r{rep}.json")
     comparison, audit = hci.compare(rows, "birch"), hci.audit(rows)
     quiet, said = (hci.files_answer(comparison, audit, rows, table) for table in (still[still["run"] == "b"], still))

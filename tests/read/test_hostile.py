@@ -16,15 +16,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import hcilib
+from hcilib import FioOutputError, read_fio, read_results, read_rollup
 from hcilib.cli import main
 from hcilib.model import compressed
 from hcilib.model.places import shipped
-from hcilib.read.fio.fio_document import FioOutputError
-from hcilib.read.fio.fio_json import read_fio, read_fio_bins
+from hcilib.read.fio.fio_json import read_fio_bins
 from hcilib.read.foreign.parts import ForeignError
-from hcilib.read.foreign.results import read_results
 from hcilib.read.logs.fio_log import FioLogError, read_log
-from hcilib.read.run.run import read_rollup
 from tests.needs import examples
 from tests.read.mutations import FAMILIES, STEPS, compiled_rollup, mutated, outcome, plain_rollup
 

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from hcilib import cli
-from hcilib.model.sweeps import sweep
-from hcilib.read.run.records import progress, read_journal, watch
+from hcilib import cli, progress, sweep, watch
+from hcilib.read.run.records import read_journal
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
+from hcilib import caveats
 from hcilib.cli import main
 from hcilib.model.archives import pack
-from hcilib.model.caveats import caveats
 
 SAMPLES = hci.ROOT / "data" / "samples"
 FILE = sorted((SAMPLES / "loose-files").glob("*.json"))[0]

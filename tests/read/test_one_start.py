@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 import hcilib as hci
-from hcilib.model.caveats import caveats
+from hcilib import caveats
 from hcilib.say.caveats import caveat
 
 

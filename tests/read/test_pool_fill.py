@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib.model.caveats import caveats
+from hcilib import caveats
 from hcilib.model.places import POOL_FILL
 from hcilib.read.nodes.facts import levels_of
 from hcilib.read.run.records import RunReadError

@@ -8,16 +8,9 @@ import pytest
 import yaml
 
 import hcilib as hci
-from hcilib import ROOT
+from hcilib import ROOT, Pattern, load_system, published, published_datasheet, published_facts
 from hcilib.model.metrics import COLUMNS, FACTORS, KEYS
-from hcilib.model.system import load_system
-from hcilib.model.workload import Pattern
-from hcilib.read.published import (
-    PUBLISHED,
-    published,
-    published_datasheet,
-    published_facts,
-)
+from hcilib.read.published import PUBLISHED
 
 
 @pytest.fixture(scope="module")

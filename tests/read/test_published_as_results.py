@@ -4,7 +4,8 @@ import shutil
 
 import pandas as pd
 
-from hcilib.read.published import PUBLISHED, published
+from hcilib import published
+from hcilib.read.published import PUBLISHED
 from hcilib.read.run.results import read_results
 
 

@@ -19,6 +19,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import hcilib as hci
+from hcilib import read_rollup
 from hcilib.model import fio_buckets
 from hcilib.model.compressed import unpacked
 from hcilib.read.logs import rollup, rollup_kernel, rollup_script
@@ -26,7 +27,6 @@ from hcilib.read.logs.rollup import count_logs, frame, from_table, line_blocks, 
 from hcilib.read.logs.rollup_cells import FioLogError, add_cells, room, script_for_vms
 from hcilib.read.logs.rollup_kernel import slices
 from hcilib.read.logs.rollup_script import LineError, Shape
-from hcilib.read.run.run import read_rollup
 from tests.needs import examples, need
 
 LOGS = Path(__file__).parents[1] / "data" / "fio" / "logs"

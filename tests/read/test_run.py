@@ -11,22 +11,13 @@ import pytest
 import zstandard
 
 import hcilib as hci
-from hcilib.analyse.runs.latency import percentiles
+from hcilib import caveats, percentiles, read_bins, read_counters, read_events, read_hosts, read_series, sweep
 from hcilib.model.archives import pack
-from hcilib.model.caveats import caveats
 from hcilib.model.metrics import COLUMNS, QUANTILES
 from hcilib.model.places import shipped
-from hcilib.model.sweeps import sweep
 from hcilib.read.run import step_tables
 from hcilib.read.run.records import RunReadError
 from hcilib.read.run.results import read_results
-from hcilib.read.run.run import (
-    read_bins,
-    read_counters,
-    read_events,
-    read_hosts,
-    read_series,
-)
 
 MIXED = "4k-randrw70"
 HOSTS = [{"vm": f"vm{i}", "node": f"node{i}", "hostname": f"127.9.9.10{i}", "port": 8765, "jobs": 1} for i in (1, 2)]
@@ -475,7 +466,7 @@ def test_a_step_whose_field_makes_no_sense_is_named(run_dir, change):
 
 
 def test_the_committed_samples_read():
-    from hcilib.read.run.run import samples
+    from hcilib import samples
 
     for name, folder in samples().items():
         results = read_results(folder)

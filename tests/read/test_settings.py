@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import hcilib as hci
+from hcilib import caveats
 from hcilib.cli import main
-from hcilib.model.caveats import caveats
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ROOT / "tests/data/foreign"
@@ -74,7 +74,7 @@ def test_one_setting_of_several_can_be_chosen_and_the_answer_says_how(tmp_path):
     assert "direct" in by
     answer = hci.files_answer(hci.compare(rows, "elm", by=by), hci.audit(rows), rows)
     assert "{direct: " in answer
-    kept = hci.chosen(rows, where={"direct": 1})
+    kept = hci.select(rows, where={"direct": 1})
     assert set(kept["rep"]) == {2, 3}
     assert "direct" not in hci.load_factors(kept)
 

@@ -5,7 +5,7 @@ import shutil
 import pandas as pd
 
 import hcilib as hci
-from hcilib.read.run.run import read_hosts, read_series
+from hcilib import read_hosts, read_series
 
 
 def test_several_run_directories_are_read_in_order():

@@ -51,14 +51,14 @@ def test_a_table_without_rows_carries_the_reason(failed):
     assert results.empty
     assert list(results.attrs["unmeasured"]) == ["lab-single"]
     with pytest.raises(ValueError, match=SAID):
-        hci.chosen(results.query("vms > 1"), "lab-single", "lab-mirror")
+        hci.select(results.query("vms > 1"), "lab-single", "lab-mirror")
 
 
 def test_a_system_that_is_missing_beside_another_is_named_with_the_reason(failed):
     results = hci.read_results([hci.samples()["lab-mirror"], failed])
     assert set(results["system"]) == {"lab-mirror"}
     with pytest.raises(ValueError, match=rf"challenger is 'lab-single', which is not among .*: lab-mirror; .*{SAID}"):
-        hci.chosen(results.query("vms > 1"), "lab-mirror", "lab-single")
+        hci.select(results.query("vms > 1"), "lab-mirror", "lab-single")
     with pytest.raises(ValueError, match=rf"baseline is 'lab-single'.*{SAID}"):
         hci.compare(results, "lab-single")
     with pytest.raises(ValueError, match=SAID):

@@ -23,7 +23,7 @@ def test_a_planned_run_without_an_accepted_attempt_is_unseen(tmp_path):
     shutil.rmtree(gone)
     never = next(run_dir.glob("steps/measure-b3-*kill-node2*"))
     shutil.rmtree(never)
-    unseen = hci.read_unseen(run_dir).set_index("block")
+    unseen = hci.read_failed_events(run_dir).set_index("block")
     assert unseen["events"].to_dict() == {2: "cut-link@12 heal-link@24", 3: "kill-node2@12 revive-node2@24"}
     assert (unseen.loc[2, "attempts"], unseen.loc[2, "why"]) == (2, why)
     assert (unseen.loc[3, "attempts"], unseen.loc[3, "why"]) == (0, "the campaign did not come so far")

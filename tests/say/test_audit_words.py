@@ -27,7 +27,7 @@ def test_claims_and_checks_are_counted_as_they_are(checks, verdicts):
     audit = pd.DataFrame(checks, columns=["check", "code"])
     audit["ok"] = audit["code"].map({"": True, "truncated": True, "outside": False}).astype("boolean")
     judged = pd.DataFrame({"verdict": verdicts}, dtype=object)
-    answer, facts = hci.audit_answer(audit, hci.regimes(ROWS), judged, ROWS), hci.audit_facts(audit, judged)
+    answer, facts = hci.audit_answer(audit, hci.load_losses(ROWS), judged, ROWS), hci.audit_facts(audit, judged)
     whole = " ".join(facts)
     assert [fault for text in (sentences(answer)[:-1], facts) for part in text for fault in faults(part)] == []
     assert len(sentences(answer)[0]) <= 90
@@ -47,6 +47,6 @@ def test_claims_and_checks_are_counted_as_they_are(checks, verdicts):
 def test_claims_that_cannot_be_checked_are_not_called_true():
     open_ = pd.DataFrame({"verdict": ["not checkable"] * 3})
     audit = pd.DataFrame({"check": [], "code": [], "ok": pd.array([], dtype="boolean")})
-    answer = hci.audit_answer(audit, hci.regimes(ROWS), open_, ROWS)
+    answer = hci.audit_answer(audit, hci.load_losses(ROWS), open_, ROWS)
     assert answer.startswith("The article has 3 claims")
     assert hci.audit_facts(audit, open_.head(0)) == []

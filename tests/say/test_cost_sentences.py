@@ -19,8 +19,8 @@ def said(results: pd.DataFrame, prices: dict[str, tuple[float, str]]) -> list[st
     for name, (price, currency) in prices.items():
         systems[name] = systems[name].model_copy(update={"price": price, "currency": currency})
     runs = hci.cost(results, systems).dropna(subset=["price"])
-    cheap = runs.groupby("currency").apply(hci.winners, "iops_per_price").reset_index()
-    return hci.cost_sentences(hci.cost(hci.peak(results), systems), hci.winners(results), cheap)
+    cheap = runs.groupby("currency").apply(hci.best_points, "iops_per_price").reset_index()
+    return hci.cost_sentences(hci.cost(hci.peak(results), systems), hci.best_points(results), cheap)
 
 
 def test_without_a_price_there_is_one_sentence_and_a_missing_one_is_named():

@@ -9,12 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hcilib as hci
-from hcilib.analyse.compare.chosen import load_factors
-from hcilib.analyse.compare.compare import compare
+from hcilib import compare, files_answer, headline, load_factors, published
 from hcilib.model.caveats import NONE, Caveat, Caveats
-from hcilib.read.published import published
-from hcilib.say.campaigns.files import files_answer
-from hcilib.say.compare.headlines import headline
 from tests.one_number.claims import ALONE, agree
 from tests.style import faults, sentences
 
@@ -239,13 +235,13 @@ def test_every_drawn_comparison_is_plain_and_claims_no_more_than_its_verdicts(ce
     assert "nan" not in text
     assert len(title) <= 90
     stalled = found["ratio"].isna().all() and verdicts != {"missing"}
-    if verdicts & {"lower", "higher", "equivalent"}:
+    if verdicts & {"lower", "higher", "same"}:
         assert re.search(r"^Beta (is|has) (?!not)", title)
         assert "single-run" not in title
     else:
         assert re.search("single-run|not .*significantly|no test in common", title) or stalled
-    assert bool(re.search("not (differ )?significant", text)) == ("inconclusive" in verdicts)
-    assert ("unproven" in text) == ("point" in verdicts)
+    assert bool(re.search("not (differ )?significant", text)) == ("undecided" in verdicts)
+    assert ("unproven" in text) == ("untested" in verdicts)
 
 
 def test_broken_laws_of_physics_are_in_the_answer_of_files():
@@ -272,11 +268,11 @@ def test_of_more_than_two_systems_the_first_line_counts_the_patterns_of_each():
     for noise, proven in ((ONE, False), (NOISE, True)):
         three = pd.concat(grid(noise, pattern, **ratios) for pattern, ratios in patterns.items())
         table = compare(three, "a")
-        first, *rest = headline(table, labels={"a": "Alpha"}, winners=hci.winners(three)).splitlines()
+        first, *rest = headline(table, labels={"a": "Alpha"}, winners=hci.best_points(three)).splitlines()
         assert faults(first) == []
         assert first.startswith("Alpha and b ")
         assert numbers(first)[:2] == ["1", "2"]
         assert ("single runs" in first) == (not proven)
         assert rest == headline(table, labels={"a": "Alpha"}).splitlines()
     two = three[three["system"] != "c"]
-    assert headline(compare(two, "a"), winners=hci.winners(two)) == headline(compare(two, "a"))
+    assert headline(compare(two, "a"), winners=hci.best_points(two)) == headline(compare(two, "a"))

@@ -9,14 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hcilib as hci
-from hcilib.say.compare.leaders import (
-    crossover_sentences,
-    latency_answer,
-    leads_proof,
-    leads_sizes,
-    unknown_facts,
-    winners_facts,
-)
+from hcilib import crossover_sentences, latency_answer, leads_proof, leads_sizes, unknown_facts, winners_facts
 from tests.style import faults, length, sentences
 
 NO_COST = pd.DataFrame(columns=["ratio", "pattern", "system", "n"])
@@ -41,7 +34,7 @@ def plain(texts: list[str]) -> list[str]:
 @given(st.integers(1000, 900_000), st.floats(0.3, 3.0), st.integers(1, 5), st.integers(0, 10_000))
 def test_who_is_first_is_said_as_it_is_known(level, ratio, runs, seed):
     noise = np.random.default_rng(seed).lognormal(0, 0.01, (2, runs))
-    table = hci.winners(results({"a": list(level * noise[0]), "b": list(level * ratio * noise[1])}))
+    table = hci.best_points(results({"a": list(level * noise[0]), "b": list(level * ratio * noise[1])}))
     first = table.loc[table["pct_of_best"].idxmax()]
     facts = plain(winners_facts(table, LABELS))
     assert facts[0].startswith(f"Array {first['system'].upper()} has the most IOPS")
@@ -55,9 +48,9 @@ def test_who_is_first_is_said_as_it_is_known(level, ratio, runs, seed):
 
 def test_the_lowest_latency_is_first_and_called_so():
     drawn = results({"a": [1000, 1010], "b": [2000, 2020]}).assign(p99_ns=[2e6, 2.01e6, 1e6, 1.01e6])
-    facts = plain(winners_facts(hci.winners(drawn, "p99_ns"), LABELS, "p99_ns"))
+    facts = plain(winners_facts(hci.best_points(drawn, "p99_ns"), LABELS, "p99_ns"))
     assert facts[0].startswith("Array B has the lowest p99 latency")
-    assert winners_facts(hci.winners(drawn).assign(pct_of_best=np.nan)) == []
+    assert winners_facts(hci.best_points(drawn).assign(pct_of_best=np.nan)) == []
 
 
 def test_every_leader_is_counted_over_all_patterns():
@@ -67,7 +60,7 @@ def test_every_leader_is_counted_over_all_patterns():
         results({name: [100 * level * f for f in factors] for name, level in zip("ab", own, strict=True)}, pattern)
         for pattern, own in runs.items()
     )
-    table = hci.winners(drawn)
+    table = hci.best_points(drawn)
     facts = plain(winners_facts(table))
     best = table[np.isclose(table["pct_of_best"], 100, atol=1e-9)]
     proven = best["state"].eq("leads").sum()
@@ -79,7 +72,7 @@ def test_every_leader_is_counted_over_all_patterns():
 
 
 def single_runs(patterns: dict[str, dict[str, float]]) -> pd.DataFrame:
-    return hci.winners(pd.concat(results({k: [v] for k, v in own.items()}, name) for name, own in patterns.items()))
+    return hci.best_points(pd.concat(results({k: [v] for k, v in own.items()}, name) for name, own in patterns.items()))
 
 
 def test_how_far_the_first_is_ahead_is_said_of_the_patterns_that_have_a_first():
@@ -108,7 +101,7 @@ def test_of_single_runs_that_are_all_close_the_first_is_named_with_its_lead():
 
 def test_a_tie_has_its_size_and_of_whom_the_first_is_shown_to_be_ahead():
     noise = (0.99, 1.0, 1.01)
-    table = hci.winners(
+    table = hci.best_points(
         results({name: [level * f for f in noise] for name, level in zip("abc", (1001, 1000, 100), strict=True)})
     )
     [said] = plain([leads_sizes(table)])
@@ -118,7 +111,7 @@ def test_a_tie_has_its_size_and_of_whom_the_first_is_shown_to_be_ahead():
 
 def test_of_many_systems_the_cpu_has_the_first_and_the_last():
     drawn = results({name: [100.0 * (i + 1)] for i, name in enumerate("abcdef")})
-    assert re.findall(r"(\w),? delivers ([\d,]+)", plain(winners_facts(hci.winners(drawn)))[1]) == [
+    assert re.findall(r"(\w),? delivers ([\d,]+)", plain(winners_facts(hci.best_points(drawn)))[1]) == [
         ("f", "12"), ("a", "2")
     ]  # fmt: skip
 
@@ -126,7 +119,7 @@ def test_of_many_systems_the_cpu_has_the_first_and_the_last():
 def test_cpu_of_a_best_point_is_what_summarize_gives_there():
     runs = results({"a": [1000, 3000], "b": [500.0, 510]}).assign(iops_per_cpu_pct=[10.0, 40, 7, 8])
     own = hci.summarize(runs, "iops_per_cpu_pct").set_index("system")["iops_per_cpu_pct"]
-    table = hci.winners(runs).set_index("system")["iops_per_cpu_pct"]
+    table = hci.best_points(runs).set_index("system")["iops_per_cpu_pct"]
     for shown in (table, own):
         assert shown.to_dict() == pytest.approx({"a": 20, "b": 56**0.5})
 
@@ -134,13 +127,13 @@ def test_cpu_of_a_best_point_is_what_summarize_gives_there():
 def test_open_questions_are_facts_and_none_is_left_where_all_is_known():
     printed = results({"a": [100.0], "b": [200.0]}).assign(node_cpu_pct=50.0)
     known = results({"a": [100.0, 101], "b": [200.0, 202]}).assign(node_cpu_pct=50.0, p99_ns=1e6)
-    assert plain(unknown_facts(hci.winners(printed), printed))[0] == "No source reports p99 latency."
-    assert len(unknown_facts(hci.winners(printed), printed)) == 2
-    assert unknown_facts(hci.winners(known), known) == []
+    assert plain(unknown_facts(hci.best_points(printed), printed))[0] == "No source reports p99 latency."
+    assert len(unknown_facts(hci.best_points(printed), printed)) == 2
+    assert unknown_facts(hci.best_points(known), known) == []
     half = known.assign(node_cpu_pct=lambda t: t["node_cpu_pct"].where(t["system"] == "a"))
-    assert unknown_facts(hci.winners(half), half, labels={"b": "B"}) == ["No node CPU is reported for B."]
+    assert unknown_facts(hci.best_points(half), half, labels={"b": "B"}) == ["No node CPU is reported for B."]
     neither = printed.drop(columns="node_cpu_pct")
-    assert unknown_facts(hci.winners(neither), neither)[0] == "No source reports p99 latency or node CPU."
+    assert unknown_facts(hci.best_points(neither), neither)[0] == "No source reports p99 latency or node CPU."
 
 
 def one_io(patterns: dict[str, tuple[float, ...]], runs: int = 3) -> pd.DataFrame:
@@ -227,8 +220,14 @@ TIGHT, WIDE = (-0.0005, 0.0, 0.0005), (-0.2, 0.0, 0.2)
     ("a", "b", "noise", "verdict", "begin"),
     [
         ([100, 200], [80, 260], TIGHT, "crossover", "Array B overtakes Array A in IOPS in 4k random read at iodepth 1"),
-        ([100, 200], [80, 260], (0.0,), "point", "Array B overtakes Array A in IOPS in 4k random read between iodepth"),
-        ([100, 200], [110, 190], WIDE, "inconclusive", "Array A and Array B may change places in IOPS"),
+        (
+            [100, 200],
+            [80, 260],
+            (0.0,),
+            "untested",
+            "Array B overtakes Array A in IOPS in 4k random read between iodepth",
+        ),
+        ([100, 200], [110, 190], WIDE, "undecided", "Array A and Array B may change places in IOPS"),
         ([100, 200], [90, 180], TIGHT, "none", "Array B has fewer IOPS than Array A in 4k random read at every"),
         ([100, 200], [120, 260], WIDE, "none", "Array B has more IOPS than Array A in 4k random read at every"),
         ([100, 200], [100, 200], TIGHT, "none", "Array B has the same IOPS as Array A"),

@@ -37,13 +37,13 @@ def test_a_change_is_said_as_its_row_has_it(free, limited, blocks, spread, p99, 
     assert "nan" not in " ".join(lines)
     db = found[found["tenant"] == "db"]
     own = " ".join(line for line in lines if " of “db” on Array" in line)
-    assert ("no significant change" in own) == (db["verdict"].eq("inconclusive") & ~db["equivalent"]).any()
+    assert ("no significant change" in own) == (db["verdict"].eq("undecided") & ~db["equivalent"]).any()
     for row in db.to_dict("records"):
         if row["verdict"] in ("higher", "lower") and not row["equivalent"]:
             ends = (row["ratio"], row["ratio_lo"], row["ratio_hi"])
             assert size(*ends) in own
             assert interval(*ends).strip(" ()").removeprefix("95 % interval ") in own
-        elif row["verdict"] == "point":
+        elif row["verdict"] == "untested":
             assert f"{size(row['ratio'])}" in own
             assert "one run" in own
     assert ("could not be computed" in own) == db["ratio"].isna().any()
@@ -77,7 +77,7 @@ def test_patterns_of_a_tenant_are_named_where_there_are_several():
 def test_a_table_prints_limits_in_words(limits, words):
     assert limit_words(limits) == words
     frame = pd.DataFrame({"tenant": ["db"], "limit": [limits]})
-    assert hci.table(frame).cells["Limit"].tolist() == [words]
+    assert hci.text(frame).cells["Limit"].tolist() == [words]
 
 
 @pytest.mark.parametrize("name", ["lab-neighbours", "box/neighbours-drbd", "box/neighbours-ceph"])

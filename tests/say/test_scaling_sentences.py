@@ -78,7 +78,7 @@ def test_a_bottleneck_is_said_as_its_row_has_it(drives, network, cpu, stated):
     row["ceiling_iops"] = 1e6 / drives if drives else np.nan
     row["net_bytes_per_s"] = 4096e4
     links = pd.DataFrame({"source": ["n1"], "target": ["n2"], "bytes_per_s": [4096e6 / network if network else np.nan]})
-    bound = hci.binding(
+    bound = hci.bottleneck(
         pd.DataFrame([row]).astype({"node_cpu_pct": float}), links, stated_cpu={20: stated} if stated else {}
     )
     [found] = bound.to_dict("records")
@@ -108,7 +108,7 @@ def test_a_bottleneck_is_said_as_its_row_has_it(drives, network, cpu, stated):
 )
 def test_more_than_the_limit_has_a_reason(pct, vms, reason):
     row = {"iops": 1e4, "ceiling_iops": 1e6 / pct, "bs_bytes": 4096, "vms": vms, "node_cpu_pct": 40.0}
-    text = hci.binding_notes(hci.binding(pd.DataFrame([row]))).item()
+    text = hci.binding_notes(hci.bottleneck(pd.DataFrame([row]))).item()
     assert [one for one in (APART, TOO_LOW) if one in text] == [reason] * bool(reason)
     assert faults(text) == []
 
@@ -119,7 +119,7 @@ def test_an_answer_is_about_one_curve():
     told = hci.fleet_curves(results)
     knees = hci.saturation(told.query("vms > 0"), by=["system", "pattern", "curve"])
     rates = hci.datasheet_rates({"read_iops": 460000, "write_iops": 175000})
-    bound = hci.binding(hci.best_share(told, rates, 8, hci.Mirror(2)), stated_cpu={20: "close to 100 %"})
+    bound = hci.bottleneck(hci.best_share(told, rates, 8, hci.Mirror(2)), stated_cpu={20: "close to 100 %"})
     answer = hci.scaling_answer(knees, bound, "4k-randread")
     assert faults(answer) == []
     best = bound[bound["curve"] != "printed"].iloc[0]

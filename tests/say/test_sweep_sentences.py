@@ -33,7 +33,7 @@ def curve(levels, runs=3, spread=0.01, seed=0, **columns) -> pd.DataFrame:
 )
 def test_a_sweep_is_said_as_its_tables_have_it(levels, runs, spread, seed, pattern):
     results = curve(levels, runs, spread, seed, pattern=pattern)
-    peaks, regimes = hci.peak(results), hci.regimes(results)
+    peaks, regimes = hci.peak(results), hci.load_losses(results)
     answer = hci.sweep_answer(peaks, regimes, results, {"a": "Array A"})
     row = peaks.iloc[0]
     assert faults(answer) == []
@@ -44,19 +44,19 @@ def test_a_sweep_is_said_as_its_tables_have_it(levels, runs, spread, seed, patte
     assert ("is not significant" in answer) == (several and row["verdict"] == "plateau")
     assert ("Every other iodepth has significantly fewer" in answer) == (several and row["verdict"] == "peak")
     assert ("the effect of more load is unknown" in answer) == (not several)
-    assert f"at least {row['n']} runs each" in answer or row["verdict"] == "point" or not several
-    for verdict, basis in (("lower", r"lower one\."), ("point", r"lower one \(single runs\)\.")):
+    assert f"at least {row['n']} runs each" in answer or row["verdict"] == "untested" or not several
+    for verdict, basis in (("lower", r"lower one\."), ("untested", r"lower one \(single runs\)\.")):
         count = (regimes["verdict"] == verdict).sum()
         assert bool(re.search(rf"In {count} cases?, [^.]*{basis}", answer)) == (count > 0)
 
 
 def test_drops_of_a_test_and_of_single_runs_are_counted_apart():
     three = pd.concat([curve([100, 50]), curve([0, 0, 20.0], runs=1).query("iodepth == 8")])
-    text = hci.regimes_sentence(hci.regimes(three), three)
+    text = hci.regimes_sentence(hci.load_losses(three), three)
     assert text.count("In 1 case, a higher iodepth gives over 10 % fewer IOPS") == 2
     assert faults(text) == []
     vms = curve([100, 40], runs=1, iodepth=8).assign(vms=[1, 2])
-    halves = hci.regimes_sentence(hci.regimes(vms, "vms", 0.5), vms, "vms", 0.5)
+    halves = hci.regimes_sentence(hci.load_losses(vms, "vms", 0.5), vms, "vms", 0.5)
     assert "a higher vms gives over 50 % fewer IOPS" in halves
 
 
@@ -97,7 +97,7 @@ def test_a_bare_drive_meets_and_misses_as_counted(stated, runs, spread):
     count = table.loc[table["datasheet"].notna(), "verdict"].value_counts()
     for verdict, words in (
         ("below", "{} is missed"),
-        ("inconclusive", "{} is too close"),
+        ("undecided", "{} is too close"),
         ("not measured", "{} is not"),
     ):
         if count.get(verdict) == 1:
@@ -115,8 +115,8 @@ def test_a_drive_without_a_value_says_so():
 @pytest.mark.parametrize("without", [{"iops": np.nan}, {"valid": False}])
 def test_a_load_without_valid_iops_is_no_second_load(without):
     one = curve([100.0], runs=1).assign(valid=True)
-    alone = hci.regimes_sentence(hci.regimes(one), one)
+    alone = hci.regimes_sentence(hci.load_losses(one), one)
     both = pd.concat([one, one.assign(**{"iodepth": 16} | without)])
-    assert hci.regimes_sentence(hci.regimes(both), both) == alone
+    assert hci.regimes_sentence(hci.load_losses(both), both) == alone
     measured = pd.concat([one, one.assign(iodepth=16, iops=150.0)])
-    assert hci.regimes_sentence(hci.regimes(measured), measured) != alone
+    assert hci.regimes_sentence(hci.load_losses(measured), measured) != alone

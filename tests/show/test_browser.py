@@ -76,7 +76,7 @@ def desk(tmp_path_factory) -> Path:
     book = nbformat.read(copy / "notebooks/03_sweep.ipynb", 4)
     parameters = next(c for c in book.cells if "parameters" in c.metadata.get("tags", []))
     parameters.source += "".join(f"\n{name} = {value!r}" for name, value in LIVE.items())
-    first_table = next(i for i, c in enumerate(book.cells) if c.source.startswith("hci.table("))
+    first_table = next(i for i, c in enumerate(book.cells) if c.source.startswith("hci.text("))
     book.cells = book.cells[: first_table + 1]  # the rest is run by the test of the whole notebook
     nbformat.write(book, copy / "notebooks/live.ipynb")
     return copy
@@ -354,8 +354,8 @@ def report(tmp_path_factory) -> Path:
     shown = [
         "ax = sns.lineplot(iops, x='iodepth', y='iops', **hci.by('system', iops))\n"
         "hci.intervals(ax, iops, 'iops')\nhci.finish(ax)",
-        "hci.table(iops, wide='system')",
-        "hci.table(iops)",
+        "hci.text(iops, wide='system')",
+        "hci.text(iops)",
         "iops",
     ]
     head = [new_markdown_cell("# Which is faster?\n\n`point` is a verdict."), parameters, new_code_cell(PAGE)]

@@ -12,7 +12,7 @@ from hcilib.show.report.errors import paragraph
 CELLS = {
     "pattern": "hci.sweep(['4k-nonsense'])",
     "file": "hci.load_testbed('params/testbeds/nowhere.yaml')",
-    "column": "hci.table(hci.published(), columns=['iopz'])",
+    "column": "hci.text(hci.published(), columns=['iopz'])",
     "mixture": "hci.summarize(hci.published(), 'iops', by=['system'])",
     "renamed": "hci.summarize(hci.published().head(1))['center']",
     "own": "{}['mine']",

@@ -10,7 +10,7 @@ import pytest
 from matplotlib.axes import Axes
 
 import hcilib as hci
-from hcilib.show.figures.times import plot_plan
+from hcilib import plot_plan
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""The one-glance strip: what it draws, read back from its artists, is the table of ``winners``."""
+"""The one-glance strip: what it draws, read back from its artists, is the table of ``best_points``."""
 
 from itertools import pairwise
 
@@ -37,11 +37,11 @@ WINNERS: dict[tuple[int, str, float], tuple[pd.DataFrame, pd.DataFrame]] = {}
 
 
 def winners(results: pd.DataFrame, metric: str = "iops", margin: float = 0.05) -> pd.DataFrame:
-    """Return what `hci.winners` lists, worked out once for each frame; the frame is kept, so that its id stays its
+    """Return what `hci.best_points` lists, worked out once for each frame; the frame is kept, so that its id stays its
     own."""
     key = (id(results), metric, margin)
     if key not in WINNERS:
-        WINNERS[key] = (results, hci.winners(results, metric, margin))
+        WINNERS[key] = (results, hci.best_points(results, metric, margin))
     return WINNERS[key][1]
 
 
@@ -68,7 +68,7 @@ def marks(ax: Axes) -> pd.DataFrame:
 
 
 def listed(table: pd.DataFrame) -> pd.DataFrame:
-    """Return what ``winners`` lists, as ``marks`` returns what is drawn."""
+    """Return what ``best_points`` lists, as ``marks`` returns what is drawn."""
     known = table.dropna(subset=["pct_of_best"])
     words = {"system": known["system"].map(system_label), "pattern": known["pattern"].map(pattern_label)}
     return known.assign(**words, share=known["pct_of_best"])

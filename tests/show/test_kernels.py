@@ -12,10 +12,10 @@ import pytest
 from jupyter_client.manager import start_new_kernel
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
+from hcilib import report
 from hcilib.show.report import execute as execute_module
 from hcilib.show.report.execute import KERNEL, execute
 from hcilib.show.report.kernels import MeasuringKernelManager
-from hcilib.show.report.report import report
 from hcilib.show.report.scenarios import find_scenarios
 
 LEAVE = "import json, os, random\njson.left = os.environ['LEFT'] = 'here'\nos.chdir('/')\nrandom.seed(7)"

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib.model.metrics import METRICS
+from hcilib import METRICS
 from hcilib.show.report.report import build
 from hcilib.show.report.scenarios import cells_of
 

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from hcilib import plot_failure
 from hcilib.say.runs.failure import event_words
-from hcilib.show.figures.times import plot_failure
 from tests.style import faults
 
 NAN = np.nan

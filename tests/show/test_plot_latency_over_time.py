@@ -28,7 +28,7 @@ def histograms():
 
 @pytest.fixture(scope="module")
 def costs():
-    silences = hci.read_silences(STAMPED)
+    silences = hci.read_io_gaps(STAMPED)
     return hci.failures(hci.read_series(STAMPED), hci.read_events(STAMPED), hci.read_hosts(STAMPED), silences=silences)
 
 

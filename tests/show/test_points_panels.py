@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
-from hcilib.show.tables.tables import table
+from hcilib import text
 
 
 @pytest.fixture(autouse=True)
@@ -14,6 +14,6 @@ def closed():
 
 
 def test_counts_have_no_decimals_and_measures_keep_their_digits():
-    shown = table(pd.DataFrame({"holds": [6], "ratio": [1.5], "bs_bytes": [65536]})).cells
+    shown = text(pd.DataFrame({"holds": [6], "ratio": [1.5], "bs_bytes": [65536]})).cells
     assert shown["Holds"].tolist() == ["6"]
     assert shown["Block size (KiB)"].tolist() == ["64"]

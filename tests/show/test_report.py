@@ -14,9 +14,10 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 import hcilib as hci
+from hcilib import report
 from hcilib.show.report import report as report_module
 from hcilib.show.report.execute import execute, sources_digest, unchanged
-from hcilib.show.report.report import ReportError, build, main, report
+from hcilib.show.report.report import ReportError, build, main
 from hcilib.show.report.scenarios import find_scenarios
 
 PNG = b64encode(
@@ -100,7 +101,7 @@ def write_own(root: Path) -> None:
     """An analyst's own scenarios."""
     parameters = tagged("a: int = 1", "parameters")
     cells = [parameters, new_markdown_cell("## What the nodes pay\n\nIt.")]
-    cells += [new_code_cell(UNKNOWN.strip()), new_code_cell("hci.table(cpu)")]
+    cells += [new_code_cell(UNKNOWN.strip()), new_code_cell("hci.text(cpu)")]
     notebook(root / "notebooks/12_change.ipynb", new_markdown_cell("# Bars?"), *cells)
     notebook(root / "notebooks/01_bars.ipynb", new_markdown_cell("# Bars?"), parameters, new_code_cell(BARS.strip()))
     for name in ("12_change.mine", "01_bars.one"):

@@ -23,7 +23,7 @@ def _closed():
 
 @pytest.fixture(scope="module")
 def one():
-    return hci.chosen(hci.read_results([RAID5, DRBD]), where={"vms": 1, "numjobs": 1, "iodepth": 1})
+    return hci.select(hci.read_results([RAID5, DRBD]), where={"vms": 1, "numjobs": 1, "iodepth": 1})
 
 
 @pytest.fixture(scope="module")

@@ -60,8 +60,8 @@ def site(tmp_path_factory) -> tuple[Path, dict]:
         new_code_cell(NUMBERS),
         new_markdown_cell("IOPS of both."),
         new_code_cell(DRAWN),
-        new_code_cell("hci.table(iops, columns=['system', 'iodepth', 'iops', 'iops_lo', 'iops_hi'])"),
-        new_code_cell("hci.table(iops, columns=['warnings'])"),
+        new_code_cell("hci.text(iops, columns=['system', 'iodepth', 'iops', 'iops_lo', 'iops_hi'])"),
+        new_code_cell("hci.text(iops, columns=['warnings'])"),
         new_code_cell("iops.head(1)"),
         new_code_cell("print('Fast enough.')", metadata={"tags": ["answer"]}),
     ]
@@ -305,20 +305,20 @@ def test_a_default_that_had_no_part_in_the_page_is_not_among_its_data(tmp_path, 
 @pytest.mark.parametrize(
     ("source", "name"),
     [
-        ("hci.table(iops, 'iops')", "iops"),
+        ("hci.text(iops, 'iops')", "iops"),
         ("x = 1\nhci.plot_loads(iops);", "iops"),
         ("iops", "iops"),
-        ("hci.table(hci.noise(results))", "noise"),
-        ("hci.table(r.groupby('a').agg(n=('b', 'size')))", "r"),
-        ("hci.table(found[['sentence']], columns=['sentence'])", "found"),
+        ("hci.text(hci.noise(results))", "noise"),
+        ("hci.text(r.groupby('a').agg(n=('b', 'size')))", "r"),
+        ("hci.text(found[['sentence']], columns=['sentence'])", "found"),
         ("hci.plot_audit(checks).set_xlabel('x');", "checks"),
-        ("hci.table(little.join(sweep[['a']]))", "little"),
-        ("hci.table(plan.to_frame().head(3).T)", "plan"),
-        ("hci.table(pd.read_csv(measured), columns=['x'])", "measured"),
+        ("hci.text(little.join(sweep[['a']]))", "little"),
+        ("hci.text(plan.to_frame().head(3).T)", "plan"),
+        ("hci.text(pd.read_csv(measured), columns=['x'])", "measured"),
         ("g = sns.relplot(iops, x='iodepth')\nhci.intervals(g, iops, 'iops')\nhci.finish(g)", "iops"),
         ("ax = sns.barplot(capacity.head(3), x='a')\nsns.barplot(other, ax=ax)\nax.set(xlabel='x');", "capacity"),
         ("sns.relplot(iops)\nhci.table(summary)", "summary"),
-        ("hci.table()", "output"),
+        ("hci.text()", "output"),
         ("1 + 1", "output"),
         ("", "output"),
         ("%matplotlib inline", "output"),
@@ -331,9 +331,9 @@ def test_a_file_is_named_after_what_its_cell_shows(source, name):
 
 DISPLAYS = """
 if testbed:
-    display(hci.table(plan.to_frame(bed)))
-    display(hci.table(hci.prepare(plan, bed)))
-    display(hci.table(checks))
+    display(hci.text(plan.to_frame(bed)))
+    display(hci.text(hci.prepare(plan, bed)))
+    display(hci.text(checks))
 else:
     print("nothing")
 """
@@ -350,7 +350,7 @@ def test_files_of_a_cell_that_displays_several_are_named_after_each():
 
 
 def with_csv(*contents: str):
-    cells = [new_code_cell("hci.table(x)", outputs=[new_output("display_data", {"text/csv": c})]) for c in contents]
+    cells = [new_code_cell("hci.text(x)", outputs=[new_output("display_data", {"text/csv": c})]) for c in contents]
     return new_notebook(cells=cells)
 
 

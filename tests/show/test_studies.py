@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
+from hcilib import TestbedError
 from hcilib.model.archives import unpacked
 from hcilib.model.study import load_studies
-from hcilib.model.yaml_models import TestbedError
 from hcilib.show.report.folders import with_scenarios
 from hcilib.show.report.page import rendered
 from hcilib.show.report.scenarios import find_scenarios, page_title
@@ -140,7 +140,7 @@ def published() -> pd.DataFrame:
 
 
 def test_a_strip_shows_every_system_and_pattern_with_the_values_of_its_tables():
-    winners = hci.winners(published())
+    winners = hci.best_points(published())
     shown = strip(rows_of(winners))
     assert len(shown["rows"]) == winners["pattern"].nunique()
     marks = {(m["system"], round(m["share"], 6)) for row in shown["rows"] for m in row["marks"]}
@@ -154,7 +154,7 @@ def test_a_strip_shows_every_system_and_pattern_with_the_values_of_its_tables():
 
 @pytest.mark.parametrize(("lo", "hi", "beyond"), [(60.0, 90.0, False), (40.0, 250.0, True)])
 def test_an_interval_is_drawn_whole_or_ends_in_an_arrow(lo, hi, beyond):
-    table = hci.winners(published()).query("pattern == '4k-randread'").assign(n=3)
+    table = hci.best_points(published()).query("pattern == '4k-randread'").assign(n=3)
     behind = table["pct_of_best"] < 99
     table = table.assign(pct_of_best_lo=lo, pct_of_best_hi=hi).where(behind, table)
     shown = strip(rows_of(table))
@@ -167,8 +167,8 @@ def test_an_interval_is_drawn_whole_or_ends_in_an_arrow(lo, hi, beyond):
 
 
 def test_a_system_that_was_not_measured_in_a_pattern_is_named():
-    table = hci.winners(published()).query("not (system == 'ceph-pve' and pattern == '4k-randread')")
-    gap = hci.winners(published()).query("system == 'ceph-pve' and pattern == '4k-randread'")
+    table = hci.best_points(published()).query("not (system == 'ceph-pve' and pattern == '4k-randread')")
+    gap = hci.best_points(published()).query("system == 'ceph-pve' and pattern == '4k-randread'")
     gap = gap.assign(iops=math.nan, pct_of_best=math.nan, state="missing")
     shown = strip(rows_of(pd.concat([table, gap])))
     assert shown["rows"][0]["missing"] == ["Ceph"]

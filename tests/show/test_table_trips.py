@@ -55,8 +55,8 @@ def tables() -> dict[str, pd.DataFrame]:
         "compare": found,
         "rank": hci.rank(lab),
         "peak": hci.peak(lab),
-        "winners": hci.winners(lab),
-        "geometric_mean": hci.geometric_mean(found),
+        "winners": hci.best_points(lab),
+        "geometric_mean": hci.overall(found),
         "crossover": hci.crossover(results, "starwind-rdma-pve", "drbd-tcp-pve"),
         "regression": hci.regression(days, "lab-single-3"),
         "load_curve": hci.load_curve(demand, ["p50_ns", "p99_ns"]),
@@ -71,7 +71,7 @@ def tables() -> dict[str, pd.DataFrame]:
 @pytest.mark.parametrize("trip", TRIPS)
 def test_a_table_is_printed_alike_after_a_trip(tables, trip):
     for name, frame in tables.items():
-        assert repr(hci.table(TRIPS[trip](frame))) == repr(hci.table(frame)), name
+        assert repr(hci.text(TRIPS[trip](frame))) == repr(hci.text(frame)), name
 
 
 # Figures are drawn of what tables are printed of; a file and a merge each lose most.
@@ -95,4 +95,4 @@ def test_a_comparison_is_judged_alike_after_a_trip(tables):
     for trip in ("parquet", "csv"):
         again = TRIPS[trip](found)
         assert hci.headline(again) == hci.headline(found), trip
-        assert hci.geometric_mean(again)["ratio_hi"].tolist() == pytest.approx(hci.geometric_mean(found)["ratio_hi"])
+        assert hci.overall(again)["ratio_hi"].tolist() == pytest.approx(hci.overall(found)["ratio_hi"])

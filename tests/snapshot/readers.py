@@ -64,13 +64,13 @@ FILES = (
 )
 """Readers, and the captures of tests/data that each is asked about."""
 CAMPAIGN = (
-    hci.read_results, hci.read_hosts, hci.read_bins, hci.read_series, hci.read_silences,
+    hci.read_results, hci.read_hosts, hci.read_bins, hci.read_series, hci.read_io_gaps,
     hci.read_counters, hci.read_drives, hci.read_layers, hci.read_osds, hci.read_pool_fill,
     hci.read_events, hci.read_rollup, hci.read_histograms, hci.read_network,
-    hci.read_dials, hci.read_unseen, hci.campaign_times, hci.verify,
+    hci.read_set_speeds, hci.read_failed_events, hci.campaign_times, hci.verify,
 )  # fmt: skip
 """Readers of a run directory."""
-OF_LOGS = {hci.read_series, hci.read_silences, hci.read_rollup}
+OF_LOGS = {hci.read_series, hci.read_io_gaps, hci.read_rollup}
 DAMAGED_CAMPAIGN = "1c-placement"
 """The newest of the earlier formats whose steps hold no digests: its files are read as they are."""
 PUBLISHED = {

@@ -245,7 +245,7 @@ def rank(
         tied_with=facts["tied_with"].fillna(""),
         **interval_columns(metric, cells["center"], lo, hi),
         confidence=CONFIDENCE,
-        verdict=np.select([~ranked, point, facts["behind"].isna()], ["missing", "point", "alone"], "ranked"),
+        verdict=np.select([~ranked, point, facts["behind"].isna()], ["missing", "untested", "alone"], "ranked"),
         best=facts["beaten"].eq(others) & (others > 0),
         warnings=annotate(
             cells["notes"],

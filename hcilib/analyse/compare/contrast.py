@@ -396,8 +396,8 @@ def judge(
     differs = (p_adjusted <= alpha) & (np.abs(log_ratio) > least_difference(margin))
     fewest = np.minimum(n, n_baseline)
     conditions = [fewest == 0, fewest == 1, differs & (ratio > 1), differs & (ratio < 1), equivalent]
-    verdicts = ["missing", "point", "higher", "lower", "equivalent"]
-    verdict = np.select(conditions, verdicts, "inconclusive").astype(object)
+    verdicts = ["missing", "untested", "higher", "lower", "equivalent"]
+    verdict = np.select(conditions, verdicts, "undecided").astype(object)
     more = runs_to_decide(log_ratio, se, df, fewest, margin, confidence)
     return pd.DataFrame(
         {
@@ -405,7 +405,7 @@ def judge(
             **{"n_baseline": n_baseline, "n": n, "verdict": verdict, "equivalent": equivalent},
             **{"unstable": pair["unstable"].to_numpy(bool), "confidence": confidence, "margin": margin},
             **{"tost_p": tost_p, "tost_p_adjusted": tost_p_adjusted, "tost_lo": tost_lo, "tost_hi": tost_hi},
-            "runs_to_decide": np.where(verdict == "inconclusive", more, np.nan),
+            "runs_to_decide": np.where(verdict == "undecided", more, np.nan),
         }
     )
 

@@ -13,7 +13,7 @@ from hcilib.model.caveats import NONE
 from hcilib.say.caveats import caveat
 
 
-def geometric_mean(comparison: pd.DataFrame, by: str | Sequence[str] = ("system",)) -> pd.DataFrame:
+def overall(comparison: pd.DataFrame, by: str | Sequence[str] = ("system",)) -> pd.DataFrame:
     """Geometric mean of a comparison's ratios, every cell with the same weight, its per-pattern means beside it.
 
     The interval is over rounds: whatever shifted a round shifted all of its cells, so the runs of a round are taken
@@ -31,7 +31,7 @@ def geometric_mean(comparison: pd.DataFrame, by: str | Sequence[str] = ("system"
     --------
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
     >>> found = hci.compare(results, baseline="starwind-rdma-pve")
-    >>> hci.geometric_mean(found)[["system", "n", "ratio"]].round(3)
+    >>> hci.overall(found)[["system", "n", "ratio"]].round(3)
                  system  n  ratio
     0          ceph-pve  4  0.639
     1      drbd-tcp-pve  4  0.844
@@ -53,7 +53,7 @@ def geometric_mean(comparison: pd.DataFrame, by: str | Sequence[str] = ("system"
     single, mixed = (cells > 0) & np.isnan(se), (above > 0) & (below > 0)
     spread = comparison["ratio"].where(used).groupby(code)
     conditions, of_mean = [cells == 0, single, mixed], judged["verdict"].to_numpy(str)
-    verdict = np.select(conditions, ["missing", "point", "no verdict"], of_mean)
+    verdict = np.select(conditions, ["missing", "untested", "no verdict"], of_mean)
     warnings = annotate(
         [NONE] * groups,
         (size > cells, lambda i: caveat("no-ratio/left-out", missing=size[i] - cells[i], tests=size[i])),

@@ -68,7 +68,7 @@ def peak(
         confidence=CONFIDENCE,
     )
     several = out["tied"].astype(str).str.contains(", ", regex=False)
-    out["verdict"] = np.select([out["n"] == 0, out["n"] == 1, several], ["missing", "point", "plateau"], "peak")
+    out["verdict"] = np.select([out["n"] == 0, out["n"] == 1, several], ["missing", "untested", "plateau"], "peak")
     ends = depth[cells["n"] > 0].groupby(code[cells["n"] > 0]).agg(["min", "max"]).reindex(range(len(out)))
     out["warnings"] = annotate(
         top["notes"].to_numpy(),
@@ -187,7 +187,7 @@ def _crossings(curve: dict[str, np.ndarray], over: str) -> Iterator[dict[str, An
         verdict = _crossing_verdict(met["verdict"][i : i + 2])
         limits = sorted((_zero(x, lo, int(i)), _zero(x, hi, int(i)))) if verdict == "crossover" else (np.nan, np.nan)
         yield {
-            over: 2 ** _zero(x, r, int(i)) if verdict != "inconclusive" else np.nan,
+            over: 2 ** _zero(x, r, int(i)) if verdict != "undecided" else np.nan,
             **{f"{over}_lo": 2 ** limits[0], f"{over}_hi": 2 ** limits[1]},
             **{"below": met[over][i], "above": met[over][i + 1]},
             **{"ratio_below": met["ratio"][i], "ratio_above": met["ratio"][i + 1], "verdict": verdict},
@@ -208,15 +208,15 @@ def _no_crossing(met: dict[str, np.ndarray], over: str, cells: int) -> dict[str,
         "ratio_above": met["ratio"][-1] if found else np.nan,
         "verdict": "none" if found else "missing",
         "n": min(met["n"].min(), met["n_baseline"].min()) if found else 0,
-        "apart": bool(np.isin(met["verdict"], ["higher", "lower", "point"]).all()),
+        "apart": bool(np.isin(met["verdict"], ["higher", "lower", "untested"]).all()),
         "warnings": caveats(caveat("no-ratio/curve", missing=unmet, tests=cells) if unmet else None),
     }
 
 
 def _crossing_verdict(verdicts: np.ndarray) -> str:
-    if (verdicts == "point").any():
-        return "point"
-    return "crossover" if np.isin(verdicts, ["higher", "lower"]).all() else "inconclusive"
+    if (verdicts == "untested").any():
+        return "untested"
+    return "crossover" if np.isin(verdicts, ["higher", "lower"]).all() else "undecided"
 
 
 def _zero(x: np.ndarray, y: np.ndarray, i: int) -> float:
@@ -230,7 +230,7 @@ def _zero(x: np.ndarray, y: np.ndarray, i: int) -> float:
 _RUN_OF = ("run_id", "block", "rep", "valid")
 
 
-def regimes(results: pd.DataFrame, over: str = "iodepth", drop: float = 0.1) -> pd.DataFrame:
+def load_losses(results: pd.DataFrame, over: str = "iodepth", drop: float = 0.1) -> pd.DataFrame:
     """Points where more load gave less: IOPS more than `drop` below the best at a lower `over`.
 
     IOPS are those of ``summarize``. A drop is told if a one-sided Welch test shows the point to be below that best, at
@@ -271,7 +271,7 @@ def _drops(cells: pd.DataFrame, curve: np.ndarray, over: str, drop: float) -> It
         untested = np.minimum(n[rest], n[best]) == 1
         less = (iops[rest] < iops[best]) & (untested | shown)
         if less[0] and iops[curve[i]] < (1 - drop) * iops[best]:
-            told = {"kind": "decline" if less.all() else "dip", "verdict": "point" if untested[0] else "lower"}
+            told = {"kind": "decline" if less.all() else "dip", "verdict": "untested" if untested[0] else "lower"}
             yield cells.iloc[curve[i]].to_dict() | _told(cells, curve[i], best, over) | told
 
 

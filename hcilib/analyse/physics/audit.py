@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from hcilib.analyse.compare.cells import numbers_of
-from hcilib.analyse.compare.chosen import until_stable
+from hcilib.analyse.compare.select import until_stable
 from hcilib.analyse.physics.traffic import drive_rates_of
 from hcilib.model.caveats import THINKTIME, warnings_of
 from hcilib.model.metrics import METRICS

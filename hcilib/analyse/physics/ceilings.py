@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from hcilib.analyse.compare.cells import as_list, interval_names, valid_rows
-from hcilib.analyse.compare.chosen import until_stable
 from hcilib.analyse.compare.compare import compare, summarize
+from hcilib.analyse.compare.select import until_stable
 from hcilib.model.caveats import warnings_of
 from hcilib.model.metrics import pattern_order
 from hcilib.model.schemes import Scheme, parse_scheme
@@ -85,7 +85,7 @@ def _verdict(table: pd.DataFrame, least: pd.Series) -> np.ndarray:
     return np.select(
         [table["measured"].isna(), least.isna(), low >= least, high < least],
         ["not measured", "no datasheet figure", "meets", "below"],
-        "inconclusive",
+        "undecided",
     )
 
 
@@ -195,9 +195,9 @@ def best_share(
     dials: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """The best of each curve (``fleet_curves``) against the drives' ceiling: the by columns, vms, iops, then those of
-    ``against_ceiling``; of dialled drives (`dials` of ``read_dials``) what they let through, and without `rates` and
-    dials NaN. `stripes` as in ``system_ceilings``. Beside them nodes, and bw_bytes, net_bytes_per_s and node_cpu_pct as
-    `summarize` gives them, where the table has them (``binding``)."""
+    ``against_ceiling``; of dialled drives (`dials` of ``read_set_speeds``) what they let through, and without `rates`
+    and dials NaN. `stripes` as in ``system_ceilings``. Beside them nodes, and bw_bytes, net_bytes_per_s and
+    node_cpu_pct as `summarize` gives them, where the table has them (``bottleneck``)."""
     keys = list(dict.fromkeys([*by, "system", "rw", "rwmixread", "bs_bytes", "vms"]))
     means = summarize(told, "iops", by=keys)
     highest = means["iops"].fillna(-1.0).groupby([means[c] for c in by], sort=False).idxmax()
@@ -385,7 +385,7 @@ def dialled(dials: pd.DataFrame, results: pd.DataFrame, baseline: str | None = N
 
     Parameters
     ----------
-    dials : as ``read_dials`` gives it: system, node, copies, read_bytes_per_s, write_bytes_per_s and, if it is there,
+    dials : as ``read_set_speeds`` gives it: system, node, copies, read_bytes_per_s, write_bytes_per_s and, if it is there,
         burst_s
     results : whose patterns are asked for: pattern, bs_bytes, rwmixread and, with burst_s, runtime_s
     baseline : the system whose truth the ratio is to; None: no ratio

@@ -217,7 +217,7 @@ def network_bytes_per_s(links: pd.DataFrame) -> float:
     return float(incoming.max() if "one_kernel" in links and links["one_kernel"].any() else incoming.sum())
 
 
-def binding(
+def bottleneck(
     results: pd.DataFrame,
     links: pd.DataFrame | None = None,
     scheme: Scheme | None = None,

@@ -48,7 +48,7 @@ def failures(
     hosts : ``read_hosts``, for the longest single I/O
     tolerance : back is a level of at least 1 - tolerance of the healthy one; faster than before is back
     window_s : seconds of which the median must be back before the return is believed
-    silences : ``read_silences``, which sees what lies inside a second; without it outages are found in whole silent
+    silences : ``read_io_gaps``, which sees what lies inside a second; without it outages are found in whole silent
         seconds of `series`
 
     Returns
@@ -184,7 +184,7 @@ def _named(name: str, level: pd.Series) -> dict:
 
 
 def _silent_seconds(rate: pd.Series) -> pd.DataFrame:
-    """Silences as far as whole seconds tell them, in the form of ``read_silences``; one of length 0 where there is
+    """Silences as far as whole seconds tell them, in the form of ``read_io_gaps``; one of length 0 where there is
     none."""
     silent = rate.index[rate == 0].to_numpy(float)
     begins = np.flatnonzero(np.diff(silent, prepend=-np.inf) > 1)
@@ -393,8 +393,8 @@ def _verdict(ratio: Mapping) -> str:
     if ratio["mean"] != ratio["mean"]:
         return "missing"
     if ratio["mean_lo"] != ratio["mean_lo"]:
-        return "point"
-    return "faster" if ratio["mean_lo"] > 1 else "slower" if ratio["mean_hi"] < 1 else "inconclusive"
+        return "untested"
+    return "faster" if ratio["mean_lo"] > 1 else "slower" if ratio["mean_hi"] < 1 else "undecided"
 
 
 # ---- The phases of a disturbed run, and which of several runs is the worst

@@ -316,7 +316,7 @@ def _interval(y: np.ndarray) -> dict:
     }  # fmt: skip
 
 
-def stationarity(series: pd.DataFrame, round_s: float | None = None) -> pd.DataFrame:
+def steady_state(series: pd.DataFrame, round_s: float | None = None) -> pd.DataFrame:
     """Does each run stand still: drift and SNIA steady state.
 
     Parameters

@@ -29,7 +29,7 @@ def log_series(path: Sources) -> pd.DataFrame:
     -------
     DataFrame : run (folder and prefix of the logs), host, job, ddir, t_s (s since the run's start), iops, bw_bytes
         (bytes/s), lat_ns, stalled (no I/O in that second). NaN where there is no log of that kind. No row without logs.
-        `hcilib.stationarity` examines it. ``.attrs["left_out"]``: pairs of a run and why its logs cannot be read.
+        `hcilib.steady_state` examines it. ``.attrs["left_out"]``: pairs of a run and why its logs cannot be read.
 
     Raises
     ------

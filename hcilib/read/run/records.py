@@ -166,7 +166,7 @@ def unmeasured(folder: Path, plan: Mapping, results: pd.DataFrame) -> dict[str, 
     return {system: _sentence(folder, system, planned[system], attempts) for system in absent}
 
 
-def read_unseen(path: Paths) -> pd.DataFrame:
+def read_failed_events(path: Paths) -> pd.DataFrame:
     """Runs in which something was to be done to the system, and of which nothing is known: no attempt was accepted.
 
     Returns
@@ -176,7 +176,7 @@ def read_unseen(path: Paths) -> pd.DataFrame:
 
     Examples
     --------
-    >>> hci.read_unseen(hci.ROOT / "data/samples/box/failure-drbd").empty  # all nine were accepted
+    >>> hci.read_failed_events(hci.ROOT / "data/samples/box/failure-drbd").empty  # all nine were accepted
     True
     """
     rows = []
@@ -231,7 +231,7 @@ def _sentence(folder: Path, system: str, runs: int, attempts: list[dict]) -> str
 DIALS = ["system", "node", "copies", "read_bytes_per_s", "write_bytes_per_s", "delay_s", "burst_s"]
 
 
-def read_dials(sources: Sources) -> pd.DataFrame:
+def read_set_speeds(sources: Sources) -> pd.DataFrame:
     """The drives behind each system of a lab's campaigns: what their truth is computed from (``dialled``).
 
     Parameters
@@ -250,7 +250,7 @@ def read_dials(sources: Sources) -> pd.DataFrame:
 
     Examples
     --------
-    >>> hci.read_dials("data/published").empty
+    >>> hci.read_set_speeds("data/published").empty
     True
     """
     rows = [row for campaign in campaigns_of(sources) for row in _of_campaign(campaign)]

@@ -78,7 +78,7 @@ def read_series(path: str | Path) -> pd.DataFrame:
     return _each(path, lambda step: _named(step, _series(step)))
 
 
-def read_silences(path: str | Path) -> pd.DataFrame:
+def read_io_gaps(path: str | Path) -> pd.DataFrame:
     """When no VM did I/O, in every accepted step whose logs tell: step ... vms, from_s, to_s (on the axis of
     `read_series`), resolution_s.
 
@@ -87,7 +87,7 @@ def read_silences(path: str | Path) -> pd.DataFrame:
 
     Examples
     --------
-    >>> silent = hci.read_silences(hci.ROOT / "data/samples/box/failure-drbd").query("events.str.startswith('cut-link') and block == 1")
+    >>> silent = hci.read_io_gaps(hci.ROOT / "data/samples/box/failure-drbd").query("events.str.startswith('cut-link') and block == 1")
     >>> silent[["from_s", "to_s", "resolution_s"]].round(1)
        from_s  to_s  resolution_s
     5    11.1  12.6           0.5

@@ -8,7 +8,7 @@ import pandas as pd
 
 from hcilib.analyse.compare.cells import asked_by, group_codes
 from hcilib.analyse.compare.cells import listed as levels
-from hcilib.analyse.compare.chosen import load_factors
+from hcilib.analyse.compare.select import load_factors
 from hcilib.analyse.curves.curves import peak
 from hcilib.model.caveats import warnings_of
 from hcilib.model.metrics import SETTINGS
@@ -36,7 +36,7 @@ def files_answer(
     comparison : of ``compare``; without a row where there is one system, of which the answer has the peak
     audit : of ``audit``
     results : the rows that both are of
-    still : of ``stationarity``, where fio wrote logs
+    still : of ``steady_state``, where fio wrote logs
 
     Returns
     -------

@@ -69,12 +69,12 @@ def _row_sentence(row: Mapping[str, Any], by: Sequence[str], labels: Mapping[str
             sure = "" if interval == amount else f". The {100 * row['confidence']:g} % interval is {interval}"
             small = f" This is within the margin of {100 * row['margin']:g} %." if row["equivalent"] else ""
             return f"{system} {does} {much(amount, name, ratio, base)} {place}{sure} ({runs}).{small}"
-        case "equivalent":
+        case "same":
             within = f"within {100 * row['margin']:g} % {place}"
             sure = f"With {200 * row['confidence'] - 100:.3g} % confidence, "  # two one-sided tests
             between = f"{sure}{_between(row, 'tost', system, base)}"
             return f"{system} {does} the same {what} as {base} {within}. {between} ({runs})."
-        case "point":
+        case "untested":
             basis = f"{'one number each' if row['n'] == row['n_baseline'] else runs}, significance not tested"
             found = f"the same {what} as {base}" if ratio == 1 else much(size(ratio), name, ratio, base)
             return f"{system} {does} {found} {place} ({basis})."

@@ -13,7 +13,7 @@ import pandas as pd
 from hcilib.analyse.compare.cells import asked_by
 from hcilib.analyse.compare.cells import listed as levels
 from hcilib.analyse.compare.contrast import MOST_RUNS, least_difference
-from hcilib.analyse.compare.overall import geometric_mean
+from hcilib.analyse.compare.overall import overall
 from hcilib.model.caveats import warnings_of
 from hcilib.model.metrics import SETTINGS, metric_of
 from hcilib.say.caveats import FACTOR_WORDS
@@ -36,7 +36,7 @@ from hcilib.say.words import (
 
 Truth: TypeAlias = Mapping[str, float] | pd.DataFrame
 
-DECIDED = ("lower", "higher", "equivalent")
+DECIDED = ("lower", "higher", "same")
 ALIKE = 1.1
 """Ratios of tests that lie within this factor of each other are given as their mean, others as a range."""
 SPEEDS = {"lower": "slower", "higher": "faster"}
@@ -73,7 +73,7 @@ def headline(
     labels : system -> its name in the sentences
     truth : pattern -> ratio that is known beforehand (drives of set speed), or a table with `pattern`, `ratio` and, if
         it matters, `system` and `iodepth`; the answer then compares it with the intervals
-    winners : of ``winners``; where it has more than two systems, the first line counts the patterns of each. Of a
+    winners : of ``best_points``; where it has more than two systems, the first line counts the patterns of each. Of a
         metric that is better lower, the answer is about the loads at which it compares the systems, and names them
 
     Returns
@@ -111,7 +111,7 @@ def headline(
 
 
 def _at_equal_load(comparison: pd.DataFrame, winners: pd.DataFrame | None) -> pd.DataFrame | None:
-    """Return the tests at the loads of `winners`; None where these are each system's own, or not all compared."""
+    """Return the tests at the loads of `best_points`; None where these are each system's own, or not all compared."""
     own = metric_of(comparison["metric"].iloc[0]).better != "lower"
     if winners is None or own or not {"pattern", "iodepth"} <= set(comparison):
         return None
@@ -268,11 +268,11 @@ def _finding(rows: pd.DataFrame, system: str, base: str, amount: str) -> str:
     """Return how far one system is from the other, by the verdict that all rows have."""
     name, verdict, factor = rows["metric"].iloc[0], rows["verdict"].iloc[0], amount.endswith("times")
     if name in RATES:
-        if verdict == "equivalent":
+        if verdict == "same":
             return f"{system} is as fast as {base} within {amount}"
         return f"{system} is {amount} {'as fast as' if factor else f'{SPEEDS[verdict]} than'} {base}"
     what = noun(metric_of(name))
-    if verdict == "equivalent":
+    if verdict == "same":
         return f"{system} has the same {what} as {base} within {amount}"
     return f"{system} has {much(amount, name, rows['ratio'].iloc[0], base)}"
 
@@ -283,12 +283,12 @@ def _amount(rows: pd.DataFrame, pool: bool = True) -> tuple[str, str]:
     Of ratios that are not alike, or not to be pooled, a range without an interval.
     """
     ratios = rows["ratio"]
-    if rows["verdict"].iloc[0] == "equivalent":
+    if rows["verdict"].iloc[0] == "same":
         reach = max(rows["tost_hi"].max(), 1 / rows["tost_lo"].min()) - 1
         return f"{ceil(round(100 * reach, 6))} %", ""
     if not pool or ratios.max() / ratios.min() > ALIKE:
         return span(ratios.min(), ratios.max()), ""
-    mean = geometric_mean(rows).iloc[0]
+    mean = overall(rows).iloc[0]
     lo, hi = mean["ratio_lo"], mean["ratio_hi"]
     amount = size(mean["ratio"], lo, hi)
     interval = span(lo, hi) if (lo - 1) * (hi - 1) > 0 else amount
@@ -300,13 +300,13 @@ def _clause(part: Part, first: bool) -> str:
     name, verdict = part.rows["metric"].iloc[0], part.rows["verdict"].iloc[0]
     amount, interval = _amount(part.rows)
     interval = f" ({INTERVAL} {interval})" * bool(interval)
-    amount = f"within {amount}" if verdict == "equivalent" else amount
+    amount = f"within {amount}" if verdict == "same" else amount
     of = "" if name in RATES else "of "
     if not first:
         return f"{of}{part.subject} {amount}{interval}{part.place}"
     fast, alike = ("as fast", "as fast") if name in RATES else ("as high", "the same")
     word = fast if amount.endswith("times") else SPEEDS.get(verdict, "") if name in RATES else verdict
-    words = f"{alike} {amount}" if verdict == "equivalent" else f"{amount} {word}"
+    words = f"{alike} {amount}" if verdict == "same" else f"{amount} {word}"
     subject = str(part) if name in RATES else f"{noun(metric_of(name))} of {part.subject} is"
     return f"{subject} {words}{interval}{part.place}"
 
@@ -315,7 +315,7 @@ def _clause(part: Part, first: bool) -> str:
 
 
 def _undecided(rows: pd.DataFrame, system: str, base: str, alone: bool) -> Iterator[str]:
-    open_ = rows[rows["verdict"] == "inconclusive"]
+    open_ = rows[rows["verdict"] == "undecided"]
     if open_.empty:
         return
     if alone:
@@ -326,7 +326,7 @@ def _undecided(rows: pd.DataFrame, system: str, base: str, alone: bool) -> Itera
         else:
             yield f"{system} and {base} do not differ significantly in {noun(metric_of(name))} in {place}."
     else:
-        for part in _parts(rows, "inconclusive"):
+        for part in _parts(rows, "undecided"):
             place = f" in {_in_any(len(part.rows), part.total)}" * (part.total > 1)
             differ = "difference in {} is" if len(part.rows) == 1 else "differences in {} are"
             yield f"The {differ.format(part.subject)} not significant{place}."
@@ -358,7 +358,7 @@ def _runs_needed(runs: pd.Series) -> Iterator[str]:
 
 def _single_runs(rows: pd.DataFrame, system: str, base: str, alone: bool) -> Iterator[str]:
     """Yield who has more in how many tests of single runs; if there are no others, whoever leads is the subject."""
-    points = rows[(rows["verdict"] == "point") & (rows["ratio"] > 0)]
+    points = rows[(rows["verdict"] == "untested") & (rows["ratio"] > 0)]
     if points.empty:
         return
     name, ratios = points["metric"].iloc[0], points["ratio"]
@@ -436,7 +436,7 @@ def _prediction(rows: pd.DataFrame) -> Iterator[str]:
         return
     least = np.exp(least_difference(known["margin"]))
     inside = (known["ratio_lo"] / least <= known["truth"]) & (known["truth"] <= known["ratio_hi"] * least)
-    same = (known["verdict"] == "equivalent") & (np.abs(np.log(known["truth"])) <= np.log1p(known["margin"]))
+    same = (known["verdict"] == "same") & (np.abs(np.log(known["truth"])) <= np.log1p(known["margin"]))
     wrong = known[~(inside | same)]
     if len(wrong):
         row = wrong.iloc[0]

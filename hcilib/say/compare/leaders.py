@@ -44,7 +44,7 @@ def first_places(winners: pd.DataFrame, does: str, do: str, labels: Labels = Non
 
     Parameters
     ----------
-    winners : of ``winners``
+    winners : of ``best_points``
     does, do : what the first one does and several do, such as ``has the most IOPS``
     labels : system -> its name in the sentence
     """
@@ -97,7 +97,7 @@ def winners_facts(winners: pd.DataFrame, labels: Labels = None, metric: str = "i
 
     Parameters
     ----------
-    winners : of ``winners``
+    winners : of ``best_points``
     labels : system -> its name in the sentences
     metric : what the winners are of
 
@@ -108,7 +108,7 @@ def winners_facts(winners: pd.DataFrame, labels: Labels = None, metric: str = "i
     Examples
     --------
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
-    >>> print(hci.winners_facts(hci.winners(results))[0])
+    >>> print(hci.winners_facts(hci.best_points(results))[0])
     drbd-tcp-pve has the most IOPS in the only pattern (single runs, so untested).
     """
     first = first_places(winners, f"has {extreme(metric)}", f"have {extreme(metric)}", labels)
@@ -121,7 +121,7 @@ def leads_proof(winners: pd.DataFrame) -> str:
 
     Parameters
     ----------
-    winners : of ``winners``
+    winners : of ``best_points``
 
     Returns
     -------
@@ -130,7 +130,7 @@ def leads_proof(winners: pd.DataFrame) -> str:
     Examples
     --------
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
-    >>> hci.leads_proof(hci.winners(results))
+    >>> hci.leads_proof(hci.best_points(results))
     'Not proven: the order in 1 pattern rests on single runs, which cannot be tested.'
     """
     best = winners[(winners["pct_of_best"] - 100).abs() < 1e-9]
@@ -152,7 +152,7 @@ def leads_sizes(winners: pd.DataFrame, labels: Labels = None, metric: str = "iop
 
     Parameters
     ----------
-    winners : of ``winners``
+    winners : of ``best_points``
     labels : system -> its name in the sentences
     metric : what the winners are of
 
@@ -165,7 +165,7 @@ def leads_sizes(winners: pd.DataFrame, labels: Labels = None, metric: str = "iop
     Examples
     --------
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
-    >>> print(hci.leads_sizes(hci.winners(results)).replace(". ", ".\\n"))
+    >>> print(hci.leads_sizes(hci.best_points(results)).replace(". ", ".\\n"))
     drbd-tcp-pve has 4.1 % more IOPS than the second-best in 1 pattern (single runs).
     In 1M read it has 33,100 IOPS, starwind-rdma-pve 31,800.
     """
@@ -307,7 +307,7 @@ def latency_answer(one: pd.DataFrame, cost: pd.DataFrame, labels: Labels = None,
     Examples
     --------
     >>> rows = hci.published().query("source == 'proxmox-2node-hci'")
-    >>> one = hci.chosen(rows, patterns=["4k-randread", "4k-randwrite"], where={"vms": 1, "numjobs": 1, "iodepth": 1})
+    >>> one = hci.select(rows, patterns=["4k-randread", "4k-randwrite"], where={"vms": 1, "numjobs": 1, "iodepth": 1})
     >>> print(hci.latency_answer(one, hci.pattern_cost(one, "4k-randwrite-sync", "4k-randwrite")).replace(". ", ".\\n"))
     At iodepth 1, drbd-tcp-pve has the lowest latency in 1 of 2 patterns (single runs).
     On average, 4k random read takes 0.094 ms.
@@ -435,10 +435,10 @@ def _crossing(row: Mapping[str, Any], labels: Mapping[str, str]) -> str:
         return f"{lead}{single}.{'' if row['apart'] else doubt}"
     first, second = (b, a) if (after > before) == (better_sign(name) > 0) else (a, b)
     between = f"between {over} {row['below']:g} and {row['above']:g}"
-    if row["verdict"] == "inconclusive":
+    if row["verdict"] == "undecided":
         return f"{a} and {b} may change places in {what} {at} {between}. One of the differences is not significant."
     overtakes = f"{first} overtakes {second} in {what} {at}"
-    if row["verdict"] == "point":
+    if row["verdict"] == "untested":
         return f"{overtakes} {between} (single runs)."
     place, *limits = (row[f"{over}{end}"] for end in ("", "_lo", "_hi"))
     lo, hi = (number(end, *limits) for end in limits)
@@ -455,7 +455,7 @@ def unknown_facts(
 
     Parameters
     ----------
-    winners : of ``winners``
+    winners : of ``best_points``
     results : the rows that they are of
     tail : the percentile that the comparison shows
     labels : system -> its name in the sentences
@@ -467,7 +467,7 @@ def unknown_facts(
     Examples
     --------
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
-    >>> print(*hci.unknown_facts(hci.winners(results), results))
+    >>> print(*hci.unknown_facts(hci.best_points(results), results))
     No source reports p99 latency. Each test has one run or value, so a repeat may differ.
     """
     facts, nowhere = [], []

@@ -111,9 +111,9 @@ def _other(name: str, row: pd.Series, base: pd.Series, verdict: Mapping) -> str:
     match verdict.get("verdict"):
         case "higher" | "lower":
             return f"{value}. This is {change(ratio, lo, hi)}{interval(ratio, lo, hi)}."
-        case "equivalent":
+        case "same":
             return f"{value}. This is the same within {100 * verdict['margin']:g} %."
-        case "inconclusive":
+        case "undecided":
             return f"{value}. The difference is not significant. More runs may decide it."
     return f"{value}. The two cannot be compared, because a value is missing or a single run."
 

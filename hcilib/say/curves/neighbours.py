@@ -45,7 +45,7 @@ def neighbours_answer(table: pd.DataFrame, labels: Mapping[str, str] | None = No
             place = f" in {pattern_words(pattern)}" if len(patterns) > 1 else ""
             owner = f"“{tenant}” on {(labels or {}).get(system, system)}{place}"
             lines += _lines(rows[rows["pattern"] == pattern], owner, is_title=not lines)
-    if table["verdict"].eq("inconclusive").any():
+    if table["verdict"].eq("undecided").any():
         lines.append("More repeats could show whether the changes that are not significant are real.")
     return "\n".join(lines)
 
@@ -63,7 +63,7 @@ def _lines(rows: pd.DataFrame, owner: str, is_title: bool) -> Iterator[str]:
     for beside, own in rows.groupby("beside", sort=False):
         sentences: list[str] = []
         whose = f"the {{}} of {owner}"
-        is_one_run = bool(own["verdict"].eq("point").any() and own["ratio_lo"].isna().all())
+        is_one_run = bool(own["verdict"].eq("untested").any() and own["ratio_lo"].isna().all())
         running = f"next to {_others(str(beside))}{' (one run)' * is_one_run}, "
         effects: dict[tuple[str, str, str], list[str]] = {}
         for row in own.to_dict("records"):
@@ -94,7 +94,7 @@ def _effect(row: Mapping, is_one_run: bool) -> tuple[str, str, str]:
     if row["equivalent"]:
         same = f"the same within {100 * row['margin']:g} %"
         return f"{{}} stays {same}", f"{{}} stay {same}", ""
-    if row["verdict"] == "inconclusive":
+    if row["verdict"] == "undecided":
         reach = f"{lo:.2g} to {hi:.2g} times the value alone" if lo == lo else ""
         return "{} shows no significant change", "{} show no significant change", reach
     one_run = " in one run" * (lo != lo and not is_one_run)

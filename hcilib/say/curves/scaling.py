@@ -78,11 +78,11 @@ def _shape(row: Mapping) -> str:
 
 
 def binding_notes(bound: pd.DataFrame) -> pd.Series:
-    """Return the bottleneck of every row of ``binding``, the use of the others, and unknown uses.
+    """Return the bottleneck of every row of ``bottleneck``, the use of the others, and unknown uses.
 
     Parameters
     ----------
-    bound : ``binding``
+    bound : ``bottleneck``
 
     Returns
     -------
@@ -92,7 +92,7 @@ def binding_notes(bound: pd.DataFrame) -> pd.Series:
     --------
     >>> import pandas as pd
     >>> row = {"iops": 900, "ceiling_iops": 1000, "bs_bytes": 4096, "node_cpu_pct": 40}
-    >>> print(hci.binding_notes(hci.binding(pd.DataFrame([row]))).item().replace(". ", ".\\n"))
+    >>> print(hci.binding_notes(hci.bottleneck(pd.DataFrame([row]))).item().replace(". ", ".\\n"))
     The drives are the bottleneck, at 90 % of their computed limit.
     Node CPU is at 40 %.
     The load on the network was not reported.
@@ -150,7 +150,7 @@ def scaling_answer(
     Parameters
     ----------
     knees : ``saturation`` by system, pattern and curve
-    bound : ``binding`` of ``best_share``, which has a row of each curve
+    bound : ``bottleneck`` of ``best_share``, which has a row of each curve
     labels : system -> what it is called
     """
     fullest = knees[knees["pattern"] == pattern].nlargest(1, "points")

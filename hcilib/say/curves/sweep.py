@@ -31,7 +31,7 @@ def peak_sentence(peaks: pd.DataFrame, labels: Mapping[str, str] | None = None, 
         return "No system has a valid run with IOPS."
     row = peaks.loc[peaks["iops"].idxmax()]
     system = (labels or {}).get(row["system"], row["system"])
-    runs = "single runs" if row["verdict"] == "point" else "mean"
+    runs = "single runs" if row["verdict"] == "untested" else "mean"
     place = f"in {pattern_words(row['pattern'])} at {over} {row['best']:g}"
     first = f"{system} delivers up to {row['iops']:,.0f} IOPS ({runs}) {place}."
     return f"{first} {_certainty(row, over)}".strip()
@@ -41,7 +41,7 @@ def _certainty(row: pd.Series, over: str) -> str:
     """Return how the best load differs from the others of its curve, if there are any."""
     if "one-point" in caveats(row["warnings"]).codes:
         return ""
-    if row["verdict"] == "point":
+    if row["verdict"] == "untested":
         return f"Each {over} has a single run or value, so the best one is untested."
     others = [at for at in str(row["tied"]).split(", ") if at != f"{row['best']:g}"]
     runs = f"(at least {counted(row['n'], 'run')} each)"
@@ -51,7 +51,7 @@ def _certainty(row: pd.Series, over: str) -> str:
 
 
 def regimes_sentence(regimes: pd.DataFrame, results: pd.DataFrame, over: str = "iodepth", drop: float = 0.1) -> str:
-    """Return at how many loads ``regimes`` found fewer IOPS than at a lower one, and on which basis.
+    """Return at how many loads ``load_losses`` found fewer IOPS than at a lower one, and on which basis.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def regimes_sentence(regimes: pd.DataFrame, results: pd.DataFrame, over: str = "
     Examples
     --------
     >>> results = hci.published().query("system == 's2d-nmap-mirror' and pattern == '4k-randrw70' and vms > 1")
-    >>> hci.regimes_sentence(hci.regimes(results), results)
+    >>> hci.regimes_sentence(hci.load_losses(results), results)
     'In 2 cases, a higher iodepth gives over 10 % fewer IOPS than a lower one (single runs).'
     """
     if regimes.empty:
@@ -68,7 +68,7 @@ def regimes_sentence(regimes: pd.DataFrame, results: pd.DataFrame, over: str = "
             return f"No loss of over {100 * drop:g} % of IOPS was seen at a higher {over}."
         return f"Each pattern was measured at one {over}, so the effect of more load is unknown."
     sentences = []
-    for verdict, basis in (("lower", ""), ("point", " (single runs)")):
+    for verdict, basis in (("lower", ""), ("untested", " (single runs)")):
         if n := int(regimes["verdict"].eq(verdict).sum()):
             loads = f"{counted(n, 'case')}, a higher {over} gives"
             sentences.append(f"In {loads} over {100 * drop:g} % fewer IOPS than a lower one{basis}.")
@@ -85,13 +85,13 @@ def sweep_answer(
 
     Parameters
     ----------
-    peaks, regimes : ``peak`` and ``regimes`` of these `results`
+    peaks, regimes : ``peak`` and ``load_losses`` of these `results`
     labels : system -> what it is called
 
     Examples
     --------
     >>> results = hci.published().query("system == 's2d-nmap-mirror' and vms > 1")
-    >>> print(hci.sweep_answer(hci.peak(results), hci.regimes(results), results).replace(". ", ".\\n"))
+    >>> print(hci.sweep_answer(hci.peak(results), hci.load_losses(results), results).replace(". ", ".\\n"))
     s2d-nmap-mirror delivers up to 2,615,000 IOPS (single runs) in 4k random read at iodepth 128.
     Each iodepth has a single run or value, so the best one is untested.
     In 9 cases, a higher iodepth gives over 10 % fewer IOPS than a lower one (single runs).

@@ -34,7 +34,7 @@ def audit_answer(audit: pd.DataFrame, regimes: pd.DataFrame, judged: pd.DataFram
     audit : DataFrame
         As ``audit`` returns it.
     regimes : DataFrame
-        As ``regimes`` returns it, of the same results.
+        As ``load_losses`` returns it, of the same results.
     judged : DataFrame
         As ``check_claims`` returns it. Empty where no claims were given.
     results : DataFrame
@@ -49,7 +49,7 @@ def audit_answer(audit: pd.DataFrame, regimes: pd.DataFrame, judged: pd.DataFram
     --------
     >>> results = hci.published().query("source == 'proxmox-2node-hci'")
     >>> claims = hci.check_claims(results, hci.published_claims(source="proxmox-2node-hci"), hci.published_facts())
-    >>> hci.audit_answer(hci.audit(results), hci.regimes(results), claims, results).split(". ")[0]
+    >>> hci.audit_answer(hci.audit(results), hci.load_losses(results), claims, results).split(". ")[0]
     '34 of 188 claims in the article differ from its own tables'
     """
     texts = [_claims(judged), _checks(audit, len(results)), regimes_sentence(regimes, results)]

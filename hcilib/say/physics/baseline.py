@@ -41,7 +41,7 @@ def _against_figures(baseline: pd.DataFrame) -> str:
     words = {
         "meets": "met",
         "below": "missed",
-        "inconclusive": "too close to decide",
+        "undecided": "too close to decide",
         "not measured": "not measured",
     }
     each = listed(

@@ -21,8 +21,8 @@ def cost_sentences(
     Parameters
     ----------
     costs : as `cost` returns it, of all systems compared
-    fast : as `winners` returns it
-    cheap : as `winners` returns it of ``iops_per_price``, with a column ``currency``; each currency
+    fast : as `best_points` returns it
+    cheap : as `best_points` returns it of ``iops_per_price``, with a column ``currency``; each currency
         is ranked by itself
     labels : system -> the name that the sentences use
 
@@ -34,7 +34,7 @@ def cost_sentences(
     --------
     >>> results = hci.published().query("system == 'ceph-pve' and pattern == '1m-read' and vms > 1")
     >>> costs = hci.cost(hci.peak(results), hci.load_systems())
-    >>> print(*hci.cost_sentences(costs, hci.winners(results), costs.head(0)), sep="\\n")
+    >>> print(*hci.cost_sentences(costs, hci.best_points(results), costs.head(0)), sep="\\n")
     No price is given.
     """
     called = {name: (labels or {}).get(name, name) for name in costs["system"].unique()}

@@ -48,7 +48,7 @@ def failure_answer(
     summary : DataFrame
         As ``failure_summary`` returns it.
     unseen : DataFrame, optional
-        As ``read_unseen`` returns it: runs that cannot be used, a line each.
+        As ``read_failed_events`` returns it: runs that cannot be used, a line each.
     labels : mapping, optional
         System -> the name that the lines use.
 
@@ -61,7 +61,7 @@ def failure_answer(
     --------
     >>> folder = hci.ROOT / "data/samples/box/failure-ceph"
     >>> series, events = hci.read_series(folder), hci.read_events(folder)
-    >>> summary = hci.failure_summary(hci.failures(series, events, silences=hci.read_silences(folder)))
+    >>> summary = hci.failure_summary(hci.failures(series, events, silences=hci.read_io_gaps(folder)))
     >>> print(hci.failure_answer(hci.failure_verdicts(summary), summary).split(". ")[0])
     Killing OSD 1 stopped 4k random write on box-ceph for up to 0.5 s (3 runs, median 0.5 s)
     """
@@ -375,11 +375,11 @@ def _degraded(ratio: Mapping) -> str:
 DEGRADED: dict[str, Callable[[Mapping], str]] = {
     "faster": lambda ratio: f"{_degraded(ratio)}, so high IOPS does not mean that it is healthy.",
     "slower": lambda ratio: f"{_degraded(ratio)}.",
-    "inconclusive": lambda ratio: (
+    "undecided": lambda ratio: (
         f"The change of IOPS while degraded is not significant (mean {ratio['mean']:.2g} times, "
         f"{INTERVAL} {ratio['mean_lo']:.2g} to {ratio['mean_hi']:.2g})."
     ),
-    "point": lambda ratio: f"Degraded, it delivered {ratio['mean']:.2g} times the healthy IOPS in this one run.",
+    "untested": lambda ratio: f"Degraded, it delivered {ratio['mean']:.2g} times the healthy IOPS in this one run.",
     "missing": lambda ratio: "IOPS between failure and repair could not be measured.",
 }
 """Verdict -> the sentence about the level without the copy."""

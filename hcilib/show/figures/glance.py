@@ -32,7 +32,7 @@ SHARE = ["pct_of_best", "pct_of_best_lo", "pct_of_best_hi"]
 
 @drawn
 def glance(table: pd.DataFrame, metric: str = "iops", source: str | pd.DataFrame | None = None) -> Axes:
-    """Draw every system's share of the best in every pattern, at the loads of ``winners``.
+    """Draw every system's share of the best in every pattern, at the loads of ``best_points``.
 
     A row is a pattern and a mark a system. The best system and its value are at the right, bold
     where a test shows its lead. Bars are 95 % intervals of the ratio to the best. An open mark was
@@ -41,7 +41,7 @@ def glance(table: pd.DataFrame, metric: str = "iops", source: str | pd.DataFrame
 
     Parameters
     ----------
-    table : as ``winners`` returns it. Its margin is the grey band
+    table : as ``best_points`` returns it. Its margin is the grey band
     metric : the metric that the table was made of, such as ``iops`` or ``lat_ns``
     source : for the caption: names of sources, or the results with their column ``source``
 
@@ -51,12 +51,12 @@ def glance(table: pd.DataFrame, metric: str = "iops", source: str | pd.DataFrame
 
     Raises
     ------
-    ValueError : the table lacks the metric, or a column of ``winners``
+    ValueError : the table lacks the metric, or a column of ``best_points``
 
     Examples
     --------
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and vms > 1")
-    >>> ax = hci.glance(hci.winners(results), source=results)
+    >>> ax = hci.glance(hci.best_points(results), source=results)
     >>> ax.get_xlabel()
     'Share of the best IOPS (%)'
     """
@@ -64,7 +64,7 @@ def glance(table: pd.DataFrame, metric: str = "iops", source: str | pd.DataFrame
     if lacks := [name for name in needed if name not in table]:
         raise ValueError(
             f"glance: the table has no column {', '.join(lacks)}. "
-            f"Give it hci.winners(results, {metric!r}) and the same metric."
+            f"Give it hci.best_points(results, {metric!r}) and the same metric."
         )
     what = METRICS[metric]
     if table["pct_of_best"].isna().all():

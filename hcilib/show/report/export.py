@@ -1,7 +1,7 @@
 """An IPython extension for the kernels of `report`: tables carry their numbers along, figures their vectors.
 
 The notebooks know nothing of it. A kernel started with ``--ext=hcilib.show.report.export`` adds to every table it
-shows, whether made by ``hci.table`` or a bare DataFrame, its unrounded numbers as CSV and as Parquet;
+shows, whether made by ``hci.text`` or a bare DataFrame, its unrounded numbers as CSV and as Parquet;
 hcilib.show.report.page makes files of them. Kernels of JupyterLab and nbval do not load it: committed notebooks
 hold no second copy of their numbers.
 """

@@ -44,7 +44,7 @@ DRAWS = re.compile(r"\bsns\.\w+\(|\bhci\.plot_")
 """A cell that draws; what it prints in place of a figure says why there is none."""
 NOTHING_DRAWN = re.compile(r'id="nothing">.*?<text[^>]*>(.*?)</text>', re.S)
 EMPTY = "This table has no rows."
-"""Shown in place of an empty table that has no sentence of its own (``hci.table(empty=...)``)."""
+"""Shown in place of an empty table that has no sentence of its own (``hci.text(empty=...)``)."""
 SLIM_PT = 370
 """A little more than a phone's width; text of figures stays readable at that size."""
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -334,7 +334,7 @@ def unescaped(cell: str) -> str:
 def write_downloads(notebook: NotebookNode, folder: Path) -> list[str]:
     """Write the files of an executed notebook's outputs.
 
-    A file is named after what its cell shows: ``iops.csv`` for ``hci.table(iops)``, ``iops.svg`` for
+    A file is named after what its cell shows: ``iops.csv`` for ``hci.text(iops)``, ``iops.svg`` for
     ``hci.plot_loads(loads)`` and for a cell that calls ``sns.relplot(iops, ...)``. Two views of one
     table share its files; other repetitions are numbered.
 
@@ -390,7 +390,7 @@ def shown_names(source: str, outputs: int) -> list[str]:
     ending = tree.body[-1] if tree.body else None
     value = ending.value if isinstance(ending, ast.Expr) else None
     last = _subject(value)
-    if value is None or not ast.unparse(value).startswith("hci.table("):
+    if value is None or not ast.unparse(value).startswith("hci.text("):
         last = _drawn_subject(calls) or last
     displays = [c for c in calls if isinstance(c.func, ast.Name) and c.func.id == "display" and len(c.args) == 1]
     shown = [_subject(call.args[0]) for call in sorted(displays, key=lambda call: call.lineno)]
@@ -405,9 +405,9 @@ def _drawn_subject(calls: list[ast.Call]) -> str:
 
 
 def _subject(node: ast.expr | None) -> str:
-    """The name of what an expression shows, e.g. ``iops`` of ``hci.table(iops, "iops")``.
+    """The name of what an expression shows, e.g. ``iops`` of ``hci.text(iops, "iops")``.
 
-    A call within the call names itself: ``hci.table(hci.noise(results))`` is ``noise``.
+    A call within the call names itself: ``hci.text(hci.noise(results))`` is ``noise``.
     """
     while not isinstance(node, ast.Name):
         match node:

@@ -1,6 +1,6 @@
 """The one-glance strip as HTML: a row for each pattern, a mark for each system at its share of the best.
 
-A strip is drawn from the table `winners` of a study's comparison. It is HTML and no picture, so that a
+A strip is drawn from the table `best_points` of a study's comparison. It is HTML and no picture, so that a
 phone and a dark screen need no second drawing.
 """
 
@@ -33,7 +33,7 @@ def strip(winners: Sequence[Row]) -> dict[str, Any]:
 
     Parameters
     ----------
-    winners : rows of ``hci.winners``: system, pattern, iops, pct_of_best with _lo and _hi, state, margin
+    winners : rows of ``hci.best_points``: system, pattern, iops, pct_of_best with _lo and _hi, state, margin
 
     Returns
     -------

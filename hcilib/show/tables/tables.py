@@ -31,7 +31,7 @@ from hcilib.show.tables.columns import (
     with_units,
 )
 
-__all__ = ["Shown", "number", "table"]
+__all__ = ["Shown", "number", "text"]
 
 ASIDE = ("warnings", "confidence", "sentence")
 """Columns that are shown beside the table: as footnotes, in the heading of an interval, and below a row of a page."""
@@ -39,7 +39,7 @@ FROM_RUNS = ("cv_pct", "unstable", "p_adjusted")
 """What takes two runs to say: not shown where every row has one, the note says why."""
 OUTAGES = ("gap_s", "median", "worst", "mean")
 """Columns of outages, of which 0 is never said where `resolution_s` is known."""
-NOT_THERE = ("none", "inconclusive")
+NOT_THERE = ("none", "undecided")
 """Verdicts of a crossover without a place: that is not a missing number."""
 ROWS = 12
 """So many rows are in sight; a longer table is folded below them."""
@@ -117,7 +117,7 @@ def unfolded(html: str) -> str:
     return FOLDED.sub(r"\1", html)
 
 
-def table(
+def text(
     frame: pd.DataFrame,
     columns: str | Sequence[str] | None = None,
     wide: str | None = None,
@@ -156,7 +156,7 @@ def table(
     Examples
     --------
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1 and iodepth == 4")
-    >>> hci.table(hci.summarize(results, "bw_bytes"))
+    >>> hci.text(hci.summarize(results, "bw_bytes"))
               System Pattern iodepth Throughput (MiB/s) n
                 Ceph 1m-read       4             22,600 1
     Linstor/DRBD TCP 1m-read       4             30,200 1

@@ -3,8 +3,7 @@
 import pandas as pd
 
 import hcilib as hci
-from hcilib.analyse.compare.chosen import chosen
-from hcilib.model.caveats import caveats
+from hcilib import caveats, select
 
 
 def runs(system, campaign="c1", source="lab", patterns=("4k-randread", "1m-write"), n=3, valid=True):
@@ -23,16 +22,16 @@ RESULTS = pd.concat([runs("a"), runs("b"), runs("c", patterns=["4k-randread"])],
 
 def test_one_of_several_loads_is_kept_by_its_value():
     loads = pd.concat([RESULTS.assign(numjobs=1, rate_iops=None), RESULTS.assign(numjobs=4, rate_iops="0.5")])
-    assert set(chosen(loads, "a", "b", where={"numjobs": 4})["rate_iops"]) == {"0.5"}
-    assert set(chosen(loads, "a", "b", where={"numjobs": "1"})["numjobs"]) == {1}, "as YAML or a notebook may give it"
-    assert set(chosen(loads, "a", "b", where={"rate_iops": 0.5})["numjobs"]) == {4}
+    assert set(select(loads, "a", "b", where={"numjobs": 4})["rate_iops"]) == {"0.5"}
+    assert set(select(loads, "a", "b", where={"numjobs": "1"})["numjobs"]) == {1}, "as YAML or a notebook may give it"
+    assert set(select(loads, "a", "b", where={"rate_iops": 0.5})["numjobs"]) == {4}
 
 
 def test_without_a_wish_every_row_is_kept():
-    assert chosen(RESULTS, "a", "b").equals(RESULTS)
-    assert set(chosen(RESULTS, "a", "b", ["1m-write"])["system"]) == {"a", "b"}
-    assert len(chosen(RESULTS, "a", "b", article="lab")) == len(RESULTS)
-    assert chosen(RESULTS.iloc[:0].pipe(lambda r: pd.concat([r, RESULTS])), "a", "c").attrs == RESULTS.attrs
+    assert select(RESULTS, "a", "b").equals(RESULTS)
+    assert set(select(RESULTS, "a", "b", ["1m-write"])["system"]) == {"a", "b"}
+    assert len(select(RESULTS, "a", "b", article="lab")) == len(RESULTS)
+    assert select(RESULTS.iloc[:0].pipe(lambda r: pd.concat([r, RESULTS])), "a", "c").attrs == RESULTS.attrs
 
 
 def test_a_cell_of_several_campaigns_says_so_and_both_n_stand():

@@ -17,7 +17,7 @@ FLUSHED = caveat("flush-included")
 NOT_TIMED = caveat("flush-not-timed")
 
 
-def chosen(
+def select(
     results: pd.DataFrame,
     baseline: str | None = None,
     challenger: str | None = None,
@@ -43,7 +43,7 @@ def chosen(
     Examples
     --------
     >>> loaded = hci.published().query("vms > 1")
-    >>> results = hci.chosen(loaded, "starwind-rdma-pve", "ceph-pve", ["1m-read"], "proxmox-2node-hci")
+    >>> results = hci.select(loaded, "starwind-rdma-pve", "ceph-pve", ["1m-read"], "proxmox-2node-hci")
     >>> sorted(results["system"].unique())
     ['ceph-pve', 'drbd-tcp-pve', 'starwind-rdma-pve', 'starwind-tcp-pve']
     """
@@ -80,7 +80,7 @@ def until_stable(results: pd.DataFrame) -> pd.DataFrame:
     Examples
     --------
     >>> results = hci.read_results("data/samples/lab-flushed")
-    >>> (hci.chosen(results)["lat_ns"] > results["lat_ns"]).sum()
+    >>> (hci.select(results)["lat_ns"] > results["lat_ns"]).sum()
     np.int64(4)
     """
     if "sync_lat_ns" not in results:

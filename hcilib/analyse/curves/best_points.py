@@ -18,7 +18,7 @@ LOAD = ("iodepth", "numjobs", "outstanding")
 """What may differ between two systems' best points: the load at which each was best."""
 
 
-def winners(results: pd.DataFrame, metric: str = "iops", margin: float = 0.05) -> pd.DataFrame:
+def best_points(results: pd.DataFrame, metric: str = "iops", margin: float = 0.05) -> pd.DataFrame:
     """Return each system's point in each pattern, its share of the best, and if that was tested.
 
     Of a metric that is better higher, every system is taken at the iodepth at which it was best
@@ -42,7 +42,7 @@ def winners(results: pd.DataFrame, metric: str = "iops", margin: float = 0.05) -
     Examples
     --------
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
-    >>> hci.winners(results)[["system", "iodepth", "pct_of_best", "state"]].round(1)
+    >>> hci.best_points(results)[["system", "iodepth", "pct_of_best", "state"]].round(1)
                   system  iodepth  pct_of_best     state
     0           ceph-pve        8         87.9    behind
     1       drbd-tcp-pve        8        100.0  untested
@@ -58,7 +58,7 @@ def winners(results: pd.DataFrame, metric: str = "iops", margin: float = 0.05) -
     alone = table.groupby("pattern", observed=True)[metric].transform("count").eq(1)
     first = table["rank"].eq(1)
     missing, leads = table[metric].isna(), table["best"].eq(True)
-    conditions = [missing, alone, leads, first & table["verdict"].eq("point"), first]
+    conditions = [missing, alone, leads, first & table["verdict"].eq("untested"), first]
     states = ["missing", "alone", "leads", "untested", "tied"]
     table["state"] = np.select(conditions, states, "behind")
     if "iops_per_cpu_pct" in rows and metric != "iops_per_cpu_pct":
