@@ -13,7 +13,7 @@ the machine's load beside it, and is never measured again: what is killed goes o
 Columns: difference_pct (dialled), campaign (its number, and its seed), pattern, n (runs of each
 system), truth (ratio), ratio, ratio_lo, ratio_hi, verdict, held (whether the interval holds the
 truth), found (whether the verdict is the truth's: lower or higher for a difference of the margin or
-more, equivalent for less than that; NaN where the difference is the margin), wrong (a verdict that
+more, same for less than that; NaN where the difference is the margin), wrong (a verdict that
 the truth contradicts), node_cpu_pct, load_before, load_after (1-minute load averages), seconds,
 date.
 """
@@ -115,7 +115,7 @@ def measured(difference: int, campaign: int) -> dict:
     folder, started, load = Path(tempfile.mkdtemp(prefix="hci-calibrate-")), time.time(), os.getloadavg()[0]
     try:
         with served(system=SYSTEMS, disk_bytes=DISK, dial=dial, root=folder) as bed:
-            results = run(plan, bed, systems, folder / "run", progress=False)
+            results = run(plan, systems, bed, folder / "run", progress=False)
         [found] = compare(results, SYSTEMS[0], margin=MARGIN_PCT / 100).to_dict("records")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -151,7 +151,7 @@ def calibrated(campaigns: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        difference_pct, n (campaigns), different (verdicts higher or lower), equivalent, inconclusive, wrong (verdicts
+        difference_pct, n (campaigns), different (verdicts higher or lower), same, undecided, wrong (verdicts
         that the truth contradicts), held_pct (intervals that hold the truth) with held_pct_lo and held_pct_hi (exact
         binomial),
         half_width_pct (median), off_pct (median distance of the ratio from the truth), load_lo, load_hi (1-minute load

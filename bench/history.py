@@ -167,7 +167,7 @@ def measured(folder: Path) -> None:
         try:
             dial = {"read_bytes_per_s": rate, "write_bytes_per_s": rate, "delay_s": DELAY_S}
             with served(system=SYSTEM, disk_bytes=DISK, dial=dial, root=work) as bed:
-                results = run(plan, bed, systems, work / "run", progress=False)
+                results = run(plan, systems, bed, work / "run", progress=False)
             shutil.move(work / "run", place)
         finally:
             shutil.rmtree(work, ignore_errors=True)

@@ -114,7 +114,7 @@ def cells(trials: int) -> pd.DataFrame:
 
 
 def equivalence(trials: int) -> pd.DataFrame:
-    """Share of grids in which anything is called equivalent though every ratio lies at the margin itself."""
+    """Share of grids in which anything is called the same though every ratio lies at the margin itself."""
     draw, margin, rows = np.random.default_rng(11), 0.05, []
     for n_cells, runs, cv in ((28, 3, 0.01), (28, 5, 0.01), (28, 5, 0.02), (28, 10, 0.02)):
         found = []
@@ -126,7 +126,7 @@ def equivalence(trials: int) -> pd.DataFrame:
                 "se": np.sqrt(variance.sum(axis=0)), "n": runs, "n_baseline": runs, "unstable": False,
                 "df": variance.sum(axis=0) ** 2 * (runs - 1) / (variance**2).sum(axis=0),
             })  # fmt: skip
-            ways = {adjust: judge(pair, margin=margin, adjust=adjust)["same"].any() for adjust in ("bh", None)}
+            ways = {adjust: judge(pair, margin=margin, adjust=adjust)["equivalent"].any() for adjust in ("bh", None)}
             found.append((ways["bh"], ways[None]))
         corrected, alone = np.mean(found, axis=0)
         rows.append({"cells": n_cells, "n": runs, "cv_pct": 100 * cv, "grids": len(found), "any": corrected,

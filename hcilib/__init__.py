@@ -37,7 +37,7 @@ _ROOMS = {
     "drive.campaign.policy": "PolicyError",
     "drive.campaign.stopping": "stop StopError",
     "drive.campaign.ledger": "ledger LedgerError",
-    "measure": "run obtain open_testbed integrity",
+    "measure": "run open_testbed integrity",
     "read.foreign.logs": "log_series",
     "read.foreign.results": "read_results recognise kinds_of_files",
     "read.run.run": "read_hosts read_bins read_series read_io_gaps read_counters read_drives read_layers "

@@ -295,4 +295,4 @@ def test_a_campaign_says_it_before_it_measures(tmp_path):
     scenario = campaign("10_audit.s2d-nmap-mirror-parity")
     bed, system = load_testbed(ROOT / scenario.params["testbed"]), load_system(ROOT / scenario.params["system"])
     with pytest.warns(UserWarning, match="262 % of the first tier"), pytest.raises(GuardError):
-        measure.run(planned(scenario), bed, system, tmp_path / "run", consent="another")
+        measure.run(planned(scenario), system, bed, tmp_path / "run", consent="another")

@@ -35,7 +35,7 @@ EDITS = {
     "own column in a table": (
         TABLE,
         {
-            TABLE: 'iops["share"] = iops["iops"] / iops["iops"].max()\nhci.table(iops',
+            TABLE: 'iops["share"] = iops["iops"] / iops["iops"].max()\nhci.text(iops',
             'wide="system"': '"system share"',
         },
         "list(hci.text(iops, 'system share').cells) == ['System', 'Share']",
@@ -100,7 +100,7 @@ EDITS = {
     "an own test": (
         TABLE,
         {"hci.text(iops": 'two = [results.query("system == @s")["iops"] for s in ("ceph-pve", baseline)]\n'
-         "print(stats.mannwhitneyu(*two).pvalue)\nhci.table(iops"},
+         "print(stats.mannwhitneyu(*two).pvalue)\nhci.text(iops"},
         "stats.mannwhitneyu(*two).pvalue < 0.05",
     ),
 }  # fmt: skip

@@ -22,7 +22,7 @@ MUST = (
     "read_fio",
     "summarize",
     "compare",
-    "geometric_mean",
+    "overall",
     "peak",
     "crossover",
     "rank",
@@ -33,7 +33,7 @@ MUST = (
     "Tiers",
     "parse_scheme",
     "expected_traffic",
-    "table",
+    "text",
     "intervals",
     "metric",
 )

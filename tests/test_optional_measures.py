@@ -43,7 +43,7 @@ def without(monkeypatch, columns: tuple[str, ...]) -> None:
 
         return wrapped
 
-    for name in ("read_results", "obtain", "published"):
+    for name in ("read_results", "published"):
         monkeypatch.setattr(hci, name, bare(getattr(hci, name)))
 
 

@@ -33,7 +33,7 @@ LISTED = re.compile(r"[sc]?lat_ns_(min|max|mean|stddev|N|p[\d.]+)|opt_\w+")
     ("reader", "sample"),
     [
         ("read_hosts", SAMPLE), ("read_bins", SAMPLE), ("read_counters", SAMPLE), ("read_series", DISTURBED),
-        ("read_events", DISTURBED), ("read_silences", DISTURBED),
+        ("read_events", DISTURBED), ("read_io_gaps", DISTURBED),
     ],
 )  # fmt: skip
 def test_every_column_of_the_other_tables_is_said(reader, sample):

@@ -196,7 +196,7 @@ TABLE = pd.DataFrame(
         "system": ["b", "a", "a"],
         "iodepth": [1, 8, 1],
         "iops": [30.5, np.nan, 10.25],
-        "verdict": ["untested", "higher", "equivalent"],
+        "verdict": ["untested", "higher", "same"],
     }
 )
 

@@ -9,7 +9,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from hcilib.model import yaml_models as form
 from hcilib.model.yaml_models import Form, Model, TestbedError, digest, load
@@ -220,6 +220,7 @@ class Testbed(Model):
     ceph: Ceph | None = None
     box: Box | None = None
     lab_root: form.FilePath | None = None  # set by a running lab, never in a file
+    _made_at: float = PrivateAttr(0.0)  # when an embedded one's disks were made; a real one's were there before
     lease_folder: form.FilePath | None = None  # set by a running bed whose hosts share one machine, never in a file
     serves: form.Name | None = None  # the one system a running lab serves; of several, each disk says whose it is
     stand_in: form.Line = ""  # set by a running box: what every reader of its numbers must know

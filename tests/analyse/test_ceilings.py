@@ -122,7 +122,7 @@ def test_dialled_drives_are_the_ceiling_where_no_raw_drive_was_measured():
     """Of a search, whose rounds are folders of their own: two drives of 4 MiB/s each way, one copy."""
     dials = hci.read_set_speeds("data/samples/lab-fleet")
     assert dials["node"].tolist() == ["node1", "node2"]
-    told = hci.fleet_curves(hci.obtain({}, "params/systems/lab-single.yaml", source="data/samples/lab-fleet"))
+    told = hci.fleet_curves(hci.read_results("data/samples/lab-fleet"))
     best = best_share(told, None, 2, hci.parse_scheme("Mirror(1)"), dials=dials)
     assert best["ceiling_iops"].tolist() == [2 * 4 * 2**20 / 4096]
     assert best["pct_of_ceiling"].tolist() == pytest.approx([100 * best["iops"].iloc[0] / 2048])

@@ -5,8 +5,7 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib import Cell, Pattern
-from hcilib.analyse.curves.loads import next_loads, stops
+from hcilib import Cell, Pattern, next_loads, stops
 
 JOBS, DEPTHS = (1, 2, 4, 8), (1, 2, 4, 8, 16, 32, 64, 128)
 
@@ -29,7 +28,8 @@ def search(within_ns=None, **drive) -> pd.DataFrame:
     """Look, decide, look again, as a campaign does."""
     measured: list = []
     found = pd.DataFrame()
-    while due := next_loads(found, JOBS, DEPTHS):
+    while proposed := next_loads(found, JOBS, DEPTHS):
+        due = [(load["numjobs"], depth) for load in proposed for depth in load["iodepth"]]
         assert not set(due) & set(measured)
         measured += due
         found = hci.loads(surface(measured, **drive), within_ns)
@@ -75,8 +75,8 @@ def fleet(iops, cpu=None) -> pd.DataFrame:
 
 def test_a_live_sweep_is_ended_by_a_rule_and_by_nothing_else():
     grows, bends = fleet([100, 200, 300]), fleet([100, 200, 300, 304])
-    assert stops(grows, {"gain_pct": 5}) == ""
-    assert stops(bends, {"gain_pct": 5}).startswith("gain below 5 % of a VM at 3 VMs")
-    assert stops(bends, {}) == ""
+    assert stops(grows, gain_pct=5) == ""
+    assert stops(bends, gain_pct=5).startswith("gain below 5 % of a VM at 3 VMs")
+    assert stops(bends) == ""
     busy = fleet([100, 200, 300], [20, 60, 85])
-    assert stops(busy, {"cpu_pct": 80}) == "node CPU up to 80 % at 2 VMs: 85 % at 3 VMs"
+    assert stops(busy, cpu_pct=80) == "node CPU up to 80 % at 2 VMs: 85 % at 3 VMs"

@@ -77,7 +77,7 @@ def measured(bed, fleet, monitor, system, run_dir) -> Cluster:
     plan = sweep(["4k-randread", "4k-randwrite"], repeats=1, iodepth=4, vms=2, read_runtime_s=1, write_runtime_s=1,
                  span_bytes=DISK, canary=False)  # fmt: skip
     empty = settled(monitor)
-    results = hci.run(plan, bed, system, run_dir, progress=False)
+    results = hci.run(plan, system, bed, run_dir, progress=False)
     return Cluster(bed, fleet, monitor, system, plan, run_dir, results, empty, settled(monitor))
 
 

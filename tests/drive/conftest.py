@@ -69,7 +69,7 @@ def undisturbed(tmp_path_factory):
     def measured(plan, testbed, systems):
         folder, tried = tmp_path_factory.mktemp("undisturbed"), []
         while len(tried) < 5 and (not tried or held_s(tried[-1]) >= HELD_S):
-            tried.append(hci.run(plan, testbed, systems, folder / f"run{len(tried)}", progress=False))
+            tried.append(hci.run(plan, systems, testbed, folder / f"run{len(tried)}", progress=False))
         return min(tried, key=held_s)
 
     return measured

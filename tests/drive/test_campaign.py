@@ -343,7 +343,7 @@ from hcilib.model.system import System
 plan = hci.sweep(["4k-randwrite"], repeats=2, iodepth=1, vms=1, write_runtime_s=5, span_bytes=2**20, prefill=False, canary=False)
 with lab(nodes=2, vms=1, disk_bytes=2**22, root=sys.argv[1]) as bed:
     print(bed.model_dump_json(), flush=True)
-    hci.run(plan, bed, System(name="lab-mirror", label="x"), sys.argv[2], progress=False)
+    hci.run(plan, System(name="lab-mirror", label="x"), bed, sys.argv[2], progress=False)
 """  # noqa: E501
 
 

@@ -176,10 +176,10 @@ def test_preflight_warns_of_the_cache_wherever_it_was_set(cached):
 def test_the_cache_trap(cached, tmp_path):
     """The same disk, the same 4k write at iodepth 1: what the client's memory acknowledges is no storage."""
     bed, system = cached.bed, cached.system
-    on = hci.run(qd1(), bed, system, tmp_path / "on", progress=False)
+    on = hci.run(qd1(), system, bed, tmp_path / "on", progress=False)
     images = [disk.uri.split("/", 3)[3] for vm in bed.vms for disk in vm.disks]
     set_cache(cached, images, "set {} rbd_cache false")
-    off = hci.run(qd1(), bed, system, tmp_path / "off", progress=False)
+    off = hci.run(qd1(), system, bed, tmp_path / "off", progress=False)
     assert on["iops"].iloc[0] > 4 * off["iops"].iloc[0]
     assert on["p50_ns"].iloc[0] < off["p50_ns"].iloc[0] / 4
 
@@ -299,7 +299,7 @@ def test_a_cluster_started_anew_does_not_go_on_where_another_was_filled(ceph_clu
     assert ceph_cluster.fleet.run(anew, ["vm1"])["vm1"].ok
     assert hci.preflight(bed, ceph_cluster.plan)["ok"].all(), "a campaign of its own fills it first"
     with pytest.raises(hci.PreflightError, match=r"vm1: image: .* started anew since; measure into another run_dir"):
-        hci.run(ceph_cluster.plan, bed, ceph_cluster.system, interrupted, progress=False)
+        hci.run(ceph_cluster.plan, ceph_cluster.system, bed, interrupted, progress=False)
 
 
 @pytest.mark.deep

@@ -31,7 +31,7 @@ def test_a_campaign_runs_on_drbd_as_on_any_cluster(drbd, tmp_path):
     checks = hci.preflight(drbd.testbed, small, system, consent=CONSENT)
     assert checks["ok"].all(), checks[~checks["ok"]].to_string()
     given = dict(consent=CONSENT, settings=["raid-threads"], progress=False)
-    results = hci.run(small, drbd.testbed, system, tmp_path / "run", **given)
+    results = hci.run(small, system, drbd.testbed, tmp_path / "run", **given)
     assert results.attrs["missing"] == []
     assert set(results["system"]) == {"box-drbd [raid-threads]"}
     says = "raid-threads does not hold: `cat /sys/block/md0/md/group_thread_cnt` says '0', with it '^2$'"
@@ -69,8 +69,8 @@ def test_without_consent_nothing_is_written(drbd, tmp_path):
     with pytest.raises(GuardError, match="no consent was given"):
         hci.run(
             plan(["4k-randwrite"]),
-            drbd.testbed,
             load_system(SYSTEMS / "box-drbd.yaml"),
+            drbd.testbed,
             tmp_path / "run",
             progress=False,
         )
@@ -146,8 +146,8 @@ def test_a_campaign_on_a_member_drive_ends_before_anything_is_written(drbd, tmp_
     with pytest.raises(GuardError, match="node1: BOX-N1D1: vda is held by md0"):
         hci.run(
             plan(["4k-randwrite"]),
-            wrong,
             load_system(SYSTEMS / "box-drbd.yaml"),
+            wrong,
             tmp_path / "run",
             consent=CONSENT,
             progress=False,

@@ -99,7 +99,7 @@ def test_throttled_drives_are_a_ceiling_that_holds(box_programs, tmp_path):
             write_runtime_s=3,
             span_bytes=64 * 2**20,
         )
-        results = hci.run(deep, box.testbed, system, tmp_path / "run", consent=CONSENT, progress=False)
+        results = hci.run(deep, system, box.testbed, tmp_path / "run", consent=CONSENT, progress=False)
     rates = {"4k-randread": 200.0, "4k-randwrite": 200.0}
     iops = results.set_index("pattern")["iops"]
     drive = hci.drive_rates(_as_drive(results, rates))

@@ -58,7 +58,7 @@ def test_the_factorial_runs_and_its_savings_are_the_stores(tmp_path):
              "write_runtime_s": 2, "span_bytes": "8 MiB", "canary": False, "dedupe_pct": 70}  # fmt: skip
     bed = tmp_path / "bed.yaml"
     bed.write_text("name: lab-store\nlab: {nodes: 2, vms: 2, disk_bytes: 8 MiB, store: xfs}\n")
-    results = hci.obtain(sweep, SYSTEMS[:1], testbed=bed, run_dir=tmp_path / "run", settings=[None, "dedup"])
+    results = hci.run(sweep, SYSTEMS[:1], bed, tmp_path / "run", settings=[None, "dedup"])
     cells = results.assign(dedup=results["system"].str.contains("dedup"), write_pct=100 - results["rwmixread"])
     saved = cells.set_index(["dedup", "write_pct"])["savings_pct"]
     assert (saved[False] < 1).all()

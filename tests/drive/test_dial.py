@@ -122,7 +122,7 @@ def test_a_campaign_fills_its_disks_at_the_machine_s_speed(programs, tmp_path):
     slow = {"read_bytes_per_s": 2**16, "write_bytes_per_s": 2**16}
     plan = sweep(["4k-randread"], repeats=1, iodepth=1, vms=1, read_runtime_s=0.5, span_bytes=2**22, canary=False)
     with lab(2, 1, system="lab-single", disk_bytes=2**22, dial=slow, root=tmp_path / "lab") as bed:
-        hci.run(plan, bed, System(name="lab-single", label="slow"), tmp_path / "run", progress=False)
+        hci.run(plan, System(name="lab-single", label="slow"), bed, tmp_path / "run", progress=False)
         assert rate_of(bed, "node2") == f"{8 * 2**16}"
     events = [json.loads(line) for line in (tmp_path / "run" / "journal.jsonl").read_text().splitlines()]
     start, filled = events[0], next(e for e in events if str(e.get("step", "")).startswith("prefill"))

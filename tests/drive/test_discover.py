@@ -209,7 +209,7 @@ def test_what_a_campaign_left_is_ours_and_what_came_after_is_not(ask, hosts, med
     bed = hosts.testbed(("vm1", "OURS"))
     plan = hci.sweep(["1m-write"], repeats=1, iodepth=[4], vms=1, write_runtime_s=0.5, canary=False)
     with own_kernels(hosts.folder):
-        hci.run(plan, bed, hci.System(name="disk", label="A disk"), tmp_path / "run", consent="wipe", progress=False)
+        hci.run(plan, hci.System(name="disk", label="A disk"), bed, tmp_path / "run", consent="wipe", progress=False)
     found = fate(ask(["vm1"], ["node1"], name=bed.name))
     assert {serial: ok for serial, (ok, _) in found.items()} == {"OURS": True, "THEIRS": False}
     assert not fate(ask(["vm1"], ["node1"], name="elsewhere"))["OURS"][0], "what nobody can prove"

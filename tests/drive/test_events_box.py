@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.box, pytest.mark.deep]
 def test_a_cut_link_is_seen_by_both_sides_and_is_whole_again(drbd, tmp_path):
     system = hci.load_system(hci.ROOT / "params/systems/box-drbd.yaml")
     given = plan(["4k-randwrite"], write_runtime_s=9, events=[{3: "cut-link", 6: "heal-link"}])
-    results = hci.run(given, drbd.testbed, system, tmp_path / "run", consent=drbd.testbed.consent, progress=False,
+    results = hci.run(given, system, drbd.testbed, tmp_path / "run", consent=drbd.testbed.consent, progress=False,
                       actions=of_box(drbd))  # fmt: skip
     assert results.attrs["missing"] == []
     assert list(results["events"]) == ["cut-link@3 heal-link@6"]
@@ -49,7 +49,7 @@ def test_a_guests_clock_that_is_set_while_a_run_is_on_leaves_nothing_to_count(dr
 
     actions = Actions({"set-clock": set_clock}, {}, box.missing)
     try:
-        results = hci.run(given, drbd.testbed, system, tmp_path / "run", consent=drbd.testbed.consent, progress=False,
+        results = hci.run(given, system, drbd.testbed, tmp_path / "run", consent=drbd.testbed.consent, progress=False,
                           actions=actions)  # fmt: skip
     finally:
         with Fleet(drbd.testbed) as fleet:

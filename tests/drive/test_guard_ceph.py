@@ -145,7 +145,7 @@ def test_a_refusal_comes_before_any_host_is_touched(copy, tmp_path):
     no_monitor(copy)
     plan = sweep(["4k-randwrite"], repeats=1, iodepth=1, vms=1, write_runtime_s=1, span_bytes=2**20, canary=False)
     with pytest.raises(GuardError, match="no monitor answers"):
-        hci.run(plan, copy, hci.System(name=copy.serves, label="x"), tmp_path / "run", progress=False)
+        hci.run(plan, hci.System(name=copy.serves, label="x"), copy, tmp_path / "run", progress=False)
     assert not (tmp_path / "run").exists()
 
 

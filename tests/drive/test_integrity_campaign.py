@@ -35,7 +35,7 @@ def measured(blank, hosts, tmp_path):
 
     def campaign(*events, **given):
         with own_kernels(hosts.folder):
-            return hci.run(sweep([LIGHT], events=events, **GIVEN), testbed, system, tmp_path / "run", consent="wipe",
+            return hci.run(sweep([LIGHT], events=events, **GIVEN), system, testbed, tmp_path / "run", consent="wipe",
                            progress=False, **given)  # fmt: skip
 
     return campaign

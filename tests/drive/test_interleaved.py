@@ -218,20 +218,20 @@ def test_a_setting_is_applied_for_its_runs_and_put_back(bed, short, tmp_path, mo
 
     monkeypatch.setattr(campaign, "launch", looks)
     plan = short(repeats=2, prefill=True)
-    results = hci.run(plan, bed, system, tmp_path / "run", settings=[None, "turbo"], progress=False)
+    results = hci.run(plan, system, bed, tmp_path / "run", settings=[None, "turbo"], progress=False)
     assert results.groupby("system").size().to_dict() == {"lab-mirror": 2, "lab-mirror [turbo]": 2}
     assert (results.groupby("pair")["system"].nunique() == 2).all()
     assert seen[0] == ("lab-mirror", set()), "one prefill, of the disks they share"
     for name, state in seen[1:]:
         assert (state == {"on"}) == (name == "lab-mirror [turbo]")
     assert standing(tmp_path) == {"off"}
-    assert hci.run(plan, bed, system, tmp_path / "run", settings=[None, "turbo"], progress=False).equals(results)
+    assert hci.run(plan, system, bed, tmp_path / "run", settings=[None, "turbo"], progress=False).equals(results)
 
 
 @pytest.mark.lab
 def test_a_setting_that_is_not_seen_is_named_undone_and_its_steps_are_missing(bed, short, tmp_path, capsys):
     system = setting(tmp_path, apply="echo of")
-    results = hci.run(short(), bed, system, tmp_path / "run", settings=[None, "turbo"], progress=False)
+    results = hci.run(short(), system, bed, tmp_path / "run", settings=[None, "turbo"], progress=False)
     assert list(results["system"]) == ["lab-mirror"], "nothing else is lost"
     [missing] = results.attrs["missing"]
     assert missing.endswith("lab-mirror-turbo")
@@ -249,19 +249,19 @@ def test_a_setting_that_a_killed_controller_left_is_undone_before_anything_is_me
     given = {"settings": [None, "turbo"], "progress": False}
     with pytest.MonkeyPatch.context() as patch:  # as after kill -9: nothing is put back
         patch.setattr(campaign, "_put_back", lambda *_: None)
-        hci.run(plan, bed, system, run_dir, **given)
+        hci.run(plan, system, bed, run_dir, **given)
     assert standing(tmp_path) == {"on"}
-    assert len(hci.run(plan, bed, system, run_dir, **given)) == 2, "finished, and yet its setting is put back"
+    assert len(hci.run(plan, system, bed, run_dir, **given)) == 2, "finished, and yet its setting is put back"
     assert standing(tmp_path) == {"off"}
     logs = [file.read_text() for file in tmp_path.glob("node?.log")]
-    hci.run(plan, bed, system, run_dir, **given)
+    hci.run(plan, system, bed, run_dir, **given)
     assert [file.read_text() for file in tmp_path.glob("node?.log")] == logs, "once"
 
 
 @pytest.mark.parametrize(("name", "said"), [("warp", "has no setting 'warp': it has turbo"), (None, "is given twice")])
 def test_a_setting_that_no_file_knows_and_one_given_twice_are_refused(bed, short, tmp_path, name, said):
     with pytest.raises(ValueError, match=said):
-        hci.run(short(), bed, setting(tmp_path), tmp_path / "run", settings=[None, name], progress=False)
+        hci.run(short(), setting(tmp_path), bed, tmp_path / "run", settings=[None, name], progress=False)
     assert not (tmp_path / "run").exists()
 
 

@@ -28,7 +28,7 @@ def results(programs, tmp_path_factory):
     )
     system = hci.System(name="lab-single", label="delayed")
     with lab(2, 1, system="lab-single", disk_bytes=2**22, delay_s=DELAY_S, root=folder) as bed:
-        return hci.run(plan, bed, system, folder / "run", progress=False)
+        return hci.run(plan, system, bed, folder / "run", progress=False)
 
 
 def test_no_row_is_faster_than_the_delay_allows_and_none_much_slower(results):

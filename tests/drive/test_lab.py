@@ -396,7 +396,7 @@ from hcilab.lab import lab
 from hcilib.model.system import System
 plan = hci.sweep(["4k-randwrite"], repeats=1, iodepth=2, vms=1, write_runtime_s=0.5, span_bytes=2**20, prefill=False, canary=False)
 with lab(nodes=2, vms=1, disk_bytes=2**22) as bed:
-    results = hci.run(plan, bed, System(name="lab-mirror", label="x"), "run", progress=False)
+    results = hci.run(plan, System(name="lab-mirror", label="x"), bed, "run", progress=False)
     print(json.dumps({"uid": os.getuid(), "rows": len(results), "iops": float(results["iops"].iloc[0]),
                       "bed": bed.model_dump(mode="json")}))
 """  # noqa: E501

@@ -7,32 +7,28 @@ import pytest
 
 import hcilib as hci
 from hcilib import CampaignError
-from hcilib.measure import _set_aside_unfinished as set_aside_unfinished
+
+LAB = "name: small\nmost_bytes_written: 4 MiB\nlease: none\nlab: {nodes: 2, vms: 1, disks: 1, disk_bytes: 8 MiB}\n"
+SINGLE = hci.ROOT / "params/systems/lab-single.yaml"
 
 
-@pytest.fixture
-def run_dir(tmp_path):
-    shutil.copytree(hci.samples()["lab-mirror"], tmp_path / "run")
-    return tmp_path / "run"
-
-
-def test_a_finished_campaign_stays_where_it_is(run_dir):
-    set_aside_unfinished(run_dir)
-    assert [f.name for f in run_dir.parent.iterdir()] == ["run"]
-
-
-def test_an_unfinished_one_is_kept_beside_and_begun_anew(run_dir):
-    for step in sorted((run_dir / "steps").iterdir())[9:]:
-        shutil.rmtree(step)
-    set_aside_unfinished(run_dir)
-    [kept] = run_dir.parent.iterdir()
+@pytest.mark.lab
+def test_an_unfinished_campaign_on_drives_that_are_gone_is_kept_beside_and_begun_anew(tmp_path):
+    (tmp_path / "bed.yaml").write_text(LAB.replace("most_bytes_written: 4 MiB\n", ""))
+    plan = {"patterns": ["4k-randread"], "repeats": 2, "iodepth": [1], "vms": 1, "read_runtime_s": 0.5, "canary": False}
+    plan |= {"span_bytes": "1 MiB"}
+    measured = hci.run(plan, SINGLE, tmp_path / "bed.yaml", tmp_path / "run", progress=False)
+    assert hci.run(plan, SINGLE, tmp_path / "bed.yaml", tmp_path / "run", progress=False).equals(measured)
+    assert {place.name for place in tmp_path.iterdir()} == {"bed.yaml", "run"}, "what is finished stays"
+    [last] = (tmp_path / "run/steps").glob("measure-b2-*")
+    shutil.rmtree(last)
+    with hci.open_testbed(tmp_path / "bed.yaml", SINGLE) as bed:
+        again = hci.run(plan, SINGLE, bed, tmp_path / "run", progress=False)
+    [kept] = set(tmp_path.iterdir()) - {tmp_path / "bed.yaml", tmp_path / "run"}
     assert kept.name.startswith("run.2")
-    assert (kept / "plan.json").exists()
-
-
-def test_a_folder_that_holds_no_campaign_is_left_alone(tmp_path):
-    set_aside_unfinished(tmp_path / "none")
-    assert list(tmp_path.iterdir()) == []
+    assert len(hci.read_results(kept)) == 1
+    assert len(again) == 2
+    assert not set(again["iops"]) & set(measured["iops"])
 
 
 BED = """name: two
@@ -57,12 +53,10 @@ def test_a_plan_of_one_of_several_systems_shows_and_asks_for_its_own_disks_alone
 
 @pytest.mark.lab
 def test_what_a_file_limits_holds_on_a_testbed_that_is_started_for_it(tmp_path):
-    lab = "{nodes: 2, vms: 1, disks: 1, disk_bytes: 8 MiB}"
-    (tmp_path / "bed.yaml").write_text(f"name: small\nmost_bytes_written: 4 MiB\nlease: none\nlab: {lab}\n")
-    system = hci.ROOT / "params/systems/lab-single.yaml"
+    (tmp_path / "bed.yaml").write_text(LAB)
     plan = {"patterns": ["4k-randread"], "repeats": 1, "iodepth": 1, "vms": 1, "span_bytes": "8 MiB"}
     with pytest.raises(CampaignError, match="allows most_bytes_written 4,194,304"):
-        hci.obtain(plan, system, testbed=tmp_path / "bed.yaml", run_dir=tmp_path / "run")
+        hci.run(plan, SINGLE, tmp_path / "bed.yaml", tmp_path / "run")
     assert not list((tmp_path / "run" / "steps").iterdir())
     shown = json.loads((tmp_path / "run" / "plan.json").read_text())["testbed"]
     assert (shown["most_bytes_written"], shown["lease"]) == (4 * 2**20, "none")

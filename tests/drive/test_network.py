@@ -22,7 +22,7 @@ def test_every_link_is_measured(bed):
 @pytest.mark.needs("iperf3")
 def test_a_campaign_measures_it_once_and_keeps_it_with_its_facts(bed, mirror_system, short, tmp_path):
     plan = short(network_s=0.3)
-    hci.run(plan, bed, mirror_system, tmp_path / "run", progress=False)
+    hci.run(plan, mirror_system, bed, tmp_path / "run", progress=False)
     kept = hci.read_network(tmp_path / "run")
     assert (kept.loc[kept["transport"] == "TCP", "bytes_per_s"] > 1e7).all()
     assert kept["one_kernel"].all()

@@ -78,7 +78,7 @@ def test_a_node_that_is_slow_to_name_its_drives_costs_no_sample_and_one_that_can
 @pytest.mark.lab
 def test_flushes_are_timed_apart_from_the_writes_they_follow(bed, tmp_path):
     given = plan(["4k-randwrite", "4k-randwrite-fdatasync"], iodepth=1)
-    results = hci.run(given, bed, hci.load_system(hci.ROOT / "params/systems/lab-mirror.yaml"), tmp_path / "run",
+    results = hci.run(given, hci.load_system(hci.ROOT / "params/systems/lab-mirror.yaml"), bed, tmp_path / "run",
                       consent=bed.consent, progress=False)  # fmt: skip
     by = results.set_index("pattern")
     assert results.attrs["missing"] == []

@@ -13,7 +13,7 @@ def test_small_writes_on_a_real_raid_5_read_and_write_twice(box_programs, tmp_pa
     system = hci.load_system(hci.ROOT / "params/systems/box-raid5.yaml")
     with running("box-raid5", drive_bytes=DRIVE_BYTES, root=tmp_path / "box") as box:
         given = plan(["4k-randwrite", "4k-randread"], write_runtime_s=6, read_runtime_s=6, span_bytes=48 * 2**20)
-        results = hci.run(given, box.testbed, system, tmp_path / "run", consent=box.testbed.consent, progress=False)
+        results = hci.run(given, system, box.testbed, tmp_path / "run", consent=box.testbed.consent, progress=False)
     assert results.attrs["missing"] == []
     drives = hci.read_drives(tmp_path / "run")
     assert set(drives["carries"]) == {"md0"}, "the node's five drives, and not the array"

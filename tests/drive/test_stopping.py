@@ -40,7 +40,7 @@ import hcilib as hci
 from hcilib.model.system import System
 plan = hci.sweep(["4k-randread"], repeats=3, iodepth=1, vms=2, read_runtime_s=120, span_bytes=2**20, prefill=False, canary=False)
 given = json.loads(Path({given!r}).read_text())
-hci.run(plan, hci.Testbed.model_validate(given["bed"]), System.model_validate(given["system"]), given["run_dir"],
+hci.run(plan, System.model_validate(given["system"]), hci.Testbed.model_validate(given["bed"]), given["run_dir"],
         settings=["set"], progress=False)
 """  # noqa: E501
 

@@ -93,7 +93,7 @@ def test_a_profile_of_two_patterns_is_two_rows_of_one_tenant(bed, tmp_path):
     plan = sweep(
         tenants=who, repeats=1, read_runtime_s=1, write_runtime_s=1, span_bytes=2**22, prefill=False, canary=False
     )
-    results = hci.run(plan, bed, SYSTEM, tmp_path / "run", progress=False)
+    results = hci.run(plan, SYSTEM, bed, tmp_path / "run", progress=False)
     own = results[(results["tenant"] == "database") & results["beside"].notna()]
     assert own["pattern"].tolist() == ["8k-randrw70-zoned95on5", "32k-write-sync"]
     assert own["iops"].gt(0).all()
@@ -106,7 +106,7 @@ def test_a_profile_of_two_patterns_is_two_rows_of_one_tenant(bed, tmp_path):
 def test_tenants_that_ask_for_one_vm_twice_or_for_one_that_is_not_there_are_named(bed, tmp_path):
     who = tenants(apart={"vms": ["vm9"]})
     with pytest.raises(PlanError, match="tenant 'apart': testbed lab has no VM vm9; it has vm1, vm2, vm3"):
-        hci.run(sweep(tenants=who), bed, SYSTEM, tmp_path / "run", progress=False)
+        hci.run(sweep(tenants=who), SYSTEM, bed, tmp_path / "run", progress=False)
     with pytest.raises(PlanError, match="tenant 'apart' asks for 2 VMs, 1 of testbed lab are free"):
         sweep(tenants=tenants(apart={"vms": 2})).seated(bed)
     vms = [vm.model_copy(update={"disks": bed.vms[0].disks}) if vm.name == "vm3" else vm for vm in bed.vms]
@@ -118,7 +118,7 @@ def test_a_cap_that_was_missed_is_said_in_the_row(bed, tmp_path):
     """A cap of four times what the drive lets through is missed however busy the machine is."""
     plan = sweep(["4k-randread-rate4000iops"], repeats=1, iodepth=8, vms=1, read_runtime_s=2,
                  span_bytes=2**22, prefill=False, canary=False)  # fmt: skip
-    [row] = hci.run(plan, bed, SYSTEM, tmp_path / "run", progress=False).to_dict("records")
+    [row] = hci.run(plan, SYSTEM, bed, tmp_path / "run", progress=False).to_dict("records")
     [said] = [str(caveat) for caveat in caveats(row["warnings"]) if caveat.code == "cap-missed"]
     assert "of 4,000 IOPS" in said
 

@@ -171,7 +171,7 @@ def test_one_system_alone_is_no_leader():
 def test_without_a_value_the_figure_says_so():
     ax = strip(PRINTED, "p99_ns")
     assert len(gid(ax, "nothing")) == 1
-    with pytest.raises(ValueError, match=r"no column lat_ns\. .*hci\.winners"):
+    with pytest.raises(ValueError, match=r"no column lat_ns\. .*hci\.best_points"):
         hci.glance(winners(PRINTED), "lat_ns")
     with pytest.raises(ValueError, match="no column n, pct_of_best"):
         hci.glance(PRINTED)

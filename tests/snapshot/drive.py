@@ -84,7 +84,7 @@ def commands() -> dict[str, Any]:
         folder = Path(temporary) / "run"
         hosts = {host.target: host.name for host in (*bed.nodes, *bed.vms)}
         with recorded(hosts) as told:
-            hci.run(plan, bed, system, folder, progress=False)
+            hci.run(plan, system, bed, folder, progress=False)
         files = {file.parent.name: file for file in sorted(folder.glob("steps/*/job.fio"))}
         replaced = {str(bed.lab_root): "<lab>", str(folder): "<run>"}
         replaced |= {address: f"<{name}>" for address, name in hosts.items()}

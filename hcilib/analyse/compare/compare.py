@@ -94,7 +94,7 @@ def compare(
     Parameters
     ----------
     by : the factors that make a cell; rows that vary in another factor are refused, not pooled.
-    margin : what counts as equivalent: a ratio inside [1 / (1 + margin), 1 + margin], by TOST.
+    margin : what counts as the same: a ratio inside [1 / (1 + margin), 1 + margin], by TOST.
     method : "welch" (or "guarded", which it has become): a t test in which no cell's variance counts for less than its
         campaign makes likely; "own": each cell's own variance alone.
     adjust : "bh" for a grid that is explored, "holm" for a few declared claims, "iut" for one claim over all cells
@@ -109,11 +109,11 @@ def compare(
     One row per system (not the baseline) and cell: system, the by columns, metric, ratio (system / baseline), ratio_lo, ratio_hi, df, p,
     p_adjusted, n_baseline, n, verdict, warnings; then baseline, value, value_baseline (both centres), equivalent,
     unstable, confidence, margin, tost_p, tost_p_adjusted, tost_lo, tost_hi, method ("paired t" or "Welch t", ", guarded" if it is; ""
-    where nothing can be tested), adjust, runs_to_decide (a cell and side; of what is inconclusive), runs,
+    where nothing can be tested), adjust, runs_to_decide (a cell and side; of what is undecided), runs,
     runs_baseline (texts, ``block:value`` with blanks between), by (the by columns, likewise), differs_in (what of the two systems
     differs, such as their nodes, likewise), unlike_settings (JSON: setting -> its value of the system and of the baseline).
-    `verdict` is about the number, not the taste: higher, lower, equivalent, inconclusive; point where a side has one
-    run (no interval), missing where it has none. `higher` and `equivalent` (the column) can both hold.
+    `verdict` is about the number, not the taste: higher, lower, same, undecided; untested where a side has one
+    run (no interval), missing where it has none. `higher` and `equivalent` (a column) can both hold.
 
     Raises
     ------
@@ -125,9 +125,9 @@ def compare(
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
     >>> found = hci.compare(results, baseline="starwind-rdma-pve")
     >>> found[["system", "iodepth", "ratio", "verdict"]].head(2).round(3)
-         system  iodepth  ratio verdict
-    0  ceph-pve        1  0.466   point
-    1  ceph-pve        2  0.547   point
+         system  iodepth  ratio   verdict
+    0  ceph-pve        1  0.466  untested
+    1  ceph-pve        2  0.547  untested
     """  # noqa: E501
     by = [name for name in as_list(by) if name != "system"]
     check_options(margin, method, adjust, confidence)
@@ -219,9 +219,9 @@ def rank(
     --------
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
     >>> hci.rank(results)[["iodepth", "rank", "system", "verdict"]].head(2)
-       iodepth  rank             system verdict
-    0        1   1.0  starwind-rdma-pve   point
-    1        1   2.0   starwind-tcp-pve   point
+       iodepth  rank             system   verdict
+    0        1   1.0  starwind-rdma-pve  untested
+    1        1   2.0   starwind-tcp-pve  untested
     """
     by = [name for name in as_list(by) if name != "system"]
     check_options(margin)

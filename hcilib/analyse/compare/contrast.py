@@ -396,7 +396,7 @@ def judge(
     differs = (p_adjusted <= alpha) & (np.abs(log_ratio) > least_difference(margin))
     fewest = np.minimum(n, n_baseline)
     conditions = [fewest == 0, fewest == 1, differs & (ratio > 1), differs & (ratio < 1), equivalent]
-    verdicts = ["missing", "untested", "higher", "lower", "equivalent"]
+    verdicts = ["missing", "untested", "higher", "lower", "same"]
     verdict = np.select(conditions, verdicts, "undecided").astype(object)
     more = runs_to_decide(log_ratio, se, df, fewest, margin, confidence)
     return pd.DataFrame(

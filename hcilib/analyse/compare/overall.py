@@ -24,7 +24,7 @@ def overall(comparison: pd.DataFrame, by: str | Sequence[str] = ("system",)) -> 
     cells are higher and some lower: a mean would hide it.
 
     Returns the by columns, n (cells), ratio, ratio_lo, ratio_hi, confidence, lowest, highest
-    (ratio), verdict (higher, lower, equivalent, inconclusive, no verdict, point, missing),
+    (ratio), verdict (higher, lower, same, undecided, no verdict, untested, missing),
     warnings, tost_lo, tost_hi, then one column per pattern unless `by` holds it.
 
     Examples

@@ -133,6 +133,8 @@ def _with_one(results: pd.DataFrame, column: str, value: Any) -> pd.DataFrame:
     there = results[column].dropna().unique()
     kept = results[results[column].eq(value) | results[column].astype(str).eq(str(value))]
     if kept.empty:
+        if why := results.attrs.get("unmeasured", {}).get(value):
+            raise ValueError(why)
         raise ValueError(f"where: {column}: no row has {value!r}; there are: {listed(there) if len(there) else 'none'}")
     return kept
 

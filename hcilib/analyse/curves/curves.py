@@ -41,16 +41,16 @@ def peak(
     Returns the by columns, best (the value of `over` at the observed best), the metric and its interval (as iops,
     iops_lo, iops_hi; measured there; the
     selection is not allowed for), smallest_tied and tied (text; values of `over`), n (fewest runs of a point),
-    confidence, verdict (peak; plateau where several are tied; point where a point has a single
+    confidence, verdict (peak; plateau where several are tied; untested where a point has a single
     run; missing), warnings.
 
     Examples
     --------
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
     >>> hci.peak(results)[["system", "best", "iops", "verdict"]].head(2)
-             system  best     iops verdict
-    0      ceph-pve     8  29100.0   point
-    1  drbd-tcp-pve     8  33100.0   point
+             system  best     iops   verdict
+    0      ceph-pve     8  29100.0  untested
+    1  drbd-tcp-pve     8  33100.0  untested
     """
     by = as_list(by)
     sign = better_sign(metric)
@@ -90,12 +90,12 @@ def crossover(
     """Where the curves of systems `a` and `b` change places: linear in log2(over) x log ratio.
 
     A crossing is claimed only if both bracketing cells differ from 1 (Welch, Benjamini-Hochberg over the cells); its
-    interval is where the cells' confidence limits cross. Between single runs it is given, flagged `point`.
+    interval is where the cells' confidence limits cross. Between single runs it is given, flagged `untested`.
 
     Returns one row per crossing, or one for a curve without: the by columns, a, b, `over` (NaN
     unless claimed) and its interval (as iodepth_lo, iodepth_hi), below, above (the bracketing
     cells), ratio_below, ratio_above (b / a), n (fewest runs of the two cells), confidence, verdict
-    (crossover, point, inconclusive, none, missing), warnings, metric, over, by (the by columns, as
+    (crossover, untested, undecided, none, missing), warnings, metric, over, by (the by columns, as
     text), apart (of a curve without: every cell is shown to differ, or a single run).
 
     Examples
@@ -103,8 +103,8 @@ def crossover(
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
     >>> found = hci.crossover(results, "starwind-rdma-pve", "drbd-tcp-pve")
     >>> found[["below", "above", "verdict"]]
-       below  above verdict
-    0      4      8   point
+       below  above   verdict
+    0      4      8  untested
     """
     by = as_list(by)
     table, places = _ratios(results, a, b, metric, by, over)

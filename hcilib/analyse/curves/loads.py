@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import product
+from collections.abc import Sequence
 
 import pandas as pd
 
@@ -13,8 +12,6 @@ from hcilib.analyse.compare.compare import summarize
 
 SATURATED = 0.95
 """Share of the highest IOPS from which a load counts as saturating."""
-Load = tuple[int, int]
-"""numjobs (threads of a VM), iodepth (outstanding I/Os of each)."""
 
 
 def loads(
@@ -81,8 +78,8 @@ def loads(
     return table[columns]
 
 
-def next_loads(found: pd.DataFrame, numjobs: Sequence[int], iodepth: Sequence[int]) -> list[Load]:
-    """The loads of the grid to measure next, from coarse to fine; empty when the search is over.
+def next_loads(found: pd.DataFrame, numjobs: Sequence[int], iodepth: Sequence[int]) -> list[dict]:
+    """Propose the loads of a grid to measure next, from coarse to fine; none when the search is over.
 
     First every second value of both axes and their ends; then whatever is not measured yet beside the chosen load,
     until everything beside it is. Where no load stays within the latency, what lies beside the quickest one.
@@ -90,28 +87,49 @@ def next_loads(found: pd.DataFrame, numjobs: Sequence[int], iodepth: Sequence[in
     Parameters
     ----------
     found : as ``loads`` returns it for one search, empty before the first look
+    numjobs, iodepth : the grid's axes
+
+    Returns
+    -------
+    list of dict : `numjobs` and its `iodepth`, as ``hci.sweep`` takes them by name
+
+    Examples
+    --------
+    >>> hci.next_loads(hci.published().head(0), numjobs=[1, 2, 4], iodepth=[1, 8, 32])
+    [{'numjobs': 1, 'iodepth': [1, 32]}, {'numjobs': 4, 'iodepth': [1, 32]}]
     """
     axes = [sorted(set(numjobs)), sorted(set(iodepth))]
     if found.empty:
         jobs, depths = (sorted({*axis[::2], axis[-1]}) for axis in axes)
-        return list(product(jobs, depths))
+        return [{"numjobs": n, "iodepth": depths} for n in jobs]
     known = {(int(row.numjobs), int(row.iodepth)) for row in found.itertuples()}
     chosen = found[found["chosen"]] if found["chosen"].any() else found.nsmallest(1, "outstanding")
     jobs, depths = (
         axis[max(0, (at := axis.index(int(chosen[name].iloc[0]))) - 1) : at + 2]
         for name, axis in zip(("numjobs", "iodepth"), axes, strict=True)
     )
-    return [load for load in product(jobs, depths) if load not in known]
+    due = {n: [depth for depth in depths if (n, depth) not in known] for n in jobs}
+    return [{"numjobs": n, "iodepth": left} for n, left in due.items() if left]
 
 
-def stops(results: pd.DataFrame, rules: Mapping[str, float]) -> str:
-    """Why a sweep over VMs that adds them one by one ends now; empty where it goes on.
+def stops(results: pd.DataFrame, gain_pct: float | None = None, cpu_pct: float | None = None) -> str:
+    """Say why a sweep over VMs that adds them one by one ends now; nothing where it goes on.
 
     Parameters
     ----------
     results : of the VM counts measured so far, of one system and pattern
-    rules : ``gain_pct``: a further VM adds less than this percent of the mean IOPS a VM so far. ``cpu_pct``: the nodes'
-        CPU is above this, so that no cycles are left for the guests. A rule that is not named ends nothing
+    gain_pct : end where a further VM adds less than this percent of the mean IOPS a VM so far; None: never
+    cpu_pct : end where the nodes' CPU is above this, so that no cycles are left for the guests; None: never
+
+    Returns
+    -------
+    str : the reason, empty where no rule holds
+
+    Examples
+    --------
+    >>> curve = hci.read_results("data/samples/lab-fleet")
+    >>> hci.stops(curve, gain_pct=5)[:36]
+    'gain below 5 % of a VM at 6 VMs: the'
     """
     known = results.assign(node_cpu_pct=numbers_of(results, "node_cpu_pct"))
     curve = summarize(known, "iops", by=["vms"])[["vms", "iops"]].dropna(subset=["iops"])
@@ -119,7 +137,7 @@ def stops(results: pd.DataFrame, rules: Mapping[str, float]) -> str:
     curve = curve.sort_values("vms", ignore_index=True)
     vms, cpu = curve["vms"], curve["node_cpu_pct"]
     added, fair = curve["iops"].diff() / vms.diff(), curve["iops"].shift() / vms.shift()
-    gain_pct, cpu_pct, why = rules.get("gain_pct"), rules.get("cpu_pct"), []
+    why = []
     if gain_pct is not None and len(small := curve.index[100 * added < gain_pct * fair]):
         at = small[0]
         less = f"the next VM adds {added[at]:,.0f} IOPS, each of the earlier ones added {fair[at]:,.0f}"

@@ -44,7 +44,7 @@ def against_datasheet(
     DataFrame
         One row per pattern measured or stated: pattern, numjobs, iodepth (where the drive did
         best), n, measured (geometric mean, IOPS), measured_lo, measured_hi, confidence, datasheet,
-        pct_of_datasheet, verdict, warnings. Verdict: `meets`, `below`, `inconclusive` (the interval
+        pct_of_datasheet, verdict, warnings. Verdict: `meets`, `below`, `undecided` (the interval
         holds both), `no datasheet figure`, `not measured`. One run has no interval: its own value
         decides, and the warning says so.
 

@@ -352,7 +352,7 @@ def failure_verdicts(summary: pd.DataFrame, results: pd.DataFrame | None = None)
     -------
     DataFrame
         A row a failure: the columns of the summary's `by`; runs; verdict: ``faster`` or ``slower`` where the interval
-        of degraded / healthy is on one side of 1, ``inconclusive`` where it holds 1, ``point`` for one run,
+        of degraded / healthy is on one side of 1, ``undecided`` where it holds 1, ``untested`` for one run,
         ``missing`` without a degraded level; lost, kept, unchecked: runs that lost an acknowledged write, lost none
         that was checked, or could not be checked.
 

@@ -332,7 +332,7 @@ def steady_state(series: pd.DataFrame, round_s: float | None = None) -> pd.DataF
     (the last five rounds; <NA> if there are fewer), steady_from_s (since the run began; NaN if never), warnings.
     """
     if round_s is not None and not round_s > 0:
-        raise ValueError(f"stationarity: round_s is {round_s}, expected seconds above zero")
+        raise ValueError(f"steady_state: round_s is {round_s}, expected seconds above zero")
     columns = ["seconds", "mean", "drift_pct", "drift", "round_s", "steady", "steady_from_s", "warnings"]
     parts = [
         _per_run(own, metric, columns, lambda t, y: _stands_still(t, y, round_s)).assign(metric=metric)

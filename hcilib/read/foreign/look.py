@@ -36,6 +36,7 @@ from hcilib.read.foreign.files import (
 from hcilib.read.foreign.layouts import Naming, Place, cbt_twin, placed
 from hcilib.read.foreign.parts import ForeignError, Part, row_of
 from hcilib.read.run.cache import code
+from hcilib.read.run.records import rounds_of
 from hcilib.say.caveats import caveat
 
 HEAD = 2**16
@@ -333,10 +334,11 @@ class Source:
 def sources_of(path: Any, names: Any, system: str | None) -> list[Source]:
     """Every entry with its own `names` and `system`, else with those of all; what is ours has none."""
     one = isinstance(path, (str, os.PathLike, Mapping))
-    sources = []
+    sources: list[Source] = []
     for entry in [path] if one else path:
         if not isinstance(entry, Mapping):
-            sources.append(Source(entry) if is_ours(entry) else Source(entry, names, system))
+            ours = is_ours(entry)
+            sources += map(Source, _rounds(entry)) if ours else [Source(entry, names, system)]
             continue
         unknown = [key for key in entry if key not in _SOURCE_KEYS]
         if unknown or "path" not in entry:
@@ -344,6 +346,13 @@ def sources_of(path: Any, names: Any, system: str | None) -> list[Source]:
             raise ForeignError(f"source {dict(entry)!r} {wrong}; a source is a path, or {{path:, names:, system:}}")
         sources.append(Source(**{"names": names, "system": system, **entry}))
     return sources
+
+
+def _rounds(path: Any) -> list[Any]:
+    """The run directories of a search, which are read together; anything else as it was named."""
+    folder = at_home(path)
+    rounds = rounds_of(folder)
+    return [path] if rounds == [folder] else rounds
 
 
 def is_ours(path: Any) -> bool:

@@ -258,12 +258,17 @@ def read_set_speeds(sources: Sources) -> pd.DataFrame:
 
 
 def campaigns_of(sources: Sources) -> list[Path]:
-    """Of each source the run directory itself, or those of a search's rounds; none of anything else."""
+    """Return of each source the run directory itself, or those of a search; none of anything else."""
     listed = [sources] if isinstance(sources, (str, Path, Mapping)) else sources
     paths = [source["path"] if isinstance(source, Mapping) else source for source in listed]
     folders = [at_home(path) for path in paths if isinstance(path, (str, Path))]
-    plans = [plan for folder in folders for plan in (folder / PLAN, *sorted(folder.glob(f"round-*/{PLAN}")))]
-    return [plan.parent for plan in plans if plan.exists()]
+    return [run_dir for folder in folders for run_dir in rounds_of(folder) if (run_dir / PLAN).exists()]
+
+
+def rounds_of(folder: Path) -> list[Path]:
+    """Return the run directories ``round-1``, ``round-2``, ... of a search in their order; of anything else itself."""
+    rounds = [] if (folder / PLAN).exists() else [plan.parent for plan in folder.glob(f"round-*/{PLAN}")]
+    return sorted(rounds, key=lambda path: (len(path.name), path.name)) or [folder]
 
 
 def _of_campaign(run_dir: Path) -> list[dict]:

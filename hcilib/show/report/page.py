@@ -412,7 +412,7 @@ def _subject(node: ast.expr | None) -> str:
     while not isinstance(node, ast.Name):
         match node:
             case ast.Call(func=ast.Attribute(value=ast.Name(id="hci"), attr=attr), args=args):
-                if not attr.startswith(("table", "plot_")):
+                if not attr.startswith(("text", "plot_")):
                     return attr
                 node = args[0] if args else None
             case ast.Call(func=ast.Attribute(value=ast.Name(id="pd")), args=[first, *_]):

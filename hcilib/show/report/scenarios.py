@@ -121,8 +121,7 @@ def names_used(notebook: Path, values: Mapping[str, Any]) -> set[str]:
     """The parameters that a notebook's code reads when they have these values; all of them where the code is no plain
     Python.
 
-    Of ``if testbed:`` and ``x if drive else y`` only the branch that is taken counts, of what is handed to
-    ``hci.obtain`` only what it looks at (live the run directory, else the source), and nothing that is overwritten
+    Of ``if testbed:`` and ``x if drive else y`` only the branch that is taken counts, and nothing that is overwritten
     before it is read.
     """
     cells = cells_of(notebook)
@@ -142,16 +141,27 @@ def _names_in_order(node: ast.AST, values: Mapping[str, Any]) -> Iterator[ast.Na
     match node:
         case ast.Name():
             yield node
-        case ast.If(test=ast.Name(id=name)) | ast.IfExp(test=ast.Name(id=name)) if name in values:
-            taken = node.body if values[name] else node.orelse
+        case ast.If(test=test) | ast.IfExp(test=test) if (holds := _decided(test, values)) is not None:
+            taken = node.body if holds else node.orelse
             children = [node.test, *(taken if isinstance(taken, list) else [taken])]
-        case ast.Call(func=ast.Attribute(attr="obtain"), args=args, keywords=keywords):
-            unseen = ("source", "article") if values.get("testbed") else ("run_dir", "consent")
-            children = [*args, *(k.value for k in keywords if k.arg not in unseen)]
         case ast.Assign(targets=targets, value=value):
             children = [value, *targets]
     for child in children:
         yield from _names_in_order(child, values)
+
+
+def _decided(test: ast.AST, values: Mapping[str, Any]) -> bool | None:
+    """Whether a condition of parameters alone holds; None where it asks for anything else."""
+    match test:
+        case ast.Name(id=name) if name in values:
+            return bool(values[name])
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            holds = _decided(operand, values)
+            return None if holds is None else not holds
+        case ast.BoolOp(op=ast.And(), values=parts):
+            known = [_decided(part, values) for part in parts]
+            return False if False in known else None if None in known else True
+    return None
 
 
 def problems_of(path: Path, notebook: Path) -> Iterator[str]:

@@ -23,7 +23,7 @@ DIGITS = 3
 
 PLAIN = (
     "iodepth", "numjobs", "vms", "nodes", "rwmixread", "n", "n_baseline", "block", "rep", "row", "outstanding", "rank",
-    "points", "knee", "smallest_vms", "gaps", "peak_vms", "cells", "given", "missing", "contexts", "possible", "runs",
+    "points", "knee", "rate_iops", "smallest_vms", "gaps", "peak_vms", "cells", "given", "missing", "contexts", "possible", "runs",
     "n_one",
 )  # fmt: skip
 """Counts: never padded with decimals."""
