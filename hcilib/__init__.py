@@ -36,7 +36,6 @@ _ROOMS = {
     "drive.campaign.campaign": "CampaignError",
     "drive.campaign.policy": "PolicyError",
     "drive.campaign.stopping": "stop StopError",
-    "drive.campaign.ledger": "ledger LedgerError",
     "measure": "run open_testbed integrity",
     "read.foreign.logs": "log_series",
     "read.foreign.results": "read_results recognise kinds_of_files",

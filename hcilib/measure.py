@@ -18,7 +18,7 @@ import pandas as pd
 
 from hcilib.analyse.physics.capacity import tier_fit
 from hcilib.analyse.runs.integrity import integrity_of_run, integrity_verdicts
-from hcilib.analyse.runs.series import enough_runs, stop_when, warm_up_missing
+from hcilib.analyse.runs.series import enough_runs, stop_when
 from hcilib.drive.beds import Actions, bed
 from hcilib.drive.campaign.policy import Rules
 from hcilib.drive.campaign.subjects import divided
@@ -43,7 +43,6 @@ def run(
     settings: Sequence[str | None] | None = None,
     consent: str | None = None,
     progress: bool = True,
-    earlier: Sequence[str | Path] = (),
     actions: Actions | None = None,
 ) -> pd.DataFrame:
     """Measure a plan, or finish measuring what the run directory holds of it.
@@ -65,8 +64,6 @@ def run(
         ``settings=[None, "mq-deadline"]`` measures each system both ways, as if they were two (labelled
         ``name [mq-deadline]``). A setting is applied, checked and undone by the file's own commands, and put back
         whatever happens
-    earlier : run directories on the same testbed: a warm-up of theirs that still holds is not repeated, one that they
-        spoilt is
     actions : what the plan's events are, where neither the testbed nor the system's file says it
 
     Returns
@@ -76,19 +73,19 @@ def run(
     Raises
     ------
     What `hcilib.drive.campaign.campaign.run` raises, which this is with the statistics at hand, by which policy
-    ``adaptive`` and warm-up by volume decide
+    ``adaptive`` decides
     """
     run_dir = at_home(run_dir, read=False)
     if not isinstance(testbed, Testbed):
         with _opened(load_testbed(testbed), _loaded(systems)) as (started, known):
             given: dict[str, Any] = {"settings": settings, "consent": consent, "progress": progress}
-            return run(plan, systems, started, run_dir, **given, earlier=earlier, actions=actions or known)
+            return run(plan, systems, started, run_dir, **given, actions=actions or known)
     laid_out, products = plan if isinstance(plan, Plan) else sweep(**plan), _loaded(systems)
     for system in under_test(products, settings):
         if spill := tier_warning(laid_out, testbed, system):
             warnings.warn(spill, stacklevel=2)
     _set_aside_unfinished(run_dir, testbed)
-    how: dict[str, Any] = {"settings": settings, "consent": consent, "progress": progress, "earlier": earlier}
+    how: dict[str, Any] = {"settings": settings, "consent": consent, "progress": progress}
     from hcilib.drive.campaign import campaign  # fabric, which a replay does not need
 
     return campaign.run(laid_out, testbed, products, run_dir, rules=RULES, actions=actions, **how)
@@ -176,4 +173,4 @@ def _kept(step: Path) -> dict:
     return integrity_of_run(integrity(step))
 
 
-RULES = Rules(stop=stop_when, enough=enough_runs, warm=warm_up_missing, kept=_kept)
+RULES = Rules(stop=stop_when, enough=enough_runs, kept=_kept)

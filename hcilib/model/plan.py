@@ -136,20 +136,6 @@ class Adaptive:
 
 
 @dataclass(frozen=True)
-class Volume:
-    """Warm-up by volume: rounds of ``round_s`` until twice the span is written and five rounds are steady, at most
-    ``cap_s``."""
-
-    round_s: float = 300.0
-    cap_s: float = 14400.0
-
-    @property
-    def rounds(self) -> int:
-        """The most rounds that fit under the cap."""
-        return int(self.cap_s / self.round_s + 1e-9)
-
-
-@dataclass(frozen=True)
 class Offered:
     """How a demand is offered: fio's ``rate_process``, ``poisson`` (as many users ask) or ``linear`` (as a
     metronome)."""
@@ -176,7 +162,7 @@ class Integrity:
 
 _OTHERS = {"network_s": 0.0, "pause_s": 0.0, "outage_limit_s": 900.0, "readonly": False}
 """Field -> its default, which is left out of plan.json and of the digest."""
-_RULES = {"adaptive": Adaptive, "volume": Volume, "content": Content, "offered": Offered, "integrity": Integrity}
+_RULES = {"adaptive": Adaptive, "content": Content, "offered": Offered, "integrity": Integrity}
 
 
 @dataclass(frozen=True)
@@ -184,8 +170,8 @@ class Plan:
     """Every step of a campaign in order. ``span_bytes`` is the part of each disk that is used (the working set per
     disk).
 
-    ``adaptive`` and ``volume`` hold the numbers of those rules; steps they call for beyond ``steps`` are decided while
-    it runs. ``content`` says what prefill and writes consist of; None: fio's own buffers, which neither repeat nor
+    ``adaptive`` holds the numbers of that rule; steps it calls for beyond ``steps`` are decided while it runs.
+    ``content`` says what prefill and writes consist of; None: fio's own buffers, which neither repeat nor
     compress well. ``network_s``: how long each link between two nodes is measured before the first step (0: not at
     all); ``pause_s``: how long nothing happens before each run; ``outage_limit_s``: how long it is waited for a host
     that cannot be reached. ``readonly``: nothing is written, so no consent is needed and disks may hold data.
@@ -198,7 +184,6 @@ class Plan:
     seed: int = 0
     format: int = field(default=FORMAT)
     adaptive: Adaptive | None = None
-    volume: Volume | None = None
     content: Content | None = None
     offered: Offered | None = None
     integrity: Integrity | None = None
@@ -245,7 +230,7 @@ class Plan:
     @property
     def digest(self) -> str:
         """Identity by content: what decides whether a run directory holds this plan."""
-        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()[:16]
+        return plan_digest(self.to_dict())
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -318,8 +303,8 @@ class Plan:
 
         ``bytes_written`` is exact for prefill and for rate-capped writes, else ``write_bytes_per_s`` (the fleet's, from
         a baseline) times the duration, NaN when none is given; so is the duration of a prefill, which ends when the
-        span is full. Of an adaptive run and of a warm-up by volume the longest duration stands here; runs that the
-        policy may add are not known before. ``overwrites`` lists vm:serial of the devices written to, when a testbed is
+        span is full. Of an adaptive run the longest duration is listed. Runs that the policy may add are not known
+        before. ``overwrites`` lists vm:serial of the devices written to, when a testbed is
         given; else how many. ``parts``: into how many disjoint parts the disks are cut, one for each of the sequential
         jobs on them (Step.region); 1 where every job has its disk's whole span, NaN where that needs a testbed.
         """
@@ -375,6 +360,11 @@ class Plan:
         each = f", interleaved: {', '.join(sorted(self.systems))}" if self.systems else ""
         how = f"order={self.order!r}, policy={self.policy!r}{each}"
         return f"Plan({asked}, {len(self.steps)} steps, {hours:.2f} h of runtime, {how})"
+
+
+def plan_digest(plan: Mapping) -> str:
+    """Return the identity of a plan as plan.json holds it: fields that this version does not read count too."""
+    return hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _seats(loads: Sequence[Load], testbed: Any) -> dict[str, tuple[str, ...]]:

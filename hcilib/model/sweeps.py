@@ -12,14 +12,14 @@ from numbers import Integral, Real
 from typing import Any
 
 from hcilib.model.metrics import meant, parse_bytes
-from hcilib.model.plan import Adaptive, Content, Integrity, Offered, Plan, Step, Volume, shuffled
+from hcilib.model.plan import Adaptive, Content, Integrity, Offered, Plan, Step, shuffled
 from hcilib.model.workload import PLACEMENTS, SPREAD, Cell, Events, Pattern, PlanError, count, tenant_cells
 
 MIN_RUNTIME_S = 0.1  # below, fio's own start and end are most of a run
 STAMPED_BYTES = 4096  # of a stamped block (hcilib.drive.campaign.integrity)
 WORDS = {
-    "warmup_cap_s" if field.name == "cap_s" else field.name: (rule, field.name)
-    for rule in (Adaptive, Volume, Content)
+    field.name: (rule, field.name)
+    for rule in (Adaptive, Content)
     for field in fields(rule)
     if field.name != "least_runs"  # that is what `repeats` says
 }
@@ -44,7 +44,6 @@ def sweep(
     warmup_s: float | Mapping[str, float] = 0.0,
     canary: bool = True,
     seed: int = 0,
-    warmup: str = "time",
     placement: str | Sequence[str] = SPREAD,
     events: Sequence[Mapping[float, str]] = ({},),
     integrity: int | str | None = None,
@@ -69,8 +68,6 @@ def sweep(
     policy : how long a run lasts. ``fixed``: ``read_runtime_s`` (600) or ``write_runtime_s`` (1800); ``short``: the same,
         300 unless given; ``adaptive``: until its mean is known well enough, then more runs of each cell until its
         interval is narrow enough too (METHODS section 2)
-    warmup : ``time``: ``warmup_s`` says how long. ``volume``: each writing pattern in rounds until twice the span is
-        written and five rounds are steady, or the cap is reached: runs are then marked ``not steady``. What it has prepared is not prepared again while it lasts (see hcilib.drive.campaign.ledger)
     warmup_s : seconds of each writing pattern before its first measurement, at its largest load; or pattern -> seconds,
         as the articles did: one pattern warms up every writing pattern of its block size, and is left out where the
         sweep has none
@@ -100,8 +97,8 @@ def sweep(
     readonly : only read, on disks that may hold data: no consent is needed, fio is started with ``--readonly``, and
         what writes is refused here. Needs ``prefill: false``
     words : the numbers of these rules one by one, as a params file gives them: ``least_s``, ``most_s``, ``look_s``,
-        ``target``, ``sample_s``, ``most_runs`` of `Adaptive`, ``round_s``, ``warmup_cap_s`` of `Volume`, ``dedupe_pct``,
-        ``compress_pct`` of `Content`, what prefill and writes write; a 0 given asks for new random data in every buffer
+        ``target``, ``sample_s``, ``most_runs`` of `Adaptive`, ``dedupe_pct``, ``compress_pct`` of `Content`, what
+        prefill and writes write; a 0 given asks for new random data in every buffer
 
     Raises
     ------
@@ -126,13 +123,12 @@ def sweep(
     ramp_s = _number("ramp_s", ramp_s)
     adaptive = _adaptive(policy, order, repeats, ramp_s, _given(Adaptive, words))
     runtime = _runtimes(policy, adaptive, read_runtime_s, write_runtime_s)
-    volume = _volume(warmup, warmup_s, _given(Volume, words))
     if tenants is None:
         cells = _cells(patterns, iodepth, numjobs, vms, placement, events)
         cells += _demands(cells, offered, offered_iodepth)
     else:
         beside: dict[str, object] = {"patterns": patterns, "offered": offered, "events": list(events) != [{}]}
-        beside |= {"placement": placement != SPREAD, "policy adaptive": adaptive, "a warm-up": warmup_s or volume}
+        beside |= {"placement": placement != SPREAD, "policy adaptive": adaptive, "a warm-up": warmup_s}
         _require_tenants_alone(beside)
         cells = tenant_cells(tenants, offered_iodepth)
     loads = [load.cell for cell in cells for load in cell.tenants] or cells
@@ -148,9 +144,7 @@ def sweep(
         writes = any(load.pattern.writes for load in as_long)
         return Step(kind, cell, block, rep, runtime[writes], ramp_s)
 
-    steps, warmups = _prefill(cells) if prefill else [], _warmups(cells, volume.cap_s if volume else warmup_s)
-    if volume:  # the pattern that writes most first: what it leaves may do for a mixed one of its class
-        warmups = dict(sorted(warmups.items(), key=lambda w: w[0].rwmixread))
+    steps, warmups = _prefill(cells) if prefill else [], _warmups(cells, warmup_s)
     if order == "blocks":
         steps += warmups.values()
         for block in range(1, repeats + 1):
@@ -163,7 +157,7 @@ def sweep(
             steps += [measure("measure", cell, 1, rep) for rep in range(1, repeats + 1)]
     if refill:
         steps = _refilled(steps, cells, prefill)
-    rules: dict[str, Any] = {"adaptive": adaptive, "volume": volume, "offered": open_loop}
+    rules: dict[str, Any] = {"adaptive": adaptive, "offered": open_loop}
     rules |= {"content": _content(_given(Content, words)), "integrity": _integrity(integrity, cells)}
     rules |= {"network_s": _number("network_s", network_s), "pause_s": _number("pause_s", pause_s)}
     rules |= {"outage_limit_s": _number("outage_limit_s", outage_limit_s)}
@@ -244,23 +238,6 @@ def _runtimes(policy: str, adaptive: Adaptive | None, read_s: float | None, writ
     usual = {"read_runtime_s": 600, "write_runtime_s": 1800} if policy == "fixed" else dict.fromkeys(given, 300)
     read, write = (_number(n, usual[n] if given[n] is None else given[n], MIN_RUNTIME_S) for n in given)
     return {True: write, False: read}
-
-
-def _volume(warmup: str, warmup_s, given: Mapping) -> Volume | None:
-    """The numbers of a warm-up by volume; None for one by time, which has none."""
-    _one_of("warmup", warmup, "time", "volume")
-    if warmup == "time":
-        if given:
-            raise PlanError("round_s or warmup_cap_s is given, but only warmup 'volume' has them: leave them out")
-        return None
-    if warmup_s:
-        raise PlanError("warmup_s is given, but warmup 'volume' ends by bytes written: cap it by warmup_cap_s")
-    words = {name: name.replace("cap", "warmup_cap") for name in given}
-    rule = Volume(**{name: _number(words[name], value, MIN_RUNTIME_S) for name, value in given.items()})
-    if rule.rounds < 5:
-        held = f"warmup_cap_s {rule.cap_s:g} holds {rule.rounds} rounds of {rule.round_s:g} s"
-        raise PlanError(f"{held}: expected at least the 5 that are judged")
-    return rule
 
 
 def _number(name: str, value, least: float = 0) -> float:

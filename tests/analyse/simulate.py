@@ -69,22 +69,6 @@ def slow_drift(rng: np.random.Generator, starts_s: np.ndarray, sd: float = 0.02,
     return np.exp(sd * np.take_along_axis(path, (starts_s / step).astype(int), axis=-1))
 
 
-def write_cliff(
-    rng: np.random.Generator, fast: float, slow: float, cliff_bytes: float, rounds: int, round_s: float = 300
-) -> tuple[np.ndarray, np.ndarray]:
-    """A drive that writes fast until its cache or its clean blocks are used up, then falls to its real rate.
-
-    fast, slow : bytes a second. Returns the mean rate of each round and the bytes written by its end.
-    """
-    rates, written = [], 0.0
-    for _ in range(rounds):
-        fast_s = np.clip((cliff_bytes - written) / fast, 0, round_s)
-        moved = (fast * fast_s + slow * (round_s - fast_s)) * (1 + 0.01 * rng.standard_normal())
-        written += moved
-        rates.append((moved / round_s, written))
-    return tuple(np.array(rates).T)
-
-
 def starts(order: str, run_s: float, cells: int, repeats: int, replicates: int, rng: np.random.Generator) -> np.ndarray:
     """Start times of every run of two systems, shape (replicates, system, cell, repeat).
 

@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
-from simulate import ar1, reference_series, runs, seconds, slow_drift, starts, write_cliff
+from simulate import ar1, reference_series, runs, seconds, slow_drift, starts
 
 from hcilib import mean_interval, steady_state
 from hcilib.analyse.runs.series import (
@@ -16,7 +16,6 @@ from hcilib.analyse.runs.series import (
     mser5,
     snia_steady,
     stop_when,
-    warm_up_missing,
 )
 
 S = reference_series()
@@ -379,35 +378,3 @@ def test_adaptive_blocks_beat_the_articles_protocol():
     assert 5 * duration.mean() <= 0.45 * 1800
     assert (np.abs(d) <= half).mean() >= 0.93
     assert (np.abs(d_fixed) <= half_fixed).mean() < 0.80  # why the repeats are spread over blocks
-
-
-# Warm-up by volume
-
-
-def test_volume_gate_never_opens_before_two_spans():
-    rng, span = np.random.default_rng(12), 1e12
-    opened = rate_alone = 0
-    for _ in range(100):
-        fast = rng.uniform(0.5e9, 2e9)
-        rates, written = write_cliff(rng, fast, fast * rng.uniform(0.1, 0.8), span * rng.uniform(0.5, 1.8), 40)
-        done = [not warm_up_missing(written[k], span, rates[: k + 1]) for k in range(40)]
-        if any(done):
-            opened += 1
-            assert written[done.index(True)] >= 2 * span
-        steady = snia_steady(rates)
-        rate_alone += steady.size > 0 and written[steady[0] + 4] < 2 * span
-    assert opened > 75
-    assert rate_alone > 50  # the plateau the rule on the rate accepts
-
-
-def test_warm_up_says_what_is_missing():
-    steady = [100.0] * 5
-    assert not warm_up_missing(2e12, 1e12, steady)
-    assert warm_up_missing(2e12, 1e12, steady) == ""
-    assert "1.99 x the span" in warm_up_missing(1.99e12, 1e12, steady)
-    assert "4 rounds of 5" in warm_up_missing(3e12, 1e12, steady[:4])
-    assert "not steady" in warm_up_missing(3e12, 1e12, [*steady[:4], 150])
-    assert not warm_up_missing(3e12, 1e12, [900.0, 500, *steady])
-    assert warm_up_missing(np.nan, 1e12, steady)
-    with pytest.raises(ValueError, match="span_bytes"):
-        not warm_up_missing(1, 0, steady)

@@ -4,6 +4,7 @@ import json
 import subprocess
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 from loops import MIB, SIZE, mounted, own_kernels
 from probes import mkfs
@@ -12,7 +13,7 @@ import hcilib as hci
 from hcilib import CampaignError, GuardError, Plan, PlanError, System, caveats, sweep
 from hcilib.drive.campaign import campaign
 from hcilib.drive.campaign.campaign import run
-from hcilib.drive.campaign.ledger import WriteLimit
+from hcilib.drive.campaign.written import WriteLimit, written_to
 from hcilib.drive.guard import preflight
 from hcilib.drive.guard.guard import identify
 from hcilib.drive.guard.last_look import LastLook
@@ -219,6 +220,17 @@ def test_what_failed_attempts_wrote_counts_when_no_step_is_done(blank, tmp_path)
     [step, *_] = sweep(["1m-write"], **PLAN | {"prefill": True}).steps
     with pytest.raises(CampaignError, match=f"; {6 * MIB:,} are written and prefill"):
         WriteLimit(SimpleNamespace(path=tmp_path), limited).require(step, limited, 4 * MIB)
+
+
+def test_three_jobs_on_two_disks_are_counted_to_the_disk_they_wrote():
+    disks = [{"serial": "a", "size_bytes": 4096}, {"serial": "b", "size_bytes": 1024}]
+    vm = {"name": "vm1", "address": "10.0.0.1", "node": "n1", "disks": disks}
+    bed = hci.Testbed.model_validate({"name": "t", "nodes": [{"name": "n1"}], "vms": [vm]})
+    rows = [(f"4k-randrw70.j{n}", ddir, size) for n, *both in ((0, 8, 400), (1, 0, 40), (2, 4, 100))
+            for ddir, size in zip(("read", "write"), both, strict=True)]  # fmt: skip
+    reports = pd.DataFrame(rows, columns=["job", "ddir", "io_bytes"]).assign(hostname="10.0.0.1")
+    written = written_to([{"vm": "vm1", "hostname": "10.0.0.1"}], reports, bed)
+    assert written == {("vm1", "a"): 500, ("vm1", "b"): 40}
 
 
 @pytest.mark.parametrize("second", ["no answer within 30 s", {"7:0": "/dev/loop0"}])

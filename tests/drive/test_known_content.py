@@ -1,5 +1,6 @@
 """Whose bytes lie on a disk: real loop devices, real campaigns, and somebody who writes beside them."""
 
+import json
 import random
 import re
 import subprocess
@@ -9,8 +10,8 @@ from pathlib import Path
 import pytest
 from loops import MIB, RANDOM, SIZE, Attacked, own_kernels
 
-from hcilib import CampaignError, GuardError, PreflightError, System, sweep
-from hcilib.drive.campaign import campaign, ledger
+from hcilib import CampaignError, GuardError, PreflightError, System, read_fio, sweep
+from hcilib.drive.campaign import campaign
 from hcilib.drive.campaign.campaign import run
 from hcilib.drive.guard import content, guard, last_look
 from hcilib.drive.guard.content import Memory, Sample, require_known
@@ -267,7 +268,9 @@ def test_the_kernel_counts_what_fio_says_it_wrote(own, blank, tmp_path, monkeypa
     _, _, testbed = blank
     results = measured(testbed, tmp_path / "run", ["4k-randwrite", "64k-write", "8k-randrw70"])
     assert results.attrs["missing"] == []
-    fio = ledger.writes(tmp_path / "run")["bytes_written"].astype(int).tolist()
+    steps = (tmp_path / "run" / "steps").iterdir()
+    in_order = sorted(steps, key=lambda step: json.loads((step / "step.json").read_text())["order"])
+    fio = [int(read_fio(step / "fio.json.zst").query("ddir == 'write'")["io_bytes"].sum()) for step in in_order]
     assert fio == [written for _, written in counted]
     assert min(fio) > 0
 

@@ -1,4 +1,4 @@
-"""Policies and warm-up: decided from the disk, the same again on resume, and valid only where the plan said so."""
+"""Policies: decided from the disk, the same again on resume, and valid only where the plan said so."""
 
 import inspect
 import json
@@ -10,17 +10,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hcilib import LedgerError, Plan, PlanError, PolicyError, Testbed, caveats, measure, progress, read_counters, sweep
-from hcilib.analyse.runs.series import enough_runs, stop_when, warm_up_missing
-from hcilib.drive.campaign import campaign, ledger
-from hcilib.drive.campaign.ledger import WRITES
-from hcilib.drive.campaign.policy import Policy, Rules, Watch, further_block, needed, require, standing
+from hcilib import Plan, PlanError, PolicyError, Testbed, measure, progress, read_counters, sweep
+from hcilib.analyse.runs.series import enough_runs, stop_when
+from hcilib.drive.campaign import campaign
+from hcilib.drive.campaign.policy import Policy, Rules, Watch, further_block, needed, require
 from hcilib.drive.campaign.rundir import RunDir
 from hcilib.drive.campaign.subjects import subjects
 from hcilib.drive.launch.launch import launch
-from hcilib.model.plan import Adaptive, Volume, shuffled
+from hcilib.model.plan import Adaptive, shuffled
 from hcilib.model.testbed import Disk, Fio, Node, Vm
-from hcilib.read.run.results import read_results
 
 RULES = measure.RULES
 MIB = 2**20
@@ -34,20 +32,15 @@ def answer(stop: bool, reason: str):
 
 
 def test_the_numbers_of_a_policy_are_the_plans():
-    plan = sweep(["4k-randwrite"], policy="adaptive", warmup="volume")
+    plan = sweep(["4k-randwrite"], policy="adaptive")
     assert plan.adaptive == Adaptive(60, 300, 30, 0.02, 1.0, 5, 10)
-    assert plan.volume == Volume(300, 14400)
-    assert plan.volume.rounds == 48
     assert {s.runtime_s for s in plan.steps if s.kind in ("measure", "canary")} == {300}
     again = Plan.from_dict(json.loads(json.dumps(plan.to_dict())))
     assert (again, again.digest) == (plan, plan.digest)
-    for change in ({"target": 0.03}, {"look_s": 20}, {"most_runs": 9}, {"sample_s": 0.5}, {"round_s": 200}):
-        assert sweep(["4k-randwrite"], policy="adaptive", warmup="volume", **change).digest != plan.digest
-    said = sweep(["4k-randwrite"], policy="adaptive", warmup="volume", target=0.03, round_s=200, warmup_cap_s=2000)
-    assert (said.adaptive.target, said.volume) == (0.03, Volume(200, 2000))
-    assert sweep(["4k-randwrite"], policy="adaptive", warmup="volume", least_s=60).digest == plan.digest, (
-        "60 and 60.0 are one"
-    )
+    for change in ({"target": 0.03}, {"look_s": 20}, {"most_runs": 9}, {"sample_s": 0.5}):
+        assert sweep(["4k-randwrite"], policy="adaptive", **change).digest != plan.digest
+    assert sweep(["4k-randwrite"], policy="adaptive", target=0.03).adaptive.target == 0.03
+    assert sweep(["4k-randwrite"], policy="adaptive", least_s=60).digest == plan.digest, "60 and 60.0 are one"
 
 
 def test_a_plan_without_such_rules_is_written_as_it_always_was():
@@ -80,13 +73,7 @@ def test_runtimes_are_the_policys_unless_given(given, runtimes):
         ({"policy": "adaptive", "most_runs": 4}, "most_runs 4: expected at least repeats, 5"),
         ({"policy": "adaptive", "order": "back-to-back"}, "order 'back-to-back'"),
         ({"policy": "adaptive", "ramp_s": 1}, "from a run's first second"),
-        ({"warmup": "bytes"}, "warmup 'bytes'"),
-        ({"warmup": "volume", "warmup_s": 9}, "warmup_s is given"),
-        (
-            {"warmup": "volume", "round_s": 300, "warmup_cap_s": 1499},
-            "holds 4 rounds of 300 s: expected at least the 5",
-        ),
-        ({"round_s": 9}, "only warmup 'volume' has them"),
+        ({"warmup": "volume"}, "'warmup': did you mean warmup_s"),
     ],
 )
 def test_numbers_that_nobody_would_heed_are_refused(given, said):
@@ -194,7 +181,7 @@ def test_a_lost_run_is_made_up_for_but_a_cell_that_never_ran_is_left_alone():
     assert [c.pattern.name for c in needed(plan, 6, results, RULES)] == ["4k-randread"]
 
 
-# When a warm-up is over
+# Refused before any host is touched
 
 BED = Testbed(
     name="t",
@@ -204,105 +191,14 @@ BED = Testbed(
 )
 
 
-@pytest.fixture
-def warm():
-    """A plan of one warm-up by volume of two disks of 100 bytes, at most 8 rounds; and that step."""
-    plan = sweep(
-        ["4k-randwrite"], iodepth=1, vms=2, warmup="volume", round_s=1, warmup_cap_s=8, span_bytes=4096, prefill=False
-    )
-    return plan, next(s for s in plan.steps if s.kind == "warmup")
-
-
-def rounds(step, *each, start=0, run=0, pattern="4k random", kind="warmup", steady=False) -> pd.DataFrame:
-    """Writes of rounds to both disks: each an (amount on vm1, amount on vm2)."""
-    rows = [
-        {
-            "run": run,
-            "run_id": f"c{run}",
-            "step": f"{kind}{start + i}",
-            "kind": kind,
-            "cell": step.cell.name if kind == "warmup" else "x",
-            "rep": i + 1,
-            "started_s": float(start + i),
-            "vm": vm,
-            "serial": f"{vm}-d",
-            "pattern": pattern,
-            "span_bytes": 100,
-            "bytes_written": float(amount),
-            "iops": 50.0,
-            "steady": steady if kind == "warmup" else pd.NA,
-        }
-        for i, amounts in enumerate(each)
-        for vm, amount in zip(("vm1", "vm2"), amounts, strict=True)
-    ]
-    return pd.DataFrame(rows, columns=WRITES)
-
-
-def test_the_gate_opens_at_twice_the_span_of_the_device_written_least(warm):
-    plan, step = warm
-    for last, missing in ((39.9, "written 2.00 x the span of 2 x"), (40, "")):
-        now = standing(step, plan, BED, rounds(step, *[(500, 40)] * 4, (500, last)), RULES)
-        assert (now.missing, now.given_up, now.rounds, now.last_rep) == (missing, False, 5, 5)
-    assert "4 rounds of 5" in standing(step, plan, BED, rounds(step, *[(500, 500)] * 4), RULES).missing
-
-
-def test_one_device_that_was_never_written_keeps_it_shut(warm):
-    plan, step = warm
-    table = rounds(step, *[(500, 500)] * 5)
-    now = standing(step, plan, BED, table[table["vm"] == "vm1"], RULES)
-    assert "written 0.00 x" in now.missing
-    assert now.rounds == 0, "no round warmed all devices"
-    nothing = standing(step, plan, BED, pd.DataFrame(columns=WRITES), RULES)
-    assert (nothing.rounds, nothing.last_rep, nothing.given_up) == (0, 0, False)
-
-
-def test_rates_that_fall_keep_it_shut_until_the_cap(warm):
-    plan, step = warm
-    table = rounds(step, *[(500, 500)] * 8)
-    table["iops"] = np.repeat(np.geomspace(800, 100, 8), 2)
-    seven = standing(step, plan, BED, table[table["rep"] <= 7], RULES)
-    assert (seven.missing, seven.given_up) == ("the last 5 rounds are not steady", False)
-    assert standing(step, plan, BED, table, RULES).given_up
-
-
-def test_what_holds_is_not_repeated_and_what_another_campaign_spoilt_is(warm):
-    plan, step = warm
-    before = rounds(step, *[(100, 100)] * 5, run=1, steady=True)
-    assert standing(step, plan, BED, before, RULES).missing == ""
-    spoilt = pd.concat([before, rounds(step, (0, 50), start=50, run=1, pattern="64k random", kind="measure")])
-    now = standing(step, plan, BED, spoilt, RULES)
-    assert "written 0.00 x" in now.missing
-    assert not now.given_up
-
-
-def test_on_resume_the_campaigns_own_later_steps_do_not_make_it_begin_again(warm):
-    plan, step = warm
-    done = rounds(step, *[(100, 100)] * 5, steady=True)
-    later = rounds(step, (300, 300), start=50, pattern="64k random", kind="measure")
-    assert standing(step, plan, BED, pd.concat([done, later]), RULES).given_up, "over, as the plan wants it"
-    elsewhere = later.assign(run=1, run_id="c1", started_s=60.0)
-    now = standing(step, plan, BED, pd.concat([done, later, elsewhere]), RULES)
-    assert not now.given_up
-    assert now.last_rep == 5, "new rounds get new names"
-
-
-# Refused before any host is touched
-
-
-def test_what_cannot_be_followed_is_refused(tmp_path):
-    adaptive, volume = sweep(["4k-read"], policy="adaptive"), sweep(["4k-write"], warmup="volume")
+def test_what_cannot_be_followed_is_refused():
+    adaptive = sweep(["4k-read"], policy="adaptive")
     with pytest.raises(PolicyError, match="policy 'adaptive', which needs the statistics"):
         require(adaptive, BED, None)
-    with pytest.raises(PolicyError, match="warmup 'volume', which needs the statistics"):
-        require(volume, BED, None)
     bare = BED.model_copy(update={"fio": Fio(launcher="client-server")})
     with pytest.raises(PolicyError, match=r"testbed t: policy 'adaptive' needs .* set fio\.launcher: per-host"):
         require(adaptive, bare, RULES)
-    require(volume, bare, RULES)
     require(sweep(["4k-read"], policy="short"), bare, None)
-    (tmp_path / "plan.json").write_text(json.dumps({"identity": {"testbed": "another"}}))
-    with pytest.raises(LedgerError, match="another testbed"):
-        require(volume, BED, RULES, [tmp_path])
 
 
 # On the running lab
@@ -317,7 +213,6 @@ def per_host(bed):
 SOON = Rules(
     stop=lambda rates, **limits: answer(len(rates) >= 4, f"{len(rates)} samples do"),
     enough=enough_runs,
-    warm=warm_up_missing,
 )
 """Stops a run at its first look: what decides is handed in, so a test need not wait for statistics."""
 
@@ -434,56 +329,6 @@ def test_a_run_shortened_under_another_policy_is_invalid(per_host, mirror_system
     assert results.attrs["missing"] == [plan.steps[0].id]
     [failed] = events(tmp_path / "cut", "failed")
     assert "of 8 s, at least 7.6 s are needed" in failed["problems"][0]
-
-
-def warm_plan(pattern="4k-randwrite-rate12m", **given):
-    numbers = {"warmup_cap_s": 10, "round_s": 0.5, "repeats": 1, "iodepth": 16, "vms": 1, "write_runtime_s": 0.5,
-               "span_bytes": 16 * MIB, "prefill": False, "canary": False}  # fmt: skip
-    return sweep([pattern], warmup="volume", **{**numbers, **given})
-
-
-@pytest.fixture(scope="module")
-def warmed(bed, mirror_system, tmp_path_factory):
-    run_dir = tmp_path_factory.mktemp("runs") / "warm"
-    return measure.run(warm_plan(), bed, mirror_system, run_dir, progress=False), run_dir
-
-
-@pytest.mark.lab
-@pytest.mark.deep
-def test_the_volume_gate_never_opens_before_twice_the_span(warmed):
-    results, run_dir = warmed
-    table = ledger.writes(run_dir)
-    before = table[table["kind"] == "warmup"]
-    assert (before.groupby("serial")["bytes_written"].sum() >= 2 * 16 * MIB).all()
-    earlier = before[before["rep"] < before["rep"].max()].groupby("serial")["bytes_written"].sum()
-    shut = [json.loads(f.read_text()) for f in run_dir.glob("steps/warmup*/step.json")]
-    for step in sorted(shut, key=lambda s: s["rep"])[:-1]:
-        assert not step["steady"]
-        assert step["reason"], "it says what was missing"
-    assert earlier.min() < 2 * 16 * MIB or any("steady" in s["reason"] for s in shut), "nor later than it must"
-    assert before["started_s"].max() < table.loc[table["kind"] == "measure", "started_s"].min()
-    assert results["warmup_ratio"].min() >= 2
-
-
-@pytest.mark.lab
-@pytest.mark.deep
-def test_a_warm_up_that_holds_is_not_repeated_in_the_next_campaign(warmed, bed, mirror_system, tmp_path):
-    results, first = warmed
-    if not ledger.ledger(first)["steady"].all():
-        pytest.skip(f"the machine was too busy for steady rounds: {results['warnings'].iloc[0]}")
-    measure.run(warm_plan(seed=1), bed, mirror_system, tmp_path / "next", progress=False, earlier=[first])
-    assert {p.name.split("-")[0] for p in (tmp_path / "next" / "steps").iterdir()} == {"measure"}
-    assert [e["reason"] for e in events(tmp_path / "next", "warm")] == ["an earlier warm-up still holds"]
-
-
-@pytest.mark.lab
-def test_capped_before_it_is_steady_every_later_run_says_so(bed, mirror_system, tmp_path):
-    plan = warm_plan("4k-randwrite-rate1m", warmup_cap_s=2.5)
-    results = measure.run(plan, bed, mirror_system, tmp_path / "capped", progress=False)
-    [warning] = results["warnings"].map(lambda said: caveats(said).words)
-    assert "4k-randwrite-rate1m for 5 rounds" in warning
-    assert "given up after 5 rounds" in events(tmp_path / "capped", "warm")[0]["reason"]
-    pd.testing.assert_frame_equal(read_results(tmp_path / "capped"), results)
 
 
 # What hcilib.run adds

@@ -192,37 +192,11 @@ def _scalar(x: np.ndarray) -> float | np.ndarray:
     return float(x) if np.ndim(x) == 0 else x
 
 
-# ---- Is it steady yet? The SNIA rule, the volume gate in front of it, and MSER-5 truncation
+# ---- Is it steady yet? The SNIA rule, and MSER-5 truncation
 
 
 ROUNDS = 5
 """Rounds the SNIA rule looks at."""
-
-SPANS = 2.0
-"""Times the span must have been written before any rate is believed."""
-
-
-def warm_up_missing(bytes_written: float, span_bytes: float, rounds: ArrayLike) -> str:
-    """What keeps the warm-up from being over, in words for the journal; empty when at least 2 x the span is written
-    *and* the last five rounds are steady.
-
-    Parameters
-    ----------
-    bytes_written : bytes written to the span since it was prepared, by this pattern
-    span_bytes : bytes the pattern may touch, fleet-wide
-    rounds : shape (n,), mean rate of each 300 s round, oldest first
-    """
-    if not span_bytes > 0:
-        raise ValueError(f"warm-up: span_bytes is {span_bytes}, expected the working set in bytes, above zero")
-    missing = []
-    if not bytes_written >= SPANS * span_bytes:  # also when the volume is unknown (NaN)
-        missing.append(f"written {bytes_written / span_bytes:.2f} x the span of {SPANS:g} x")
-    rounds = np.asarray(rounds, float)
-    if rounds.size < ROUNDS:
-        missing.append(f"{rounds.size} rounds of {ROUNDS}")
-    elif not _steady(rounds[None, -ROUNDS:])[0]:
-        missing.append(f"the last {ROUNDS} rounds are not steady")
-    return ", ".join(missing)  # not "; ", which separates warnings
 
 
 def snia_steady(rounds: ArrayLike) -> np.ndarray:

@@ -22,12 +22,12 @@ from tqdm.auto import tqdm
 from hcilib.drive.beds import filling
 from hcilib.drive.campaign import events, health, integrity, policy, subjects
 from hcilib.drive.campaign.facts import gather, pool_fill_noted
-from hcilib.drive.campaign.ledger import of_step
 from hcilib.drive.campaign.outages import CampaignError, Outages, causes
 from hcilib.drive.campaign.policy import Policy, Rules, Watch
 from hcilib.drive.campaign.progress import Bars, phase, red
 from hcilib.drive.campaign.rundir import RunDir
 from hcilib.drive.campaign.subjects import SettingError, Settings, Subject
+from hcilib.drive.campaign.written import written_to
 from hcilib.drive.guard import guard, preflight
 from hcilib.drive.guard.content import Memory, require_known
 from hcilib.drive.guard.last_look import LastLook
@@ -91,7 +91,6 @@ def run(
     consent: str | None = None,
     progress: bool = True,
     rules: Rules | None = None,
-    earlier: Sequence[str | Path] = (),
     actions: events.Actions | None = None,
 ) -> pd.DataFrame:
     """Measure, or finish measuring, a plan; returns what ``read_results(run_dir)`` returns.
@@ -107,12 +106,10 @@ def run(
     systems, settings : see `hcilib.measure.run`. Of several systems each visit of a cell is one run of each, next to
         each other; a visit that was interrupted is measured again whole, and what was left of it is kept under
         ``failed/``
-    rules : the statistics by which policy ``adaptive`` and warm-up by volume decide; ``hcilib.run`` hands them in,
-        since this room knows no formula
+    rules : the statistics by which policy ``adaptive`` decides; ``hcilib.run`` hands them in, since this
+        room knows no formula
     actions : what the plan's events are, where neither the testbed nor the system's file says it
         (hcilib.drive.campaign.events.actions_of)
-    earlier : run directories on the same testbed whose warm-ups by volume may still hold, or be spoilt
-        (hcilib.drive.campaign.ledger)
 
     Raises
     ------
@@ -136,7 +133,7 @@ def run(
     plan = plan.seated(testbed)
     every = subjects.subjects(measured, testbed, actions)
     plan.require_reads()
-    policy.require(plan, testbed, rules, earlier)
+    policy.require(plan, testbed, rules)
     for subject in every.values():
         subjects.require_placement(plan, subject.testbed, subject.system)
         events.require(plan, subject.actions, f"testbed {testbed.name}")
@@ -151,7 +148,7 @@ def run(
         ):
             for sentence in rundir.said:
                 tqdm.write(red(f"{run_dir}: {sentence}"))
-            course, switch = Policy(plan, testbed, rundir, every, rules, tuple(earlier)), Settings(every, rundir)
+            course, switch = Policy(plan, testbed, rundir, every, rules), Settings(every, rundir)
             todo = course.pending()
             first = next(todo, None)  # a finished campaign touches no host, unless a setting was left standing there
             left = chain([first], todo) if first else iter(())
@@ -395,7 +392,8 @@ def _measure(
         wrong += [*degraded, *launched.faults, *events.premature(record, work)]
         wrong += _unfilled(step, plan, testbed, work) if step.kind == "prefill" and not wrong else []
         wrong += [] if wrong or beside else _foreign_writes(step, record, look, work, course)
-        record |= {} if wrong else course.judgement(step, record, watch, work) | ended
+        if not wrong:
+            record |= {"reason": watch.reason} | ended if watch else ended
     except (FioError, FleetError, guard.GuardError) as error:
         wrong = [str(error)]
         if "health" in record and not isinstance(error, health.HealthError):  # it may be why
@@ -433,14 +431,12 @@ def _foreign_writes(step: Step, record: Mapping, look: LastLook, work: Path, cou
     writes stamped blocks beside it, nor what an event does is in fio's count. An array may count less."""
     if not look.counted or step.cell.events:
         return []
-    own = of_step(
-        {**record, "id": step.id}, read_fio(work / "fio.json"), course.of(step).testbed, course.plan.span_bytes
-    )
+    own = written_to(record["hosts"], read_fio(work / "fio.json"), course.of(step).testbed)
     said = []
-    for vm, serial, ours in own[["vm", "serial", "bytes_written"]].itertuples(index=False):
+    for (vm, serial), ours in own.items():
         if (place := (vm, serial)) not in look.counted:
             continue
-        more = look.counted[place] - int(ours)
+        more = look.counted[place] - ours
         if more > 0 and not step.ramp_s:
             why = (
                 f"{more:,} bytes more were written or discarded during {step.id} than fio wrote: somebody else uses it"

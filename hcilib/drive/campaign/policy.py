@@ -1,13 +1,13 @@
 """What a campaign does next, and when a run has told enough: decided from what stands on the disk, never from memory.
 
 The statistics are handed in as `Rules` (hcilib.measure): drive reaches hosts and knows no formula. Steps beyond the
-plan's own (rounds of a warm-up, runs that a cell still needs) are made one at a time, after what came before them was
-read back. So an interrupted campaign decides the same when it is called again.
+plan's own (runs that a cell still needs) are made one at a time, after what came before them was read
+back. So an interrupted campaign decides the same when it is called again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,15 +16,13 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 
-from hcilib.drive.campaign import ledger
 from hcilib.drive.campaign.rundir import RunDir
 from hcilib.drive.campaign.subjects import Subject
+from hcilib.drive.campaign.written import WriteLimit
 from hcilib.model.plan import Adaptive, Plan, Step, for_each, shuffled
 from hcilib.model.testbed import Testbed
 from hcilib.model.workload import Cell
-from hcilib.read.fio.fio_json import read_fio
 from hcilib.read.run.acceptance import FULL_RUNTIME
-from hcilib.read.run.records import read_journal
 from hcilib.read.run.results import read_results
 
 ONE_AT_A_TIME = ("psync", "sync", "pvsync2")
@@ -40,21 +38,20 @@ class Rules:
     """The decisions of METHODS section 2, as hcilib.analyse makes them.
 
     stop : `stop_when(rates, target=, first=, most=, t_star=)`; enough : `enough_runs(values, target, least=, most=)`,
-    both with a truth value and a `reason`; warm : `warm_up_missing(bytes_written, span_bytes, rounds)`, empty text
-    when nothing is; kept : what came of the stamped blocks in a step's folder, as its step.json has it.
+    both with a truth value and a `reason`; kept : what came of the stamped blocks in a step's folder, as its
+    step.json has it.
     """
 
     stop: Callable[..., Any]
     enough: Callable[..., Any]
-    warm: Callable[..., str]
     kept: Callable[[Path], dict] | None = None
 
 
-def require(plan: Plan, testbed: Testbed, rules: Rules | None, earlier: Sequence[str | Path] = ()) -> None:
+def require(plan: Plan, testbed: Testbed, rules: Rules | None) -> None:
     """PolicyError before any host is touched, where the plan asks for what cannot be had."""
-    if (plan.adaptive or plan.volume) and rules is None:
-        asks = f"policy {plan.policy!r}" if plan.adaptive else "warmup 'volume'"
-        raise PolicyError(f"the plan has {asks}, which needs the statistics: call hcilib.run, or give rules=")
+    if plan.adaptive and rules is None:
+        needs = "which needs the statistics: call hcilib.run, or give rules="
+        raise PolicyError(f"the plan has policy {plan.policy!r}, {needs}")
     if plan.adaptive and testbed.fio.launcher != "per-host":
         raise PolicyError(
             f"testbed {testbed.name}: policy 'adaptive' needs the rates while a run lasts, which fio.launcher "
@@ -65,7 +62,6 @@ def require(plan: Plan, testbed: Testbed, rules: Rules | None, earlier: Sequence
             f"testbed {testbed.name}: fio.ioengine {testbed.fio.ioengine!r} does one I/O at a time, so a demand would "
             "wait behind it and be measured too low; choose libaio or io_uring"
         )
-    ledger.same_testbed(testbed.digest, earlier)
 
 
 def _asked(what: T | None) -> T:
@@ -77,19 +73,18 @@ def _asked(what: T | None) -> T:
 @dataclass(frozen=True)
 class Policy:
     """A plan as it is carried out on a testbed into a run directory. `subjects`: whose steps they are, by what results
-    call it; `earlier`: run directories whose warm-ups may still hold."""
+    call it."""
 
     plan: Plan
     testbed: Testbed
     rundir: RunDir
     subjects: dict[str, Subject]
     rules: Rules | None = None
-    earlier: Sequence[str | Path] = ()
 
     @cached_property
-    def write_limit(self) -> ledger.WriteLimit:
+    def write_limit(self) -> WriteLimit:
         """What may still be written, by the testbed's own limit."""
-        return ledger.WriteLimit(self.rundir, self.testbed, self.earlier)
+        return WriteLimit(self.rundir, self.testbed)
 
     def of(self, step: Step) -> Subject:
         """Whose step it is: the system's that it names, or the one there is."""
@@ -102,9 +97,7 @@ class Policy:
         """
         self.write_limit  # noqa: B018  sets aside what a lower limit ended
         for step in self.plan.steps:
-            if self.plan.volume and step.kind == "warmup":
-                yield from self._rounds(step)
-            elif self._left(step):
+            if self._left(step):
                 yield self._at_demand(step)
         if self.plan.adaptive:
             yield from self._extra_runs()
@@ -149,16 +142,6 @@ class Policy:
         adaptive = self.plan.adaptive if step.kind in ("measure", "canary") else None
         return Watch(adaptive, _asked(self.rules).stop) if adaptive else None
 
-    def judgement(self, step: Step, record: Mapping, watch: Watch | None, work: Path) -> dict:
-        """What an accepted attempt's step.json says beside its record: why it ended; of a round of a warm-up also
-        whether it is steady, and the warning that goes with every later run when the last round that the cap allows is
-        not."""
-        if watch:
-            return {"reason": watch.reason}
-        if self.plan.volume and step.kind == "warmup":
-            return self._round_judged(step, record, read_fio(work / "fio.json"))
-        return {}
-
     def _extra_runs(self) -> Iterator[Step]:
         """Blocks beyond the plan's, each of the cells whose interval is still too wide by the blocks before it."""
         rule, rules = _asked(self.plan.adaptive), _asked(self.rules)
@@ -171,45 +154,6 @@ class Policy:
                     self.rundir.log("added", step=step.id, reason=reason)
                     yield step
             results = read_results(self.rundir.path) if any_left else results
-
-    def _rounds(self, step: Step) -> Iterator[Step]:
-        """One round after the other, each read back before the next; nothing where an earlier warm-up still holds."""
-        rule, rules = _asked(self.plan.volume), _asked(self.rules)
-        while True:
-            now = standing(step, self.plan, self.of(step).testbed, self._written(), rules)
-            if not now.missing or now.given_up:
-                self._say_once(step, now)
-                return
-            following = replace(step, rep=now.last_rep + 1, runtime_s=rule.round_s)
-            self.rundir.log("added", step=following.id, reason=now.missing)
-            yield following
-            if following.id not in self.rundir.done():
-                return  # given up after its attempts, and reported as missing
-
-    def _round_judged(self, step: Step, record: Mapping, hosts: pd.DataFrame) -> dict:
-        testbed = self.of(step).testbed
-        this = ledger.of_step({**record, "id": step.id}, hosts, testbed, self.plan.span_bytes)
-        table = pd.concat([self._written(), this.assign(run=0, run_id=self.rundir.path.name)], ignore_index=True)
-        rule, rules = _asked(self.plan.volume), _asked(self.rules)
-        now = standing(step, self.plan, testbed, table, rules)
-        warning = f"not steady: {step.cell.pattern.name} after {now.rounds} rounds of {rule.round_s:g} s: {now.missing}"
-        spent = bool(now.missing) and now.rounds >= rule.rounds
-        return {"steady": not now.missing, "reason": now.missing or "steady", "warnings": [warning] * spent}
-
-    def _written(self) -> pd.DataFrame:
-        """The writes of this campaign so far, as run 0, and of the earlier ones it was told of."""
-        if (self.rundir.path / "plan.json").exists():
-            return ledger.writes(self.rundir.path, *self.earlier)
-        if self.earlier:
-            return ledger.writes(*self.earlier).eval("run = run + 1")
-        return pd.DataFrame(columns=ledger.WRITES)
-
-    def _say_once(self, step: Step, now: Standing) -> None:
-        """How a warm-up ended, in the journal."""
-        journal = read_journal(self.rundir.path)
-        if not ((journal["event"] == "warm") & (journal["step"] == step.id)).any():
-            ended = f"given up after {now.rounds} rounds: {now.missing}" if now.missing else "steady"
-            self.rundir.log("warm", step=step.id, reason=ended if now.rounds else "an earlier warm-up still holds")
 
 
 # Runs
@@ -287,50 +231,3 @@ def further_block(plan: Plan, block: int, due: Mapping[Cell, str]) -> list[tuple
             runs = for_each(run, plan.systems, plan.seed, visit) if plan.systems else [run]
             steps += [(one, due[cell]) for one in runs]
     return steps
-
-
-# Warm-up by volume
-
-
-@dataclass(frozen=True)
-class Standing:
-    """Where a warm-up stands. `missing`: why it is not over, in words; empty when the devices are ready."""
-
-    missing: str
-    rounds: int
-    last_rep: int
-    given_up: bool
-
-
-def standing(step: Step, plan: Plan, testbed: Testbed, table: pd.DataFrame, rules: Rules) -> Standing:
-    """Where a warm-up stands by the table of writes (`ledger.writes`). Pure.
-
-    The device that was written least decides the volume, the fleet's mean rate of each round whether it is steady. What
-    was written before another class spoilt a device counts no more, nor do the rounds before it; but what the
-    campaign's own later steps spoil is as the plan wants it: only another campaign's writes make a warm-up begin again.
-    """
-    devices, most = _devices(step, plan, testbed, ledger.settle(table)), _asked(plan.volume).rounds
-    ours = (table["run"] == 0) & table["bytes_written"].notna()
-    here = table[ours & (table["kind"] == "warmup") & (table["cell"] == step.cell.name)]
-    here = here[here["serial"].isin(devices["serial"])]  # the same warm-up of another system is another
-    rounds = here[here["started_s"] >= devices["since_s"].max(skipna=False)]
-    rates = rounds.groupby("step", sort=False)["iops"].sum()
-    last = devices.loc[(devices["since_bytes"] / devices["span_bytes"]).idxmin()]
-    steady = devices["steady"].fillna(False).all()
-    was_over = here["steady"].fillna(False).any() or here["step"].nunique() >= most
-    spoilt_elsewhere = (devices["spoilt_run"] > 0).any()
-    return Standing(
-        missing="" if steady else rules.warm(last["since_bytes"], last["span_bytes"], rates.to_numpy()),
-        rounds=len(rates),
-        last_rep=int(here["rep"].max()) if len(here) else 0,
-        given_up=len(rates) >= most or bool(was_over and not spoilt_elsewhere),
-    )
-
-
-def _devices(step: Step, plan: Plan, testbed: Testbed, state: pd.DataFrame) -> pd.DataFrame:
-    """The ledger's row of every device the warm-up is for; nothing written is 0 bytes, and not steady."""
-    targets = testbed.targets(step.cell.vms, step.cell.numjobs)
-    spans = [(vm, disk.serial, min(plan.span_bytes, disk.size_bytes)) for vm, disk in targets]
-    wanted = pd.DataFrame(spans, columns=[*ledger.DEVICE, "span_bytes"])
-    own = state[state["pattern"] == ledger.class_of(step.cell.pattern)]
-    return wanted.merge(own, how="left", on=list(wanted)).fillna({"since_bytes": 0.0})

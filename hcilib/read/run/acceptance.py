@@ -20,7 +20,7 @@ import pandas as pd
 
 from hcilib.model.compressed import opened, read_bytes
 from hcilib.model.places import FAILED, JOURNAL, OUTPUT, PLAN, RECORD, STEPS, TEMPORARY, at_home
-from hcilib.model.plan import Plan
+from hcilib.model.plan import Plan, plan_digest
 from hcilib.read.fio.fio_json import FioOutputError, read_fio
 from hcilib.read.run.records import events_of, plan_of
 
@@ -240,7 +240,8 @@ def unlike_plan(plan: Mapping) -> str:
     """Why the steps of plan.json are not those that its campaign was started with, by the digest that it states; empty
     where they are. Of its testbed and systems the campaign knows when it is resumed."""
     try:
-        own = Plan.from_dict(plan["plan"]).digest
+        Plan.from_dict(plan["plan"])
+        own = plan_digest(plan["plan"])
     except (ValueError, KeyError, TypeError) as error:
         return f"its plan is damaged ({' '.join(str(error).split())[:160]})"
     stated = (plan.get("identity") or {}).get("plan", "" if plan.get("campaign") else own)
