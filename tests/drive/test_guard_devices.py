@@ -41,7 +41,7 @@ def reasons(host: str, serial: str) -> str:
     return "; ".join(r.reason for r in refused)
 
 
-@pytest.mark.parametrize("serial", ["drive-scsi0", "VB1", "MD1", "SWAP1", "BTR1", "OSD1"])
+@pytest.mark.parametrize("serial", ["drive-scsi0", "VB1", "MD1", "SWAP1", "BTR1"])
 def test_no_command_that_destroys_is_suggested_for_a_disk_in_use(serial):
     assert "wipefs" not in reasons("debian12_proxmox" if serial == "drive-scsi0" else "rocky8_lvm_on_luks", serial)
 

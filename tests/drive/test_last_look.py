@@ -87,28 +87,6 @@ def test_a_file_system_mounted_where_no_process_is_seen_is_held_all_the_same(loo
         assert "is held by the kernel now: mounted somewhere, swap, or part of another device" in look.said()
 
 
-@pytest.mark.parametrize("outside", [False, True])
-def test_another_process_that_writes_through_whatever_node(look, tmp_path, outside):
-    look.fill()
-    node = look.device
-    if outside:
-        node = str(tmp_path / "odd name")
-        os.mknod(node, 0o600 | 0o060000, os.stat(look.device).st_rdev)
-    with open(node, "r+b"):
-        assert (
-            f"is open for writing by {Path('/proc/self/comm').read_text().strip()} (process {os.getpid()})"
-            in look.said()
-        )
-    with open(node, "rb"):
-        assert look.said() == "started", "who reads harms nobody"
-
-
-def test_a_writer_through_a_node_outside_dev_is_seen_at_the_start(look, hosts, tmp_path):
-    os.mknod(tmp_path / "node", 0o600 | 0o060000, os.stat(look.device).st_rdev)
-    with open(tmp_path / "node", "r+b"), pytest.raises(GuardError, match=r"is open for writing by .* \(process"):
-        identify(look.fleet, hosts.testbed(("vm1", "B1")), 1, 1, "wipe")
-
-
 def test_a_link_that_is_turned_between_the_look_and_fio_changes_nothing(blank, media, hosts):
     file, device, testbed = blank
     victim = media.file("victim.img")

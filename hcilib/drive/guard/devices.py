@@ -19,26 +19,6 @@ from hcilib.drive.hosts.hosts import fields, sections
 # left out.
 MOUNTS = r"""cat /proc/self/mountinfo /proc/1/mountinfo $(stat -L -c '%i %n' /proc/[0-9]*/ns/mnt 2>/dev/null | awk 'seen[$1]++ < 3 {
   sub("/ns/mnt$", "/mountinfo", $2); print $2}') 2>/dev/null"""  # noqa: E501
-# A descriptor's target is known by its number: a node may be called anything and lie anywhere. `ls -l` shows in a
-# descriptor's mode
-# whether it was opened to write.
-# wipefs opens so too, even to look, and losetup to find a free device: a look like ours, by another host of this kernel
-# or another campaign, is over in a moment, and the next one is another process. So only one of them that every look
-# finds is told. A process that ended before its name was read writes no more, but its child may: the next look sees it.
-OPEN_TO_WRITE = r"""was=
-for look in 1 2 3 4 5; do
-  open=$(find -L /proc/[0-9]*/fd -maxdepth 1 -type b -exec stat -L -c '%t:%T %n' {} + 2>/dev/null |
-    while read -r n f; do case $(ls -l "$f" 2>/dev/null) in l?w*) ;; *) continue;; esac
-      p=${f%/fd/*}; c=; { read -r c <"$p/comm"; } 2>/dev/null && c="$c (process ${p#/proc/})"
-      echo "$n ${c:-a process that ended}"; done)
-  looks=$(printf '%s' "$open" | grep -E ' (wipefs|losetup) \(process | a process that ended$')
-  [ $look = 1 ] || looks=$(printf '%s' "$looks" | grep -Fx "$was")
-  was=$looks; [ "$was" ] || break
-  sleep 0.1
-done
-open=$(printf '%s' "$open" | grep -Ev ' (wipefs|losetup) \(process | a process that ended$'; printf '%s' "$was")
-printf '%s' "${open:+$open
-}" """
 # Devices built on devices that have an identity of their own (md arrays, DRBD), and those that are handed to other
 # hosts: what the
 # stack's own tools read from the kernel, never the name of a link, which anybody may have made.
@@ -79,7 +59,6 @@ for d in /sys/class/block/*; do
 done
 echo '==== links'; ls -l /dev/disk/by-id 2>/dev/null
 echo '==== swaps'; cat /proc/swaps 2>/dev/null
-echo '==== unseen'; n=0; for p in /proc/[0-9]*; do [ -r "$p/fd" ] || n=$((n + 1)); done; echo $n
 """
 INVENTORY += f"echo '==== mounts'; {MOUNTS}\n" + STACKS
 # The owner of a host may say himself which disks any campaign may write. Who may change the file, or
@@ -131,7 +110,6 @@ for again in 1 2 3 4; do
 done
 for n in $held; do printf 'device=%s\nheld=yes\n' "$n"; done
 """
-CONTENT += f"echo '==== writers'\n{OPEN_TO_WRITE}\n"
 END = "echo '==== end'\n"
 
 _PREFIX = re.compile(r"^(?:0x|naa\.|eui\.|nvme\.|t10\.)", re.IGNORECASE)
@@ -172,7 +150,6 @@ class Device:
     slaves: tuple[str, ...] = ()
     mounts: tuple[tuple[str, str], ...] = ()
     signatures: tuple[str, ...] = ()
-    writers: tuple[str, ...] = ()
     claimed: bool = False
     unjudged: str | None = None
     stack: str = ""
@@ -189,14 +166,12 @@ class Device:
 
 @dataclass(frozen=True)
 class Inventory:
-    """A host's devices by kernel name; `astray` are links under /dev/disk/by-id that lead to no block device; `unseen`
-    counts the processes of other accounts, into which the user may not look for who has a device open. `allowed`: the
-    serials in the host's own list of what may be overwritten (`MAY_OVERWRITE`), None where it has no such file;
-    `unsure`: why that list cannot be believed."""
+    """A host's devices by kernel name; `astray` are links under /dev/disk/by-id that lead to no block device.
+    `allowed`: the serials in the host's own list of what may be overwritten (`MAY_OVERWRITE`), None where it has no
+    such file; `unsure`: why that list cannot be believed."""
 
     devices: dict[str, Device] = field(default_factory=dict)
     astray: dict[str, str] = field(default_factory=dict)
-    unseen: int = 0
     allowed: frozenset[str] | None = None
     unsure: str = ""
 
@@ -241,7 +216,7 @@ def _inventory(parts: dict[str, str]) -> Inventory:
     links, astray = _links(parts["links"], rows)
     mounts = _mounts(parts["mounts"], parts["swaps"], udev, rows)
     seen = _content(parts["content"]) if "content" in parts else None
-    writers, user = _writers(parts.get("writers", ""), rows), parts["user"].strip()
+    user = parts["user"].strip()
     stacks, exports = parse_stacks(parts.get("stacks", "")), parse_exports(parts.get("exports", ""), _by_path(rows))
     devices = {}
     for name, row in rows.items():
@@ -262,7 +237,6 @@ def _inventory(parts: dict[str, str]) -> Inventory:
             links=tuple(links.get(name, ())),
             mounts=tuple((where, through) for through in _above(name, rows) for where in mounts.get(through, ())),
             signatures=_signatures(udev.get(name, {}), content or {}),
-            writers=tuple(process for above in _above(name, rows) for process in writers.get(above, ())),
             claimed="held" in (content or {}),
             unjudged=None if seen is None else _unjudged(content, user),
             stack=stack,
@@ -270,8 +244,7 @@ def _inventory(parts: dict[str, str]) -> Inventory:
             exports=tuple(exports.get(name, ())),
             counted=row.get("queue/iostats") != "0" if row.get("mq") else None,
         )
-    unseen = int(parts.get("unseen", "0") or 0)
-    return Inventory(devices, astray, unseen, *_allowed(parts.get("allowed")))
+    return Inventory(devices, astray, *_allowed(parts.get("allowed")))
 
 
 def _allowed(text: str | None) -> tuple[frozenset[str] | None, str]:
@@ -421,16 +394,6 @@ def _unjudged(seen: dict[str, str] | None, user: str) -> str:
         ended = f"`blkid -p` ended with {seen['blkid']}"
         return f"its content cannot be probed: {ended}; install util-linux's blkid on the host"
     return "" if "writable" in seen else f"user {user} may not write it: {log_in}"
-
-
-def _writers(text: str, rows: dict) -> dict[str, list[str]]:
-    """Device -> the processes that have it open for writing, through any node (as far as the user may see them)."""
-    by_number = {row["dev"]: name for name, row in rows.items()}
-    writers: dict[str, list[str]] = {}
-    for hexadecimal, _, process in (line.partition(" ") for line in text.splitlines()):
-        number = ":".join(str(int(part, 16)) for part in hexadecimal.split(":"))
-        writers.setdefault(by_number.get(number, ""), []).append(process)
-    return writers
 
 
 def parse_stacks(text: str) -> dict[str, tuple[str, str]]:

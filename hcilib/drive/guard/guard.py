@@ -329,15 +329,16 @@ def _in_use(device: Device) -> list[str]:
 
 
 def _content(device: Device) -> list[str]:
-    """What is written on the device, and who is writing there."""
-    reasons = [f"{device.name} is open for writing by {writer}" for writer in device.writers]
+    """What is written on the device, and whether the kernel holds it."""
+    reasons = []
     if device.claimed and not _in_use(device):
         reasons.append(
             f"{device.name} is held by the kernel: mounted where this user cannot see it, or opened exclusively"
         )
     if device.signatures:
         idle = not (reasons or _in_use(device))  # a command that destroys is never suggested for what someone uses
-        hint = f"; if nothing on it is needed, clear it on the host with `wipefs --all {device.path}`" if idle else ""
+        asked = "if nothing on it is needed, and no program uses it"
+        hint = f"; {asked}, clear it on the host with `wipefs --all {device.path}`" if idle else ""
         reasons.append(f"{device.name} carries {', '.join(device.signatures)}{hint}")
     if device.unjudged != "":
         reasons.append(f"{device.name}: {device.unjudged or 'its content was not looked at'}")

@@ -3,10 +3,9 @@ opens.
 
 A campaign lasts for hours, and what was judged at its start may have become somebody's since. So the shell that is
 about to start fio on a VM opens every device first and asks of what it has opened, not of a name: is it the number, the
-disk sequence and the size that were judged; does the kernel or anybody else hold it, in whatever mount namespace,
-through whatever node; is what lies at both ends what we left there? Then fio is given the open descriptor
-(``/proc/self/fd/4``). A link that is turned meanwhile changes nothing, and the number of a device that is open is given
-to no other.
+disk sequence and the size that were judged; does the kernel hold it, in whatever mount namespace; is what lies at both
+ends what we left there? Then fio is given the open descriptor (``/proc/self/fd/4``). A link that is turned meanwhile
+changes nothing, and the number of a device that is open is given to no other.
 
 **What we wrote ourselves is allowed, by remembering it.** Right after each step that writes it is noted what lies at
 both ends of a disk (a MiB each: where every signature that util-linux knows lies, backup GPT, md, ZFS and DRBD
@@ -19,9 +18,8 @@ what fio wrote.
 
 A signature that appears *during* a step of ours is somebody's: none of 1180 random fills looked like one to blkid 2.38.
 
-What the SSH user may not see is not seen: without root the descriptors and mounts of other accounts' processes. What
-the kernel itself holds (a mount in any namespace, swap, LVM, md) is seen all the same, as the device cannot be opened
-exclusively.
+What the kernel itself holds (a mount in any namespace, swap, LVM, md) is seen even where the SSH user may not look, as
+the device cannot be opened exclusively. Who merely has a device open is not looked for: what he writes is counted.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ from dataclasses import dataclass
 
 from hcilib.drive.guard import content
 from hcilib.drive.guard.content import FEW, Memory, Sample
-from hcilib.drive.guard.devices import MOUNTS, OPEN_TO_WRITE, Device
+from hcilib.drive.guard.devices import MOUNTS, Device
 from hcilib.drive.guard.guard import Guarded, GuardError, Refusal, unchanged
 from hcilib.drive.hosts.hosts import ANSWER_S, Fleet
 from hcilib.drive.hosts.lease import Lease
@@ -91,9 +89,6 @@ look() {
     refuse "is mounted on $(printf '%s\n' "$mounts" | grep -e " $number " -e " $path " -e " /dev/$name " | head -n 1 | cut -d ' ' -f 5) now";;
   esac
   case "$line$swaps" in *"$line$path "*|*"$line/dev/$name "*) refuse 'is in use as swap now';; esac
-  case "$line$writers" in *"$line$hex "*)
-    refuse "is open for writing by $(printf '%s\n' "$writers" | sed -n "s/^$hex //p" | head -n 1)";;
-  esac
   case $probed in *[Bb]usy*)
     n=0
     while busy "$node"; do  # a probe of udev's is over in a moment
@@ -195,7 +190,7 @@ class LastLook:
         it.
 
         Lines that end with an error say on standard error which disk may not be written, and why. `beside`: for what
-        writes beside a fio of ours, so that neither a writer nor another content is a stranger's; whose the disk is,
+        writes beside a fio of ours, so that neither a claim nor another content is a stranger's; whose the disk is,
         and what uses it, is asked.
 
         Raises
@@ -234,7 +229,6 @@ class LastLook:
             seen = [
                 f"readonly={'yes' if self._readonly else ''}",
                 f"mounts=$({MOUNTS})",
-                "writers=" if beside else f"writers=$({OPEN_TO_WRITE})",
                 "swaps=$(cat /proc/swaps 2>/dev/null)",
                 "line='\n'",
                 "sampled=$line$(" + "\n".join([*draws, "wait"]) + ")$line",

@@ -232,21 +232,17 @@ def _devices(
     so. Of a host that did not answer one row says so already, and nothing is known of its disks."""
     silent = {vm.name for vm in vms if not (vm.name in answered and answered[vm.name].ok)} - testbed.windows
     found: Guarded = {}
-    unseen: dict[str, str] = {}
     refused: list[Refusal] = without_hosts(testbed, len(vms), plan.numjobs, consent, not plan.readonly)
     if not testbed.lab_root:
         known: dict[str, Inventory | str] = dict.fromkeys((vm.name for vm in vms), "its host could not be asked")
         known |= {vm: read_inventory(outcome) for vm, outcome in answered.items() if vm in known}
         found, more = judge_devices(testbed, len(vms), plan.numjobs, known, not plan.readonly)
         refused += more
-        for vm, devices in known.items():
-            if not isinstance(devices, str) and devices.unseen:
-                unseen[vm] = f"; what {devices.unseen} processes of other accounts have open is hidden from this user"
     rows = [row(r.host, r.device, False, r.reason) for r in refused if r.device == CONSENT]
     for vm, disk in (target for target in testbed.targets(len(vms), plan.numjobs) if target[0] not in silent):
         rows += [] if testbed.lab_root else [_present(vm, disk, found.get(vm, {}).get(disk.serial))]
         reasons = [r.reason for r in refused if (r.host, r.device) == (vm, disk.serial)]
-        allowed = "is only read" if plan.readonly else f"may be overwritten{unseen.get(vm, '')}"
+        allowed = "is only read" if plan.readonly else "may be overwritten"
         said = "; ".join(reasons) or allowed
         rows.append(row(vm, "writable", not reasons, f"{disk.serial}: {said}"))
     return rows
