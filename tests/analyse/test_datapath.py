@@ -90,6 +90,20 @@ def test_the_articles_counters_agree_with_the_scheme():
     assert list(table["ratio"].iloc[1:]) == [1, 1, 1]
 
 
+def test_a_link_s_speed_gives_the_share_that_its_busier_direction_uses():
+    """Of 3 GiB/s the owner receives 1 and sends 2; a link of 25 Gbit/s carries 3.125e9 bytes/s each way."""
+    observed, expected = observed_in_the_article(), expected_traffic(nested_mirror())
+    table = check_traffic(observed, expected, link_gbit=25).set_index(["placement", "ddir"])
+    share = table["pct_of_link"].dropna()
+    one = 100 * 2**30 / 3.125e9
+    assert share.to_dict() == {
+        ("non-owner", "read"): pytest.approx(one),
+        ("owner", "write"): pytest.approx(2 * one),
+        ("non-owner", "write"): pytest.approx(2 * one),
+    }
+    assert "pct_of_link" not in check_traffic(observed, expected)
+
+
 def test_a_capped_client_without_a_counter_ran_at_its_cap():
     article = observed_in_the_article().rename(columns={"ddir": "rw"}).assign(rate_bytes=2**30, bw_bytes=np.nan)
     table = check_traffic(article, expected_traffic(nested_mirror()))

@@ -89,6 +89,7 @@ def check_traffic(
     expected: pd.DataFrame,
     tolerance: float = 0.1,
     inferred_from: Mapping[str, Collection[Sequence[str]]] | None = None,
+    link_gbit: float | None = None,
 ) -> pd.DataFrame:
     """Counters beside the scheme: does the network carry what the placement demands?
 
@@ -102,20 +103,25 @@ def check_traffic(
         an expected 0 can be tested. 0.1 leaves room for headers and for figures read off a graph.
     inferred_from : source -> (placement, ddir) of its counters from which the scheme was inferred, as the source does
         not state it: they agree by construction, so they are shown and not judged
+    link_gbit : Gbit/s that a link carries in each direction, as ``ib_write_bw`` or ``iperf3`` measured it
 
     Returns
     -------
     DataFrame
         The observed rows with observed, expected, ratio (NaN where 0 is expected), ok (<NA> where it is not
-        judged), code (why it is not: ``no-expected``, ``no-observed`` or ``inferred``, else empty).
+        judged), code (why it is not: ``no-expected``, ``no-observed`` or ``inferred``, else empty). With
+        `link_gbit` also pct_of_link: how much of the link the busier direction at the owner uses.
 
     Raises
     ------
     ValueError : a counter of `inferred_from` that was not observed
     """
-    table = _per_client_byte(observed).merge(
-        expected[[*PLACEMENT, "expected"]], on=PLACEMENT, how="left", validate="m:1"
-    )
+    columns = expected[[*PLACEMENT, "expected"]]
+    if link_gbit:
+        columns = columns.assign(pct_of_link=100 * _busier_direction(expected) / (link_gbit * 1e9 / 8))
+    table = _per_client_byte(observed).merge(columns, on=PLACEMENT, how="left", validate="m:1")
+    if link_gbit:
+        table["pct_of_link"] *= numbers_of(table, "net_bytes_per_s")
     deviation = (table["observed"] - table["expected"]).abs()
     ok = (deviation <= tolerance * table["expected"].clip(lower=1) + 1e-12).astype("boolean")
     table["ratio"] = table["observed"] / table["expected"].where(table["expected"] > 0)
@@ -130,6 +136,16 @@ def check_traffic(
             raise ValueError(f"inferred_from names {place} {ddir}, of which {source} has no counter")
         table.loc[own, "ok"], table.loc[own, "code"] = pd.NA, "inferred"
     return table
+
+
+def _busier_direction(expected: pd.DataFrame) -> pd.Series:
+    """Return the share of all network bytes that one direction of the owner's link carries.
+
+    The owner sends copies of what it receives from another node, or sends what that node reads.
+    """
+    received = expected["redirected"]
+    sent = expected["expected"] - received
+    return np.maximum(received, sent) / expected["expected"].where(expected["expected"] > 0)
 
 
 def _per_client_byte(observed: pd.DataFrame) -> pd.DataFrame:

@@ -52,6 +52,7 @@ WORDS = {
     "pct_of_peak": "Share of the peak (%)",
     "binds": "Bottleneck",
     "pct_of_binding": "Use of the bottleneck (%)",
+    "pct_of_link": "Share of the link (%)",
     "pct_of_datasheet": "Share of the datasheet (%)",
     "rwmixread": "rwmixread (%)",
     "off_pct": "Off by (%)",
