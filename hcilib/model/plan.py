@@ -367,6 +367,11 @@ def plan_digest(plan: Mapping) -> str:
     return hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def is_never_asked(system: Mapping) -> bool:
+    """Return whether a system, by its fields, can be degraded and has no `health` by which it is asked."""
+    return system.get("scheme") not in (None, "Mirror(1)") and not system.get("health")
+
+
 def _seats(loads: Sequence[Load], testbed: Any) -> dict[str, tuple[str, ...]]:
     """Tenant -> the VMs of a testbed that are its own."""
     wanted = {load.tenant: load for load in loads}

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from hcilib.model.plan import Plan
+from hcilib.model.plan import Plan, is_never_asked
 from hcilib.model.schemes import parse_scheme
 from hcilib.model.system import System
 from hcilib.model.testbed import Testbed
@@ -77,7 +77,7 @@ def _scheme(system: System) -> Iterator[Warned]:
 
 def _unasked(system: System) -> Iterator[Warned]:
     """A system that can be degraded, and is not asked whether it is."""
-    if system.scheme not in (None, "Mirror(1)") and not system.health:
+    if is_never_asked(vars(system)):
         yield Warned(system.name, "health-not-asked", math.nan, math.nan)
 
 

@@ -99,6 +99,7 @@ TEXTS = {
     "held-back/vms": "the request rate is too high for {vms} at this latency: some I/Os started late, and latencies exclude that delay| ({fleet} VMs with numjobs {numjobs} each would avoid it)",
     # ---- read/run
     "no-lease": "hosts were not leased (lease: none), so another campaign may have run there too",
+    "health-not-asked": "the system was not asked whether it is healthy, so a degraded run may be among them",
     "ceiling-reached": "it ended when most_bytes_written was reached, so it is shown and counts in no mean",
     "cap-missed": "the rate limit was not reached, as the storage delivered only {delivered:,.4g} of {limit:,.4g} {unit}",
     "not-steady": "IOPS were still unsteady after the warm-up|, which ran {pattern} for {rounds} rounds",

@@ -173,6 +173,23 @@ def test_byte_copies_are_one_line_and_every_reason_is_printed(tmp_path, capsys):
     assert "broken off" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("campaign", "unasked"),
+    [
+        ("box/box-ceph", {"box-ceph"}),
+        ("box/box-drbd", set()),
+        ("lab-single", set()),
+        ("lab-dedup", {"lab-mirror-store", "lab-mirror-store [dedup]"}),
+    ],
+)
+def test_a_system_with_copies_that_was_not_asked_for_its_health_is_marked(campaign, unasked):
+    """box-drbd's file had `health` when it was measured; lab-single has one copy, which cannot be degraded."""
+    results = hci.read_results(f"{ROOT}/data/samples/{campaign}")
+    marked = results["warnings"].map(lambda said: "health-not-asked" in caveats(said).codes)
+    assert set(results.loc[marked, "system"]) == unasked
+    assert set(results.loc[~marked, "system"]).isdisjoint(unasked)
+
+
 def test_a_campaign_of_our_own_is_held_to_the_standard_of_a_stranger_s_files():
     """Its rows warn of short runs and small working sets, as the raw files of its steps do."""
     asked = {"short", "small-file", "direct"}

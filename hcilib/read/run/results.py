@@ -21,6 +21,7 @@ import pyarrow as pa
 from hcilib.model.caveats import NONE, Caveat, Caveats, caveats, column, warnings_of
 from hcilib.model.metrics import COLUMNS, OF_FLUSHES, QUANTILES, STAMPED
 from hcilib.model.places import RECORD, Paths, at_home, several
+from hcilib.model.plan import is_never_asked
 from hcilib.model.workload import Cell
 from hcilib.read.nodes.facts import levels_of
 from hcilib.read.run.acceptance import say, unlike_steps
@@ -108,6 +109,7 @@ class _Record(msgspec.Struct, gc=False):
 
 
 NO_LEASE = caveat("no-lease")
+NOT_ASKED = caveat("health-not-asked")
 _DECODE = msgspec.json.Decoder(_Record).decode
 
 
@@ -177,7 +179,12 @@ def _of_campaign(folder: Path, run_id: str, executor: Executor | None) -> pd.Dat
     results = _of_steps(folder, plan, executor)
     full = levels_of(results["system"], folder)
     every = [NO_LEASE] if plan["testbed"].get("lease") == "none" else []
-    said = column(own + more + every for own, more in zip(warnings_of(results), warnings_of(full), strict=True))
+    measured = plan.get("systems") or [plan.get("system", {})]
+    unasked = {system["name"] for system in measured if is_never_asked(system)}
+    names = (variant.partition(" [")[0] for variant in results["system"])  # without its setting
+    asked = [[NOT_ASKED] if name in unasked else [] for name in names]
+    known = zip(warnings_of(results), warnings_of(full), asked, strict=True)
+    said = column(own + more + lacking + every for own, more, lacking in known)
     results = results.assign(run_id=run_id, pool_fill_pct=full["pool_fill_pct"], warnings=said)
     results.attrs |= {"caveat": plan.get("caveat", ""), "unmeasured": unmeasured(folder, plan, results)}
     return results
