@@ -166,6 +166,7 @@ CHANGES = [
     ("size_bytes: 5000", "size_bytes: 0", "field vms.2.disks.0.size_bytes"),
     ("[{serial: S3, size_bytes: 100 GiB}]", "[]", "vm2"),
     ("os: windows", "os: beos", "field nodes.1.os"),
+    ("os: windows", "os: windows, utc_offset: '1'", "field nodes.1.utc_offset"),
     ("port: 2222", "port: ssh", "field vms.2.port"),
     ("10.0.0.2", "':'", "field vms.1.address"),
     ("10.0.0.2", "a:22", "field vms.1.address"),

@@ -84,10 +84,12 @@ class Drive(Dial):
 
 class Node(Host):
     """A hypervisor: it carries VMs and its CPU and network are counted. `storage`: its address on the network that
-    joins the nodes, where that is not the one by which it is reached."""
+    joins the nodes, where that is not the one by which it is reached. `utc_offset`: of a Windows node's clock, such as
+    +01:00, for files of counters that name no time zone."""
 
     storage: form.Address = ""
     os: Literal["linux", "windows"] = "linux"
+    utc_offset: form.UtcOffset | None = None
     drives: tuple[Drive, ...] = ()  # set by a running lab whose drives are dialled, never in a file
 
 

@@ -127,6 +127,7 @@ _URIS = rf"nbd://{_HOST}(?::[0-9]{{1,5}})?/{_WORD}|nbd\+unix:///{_WORD}\?socket=
 Uri = Annotated[str, Form("nbd://host/export, nbd+unix:///export?socket=name.sock or rbd://cluster/pool/image", _URIS)]
 FilePath = Annotated[str, Form("the path of a file on one line", "[^-].*", most=4096)]
 Token = Annotated[str, Form("a token without blanks, of at most 255 characters", r"\S+")]
+UtcOffset = Annotated[str, Form("hours and minutes ahead of UTC, such as +01:00", r"[+-](?:0\d|1[0-4]):[0-5]\d")]
 Currency = Annotated[str, Form("a currency's three capital letters, such as EUR", "[A-Z]{3}")]
 ActionName = Annotated[str, Form("lower-case words joined by -, e.g. cut-link", "[a-z0-9]+(-[a-z0-9]+)*", most=64)]
 Line = Annotated[str, Form("one line of text that can be seen, at most 1,000 characters", most=1000)]

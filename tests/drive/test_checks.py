@@ -295,7 +295,9 @@ def test_every_host_is_asked_by_one_command(bed, short, monkeypatch):
 
 def test_a_node_that_is_a_load_generator_too_is_judged_as_a_node_where_the_plan_needs_none_of_it():
     own = Vm(
-        **NODE.model_dump(exclude={"os", "drives", "storage"}), node="n1", disks=(Disk(serial="C", size_bytes=MIB),)
+        **NODE.model_dump(exclude={"os", "drives", "storage", "utc_offset"}),
+        node="n1",
+        disks=(Disk(serial="C", size_bytes=MIB),),
     )
     bed = real_bed().model_copy(update={"vms": (*real_bed().vms, own)})
     said = answer().partition("==== fio")[0] + "==== clock2\n1000.150\n==== end\n"

@@ -337,6 +337,22 @@ def test_the_verb_writes_the_file_and_shows_what_would_change(bed, tmp_path, cap
 
 
 @pytest.mark.lab
+def test_a_windows_node_has_the_line_that_records_its_counters(ask):
+    [line] = re.findall(r"^  # typeperf (.*)$", ask(["vm1"], ["node1"], windows=True).text, re.M)
+    asked = re.findall(r'"\\([^"]+)"', line)
+    assert line.endswith("-si 1 -f CSV -o node1.csv")
+    assert {
+        r"Hyper-V Hypervisor Logical Processor(_Total)\% Total Run Time",
+        r"PhysicalDisk(*)\Disk Bytes/sec",
+        r"Network Interface(*)\Bytes Total/sec",
+        r"Network Interface(*)\Bytes Received/sec",
+        r"RDMA Activity(*)\RDMA Inbound Bytes/sec",
+        r"Cluster CSVFS(*)\Read Bytes/sec",
+        r"Cluster CSVFS(*)\Write Bytes/sec",
+    } <= {*asked}
+
+
+@pytest.mark.lab
 def test_nothing_is_written_on_a_host(hosts, media):
     hosts.give("vm1", "B1", file := media.file("b1.img"))
     device = media.attach(file, "--read-only")  # the kernel itself refuses a write, and blkid, dd and wipefs need none

@@ -124,6 +124,16 @@ def test_the_plan_is_written_whole_and_without_secrets(claimed):
     assert document["one_kernel"] is True
 
 
+@pytest.mark.parametrize("offset", [{}, {"utc_offset": "+01:00"}])
+def test_the_plan_keeps_what_reads_a_windows_nodes_counters(opened, offset):
+    windows = bed(nodes=(Node(name="n1", os="windows", **offset),))
+    with opened(testbed=windows) as rundir:
+        rundir.claim(PLAN, windows, [SYSTEM])
+        [node] = json.loads((rundir.path / "plan.json").read_text())["testbed"]["nodes"]
+    assert node["name"] == "n1"
+    assert node.get("utc_offset") == offset.get("utc_offset")
+
+
 def test_the_same_campaign_is_let_in_again_and_keeps_its_plan(opened, tmp_path):
     with opened() as rundir:
         rundir.claim(PLAN, bed(), [SYSTEM])

@@ -60,7 +60,7 @@ FILES = (
     (LOGS, "fio/logs/*/cell_*.1.log.*.1 fio/served/* fio/logs/*"),
     ((*RESULTS, hci.recognise, *LOGS), "cases/*_* foreign/bench-fio foreign/cbt"),
     ((*RESULTS, hci.recognise), "foreign/cbt-newer foreign/hcibench foreign/vmfleet.*"),
-    ((hci.recognise,), "network/*.* windows/*.txt"),
+    ((hci.recognise,), "network/*.* windows/*.csv"),
 )
 """Readers, and the captures of tests/data that each is asked about."""
 CAMPAIGN = (

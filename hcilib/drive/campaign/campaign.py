@@ -475,7 +475,7 @@ def _launch(
     measured = step.kind == "measure"
     osds = subjects.osds_noted(fleet, course.of(step), work / OSDS) if measured else contextlib.nullcontext()
     tested = look.names(vms, step.cell.numjobs) if measured else None
-    with osds, speed, sampled(fleet, nodes, work / "counters.csv", every_s, limit_s, tested) as remarks:
+    with osds, speed, sampled(fleet, nodes, work / "counters.csv", every_s, tested) as remarks:
         began_s, began = time.time(), time.monotonic()
         try:
             with beside.written(begun, limit_s) if beside and begun else contextlib.nullcontext():

@@ -318,6 +318,9 @@ def _shown(testbed: Testbed) -> dict:
     for host in (*shown["nodes"], *shown["vms"]):
         for private in ("address", "port", "user", "jump"):
             del host[private]
+    for node in shown["nodes"]:
+        if node["utc_offset"] is None:
+            del node["utc_offset"]
     for disk in (d for vm in shown["vms"] for d in vm["disks"]):
         disk["backing"] = ["/".join(Path(p).parts[-2:]) for p in disk["backing"]]  # node and replica
     return shown

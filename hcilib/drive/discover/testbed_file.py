@@ -17,6 +17,7 @@ import pandas as pd
 from hcilib.drive.discover.answers import NodeFacts, VmFacts
 from hcilib.model.testbed import Host, Node
 from hcilib.model.yaml_files import read_yaml
+from hcilib.read.nodes.perfmon import COUNTERS
 
 UNKNOWN_NODE = "SAY-WHICH-NODE"
 """Where a VM's node could not be found: the file is refused until it is replaced."""
@@ -67,7 +68,8 @@ def write_testbed(name: str, seen: Seen, questions: Sequence[str], known_hosts: 
         "nodes:" if seen.nodes else "nodes: []",
     ]
     for node in seen.nodes:
-        lines += _node_comments(seen.node_facts.get(node.name), seen.clocks.get(node.name, ""))
+        facts, clock = seen.node_facts.get(node.name), seen.clocks.get(node.name, "")
+        lines += _typeperf(node.name) if node.os == "windows" else _node_comments(facts, clock)
         lines.append(f"  - {{{', '.join([f'name: {_scalar(node.name)}', *_reach(node)])}}}")
     lines += ["", "vms:"]
     for vm in seen.vms:
@@ -218,6 +220,16 @@ def _node_comments(facts: NodeFacts | None, clock: str) -> list[str]:
     rows += [f"controllers: {'; '.join(facts.controllers)}"] if facts.controllers else []
     rows += [f"clock: {clock}"] if clock else []
     return [f"  # {_plain(row)}" for row in rows]
+
+
+def _typeperf(name: str) -> list[str]:
+    """How a Windows node's counters are recorded; hcilib does not start it there."""
+    counters = " ".join(f'"\\{path}"' for path in COUNTERS)
+    return [
+        "  # Its CPU, network and disks: run this there while the campaign runs, and copy the file into windows/ of",
+        "  # the run directory. If its first line names no time zone, give the node its own, as utc_offset: +01:00.",
+        f"  # typeperf {counters} -si 1 -f CSV -o {name}.csv",
+    ]
 
 
 def _vm(vm: Host, seen: Seen) -> list[str]:

@@ -1,11 +1,10 @@
-"""CPU, network and drives of the nodes while a step runs. Linux: read by SFTP on the open connection, no process is
-started there. Windows: one process a node that prints its counters; what it printed is kept beside the table."""
+"""CPU, network and drives of Linux nodes while a step runs, read by SFTP on the open connection: no process is started
+there. Windows nodes record their own (hcilib.read.nodes.perfmon)."""
 
 from __future__ import annotations
 
 import contextlib
 import csv
-import json
 import re
 import threading
 import time
@@ -14,9 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
 
-import pandas as pd
-
-from hcilib.drive.hosts.hosts import ANSWER_S, Fleet, Outcome, explain, powershell
+from hcilib.drive.hosts.hosts import ANSWER_S, Fleet, Outcome, explain
 from hcilib.drive.hosts.layers import BOOT, LayerLog, note_chains, sample_vms
 from hcilib.drive.hosts.layers import sample_once as sample_once_more
 from hcilib.model.places import CHAINS, DRIVES, LAYERS
@@ -35,17 +32,15 @@ def sampled(
     nodes: Sequence[str],
     path: Path,
     every_s: float = 1.0,
-    limit_s: float = 3600,
     tested: Mapping[str, Sequence[str]] | None = None,
 ) -> Iterator[list[str]]:
     """Sample the nodes until the block ends; one row an interval and network card in `path` (columns of
     read.nodes.counters), and beside it, in drives.csv, one an interval and drive of a Linux node (DRIVE_COLUMNS).
     With `tested`, VM -> devices that fio uses, every block layer of nodes and VMs too, in layers.csv and layers.json.
 
-    Yields a list that is complete after the block: a sentence for every Windows node's counters that are missing or
-    doubtful. A node that stops answering leaves a gap, never a zero; the step's own acceptance decides what that means.
-    What stops the sampling itself, a full disk say, is raised at the end of the block. `limit_s`: when a Windows node's
-    process ends by itself, should we be gone.
+    Yields a list that is complete after the block: a sentence for every node whose counters are missing. A node that
+    stops answering leaves a gap, never a zero; the step's own acceptance decides what that means. What stops the
+    sampling itself, a full disk say, is raised at the end of the block.
     """
     remarks: list[str] = []
     stop = threading.Event()
@@ -62,23 +57,14 @@ def sampled(
         loop = pool.submit(_loop, fleet, linux, (writer, of_drives, log), every_s, stop)
         vms = [vm for vm in tested or () if vm not in nodes and vm not in fleet.windows]
         of_vms = pool.submit(sample_vms, fleet, vms, log, every_s, stop) if log else None
-        streams: list[WindowsStream] = []
         try:
-            for node in (node for node in nodes if node in fleet.windows):
-                streams.append(WindowsStream(fleet, node, path.parent, powershell(counters_script(limit_s, every_s))))
             yield remarks
         finally:
             stop.set()
-            for stream in streams:
-                stream.stop()
         remarks += loop.result()
         if log and of_vms:
             sample_once_more(fleet, [*linux, *vms], log)  # what fio did to its end lies between two samples
             note_chains(fleet, tested or {}, log.close(), of_vms.result(), path.with_name(CHAINS))
-        for stream in streams:
-            counters, said = stream.tables()
-            counters.to_csv(file, header=False, index=False)
-            remarks += said
 
 
 @contextlib.contextmanager
@@ -218,129 +204,3 @@ def _transport_of(fleet: Fleet, node: str, space: str) -> str:
     controller = next((name for name in sorted(inside) if re.fullmatch(r"nvme\d+", name)), None)
     where = device if "transport" in inside or controller is None else f"{device}/{controller}"
     return fleet.read_now(node, f"{where}/transport").decode().strip()
-
-
-# Of a Windows node: one PowerShell process, started once a step, one line an interval. Never run: no Windows machine
-# was available. It uses CIM classes by name, never the counters' localized paths, and prints whole numbers and
-# escaped ASCII; hcilib.read.nodes.counters reads it.
-
-FARTHEST_S = 0.5
-"""Seconds a node's clock may differ before it is said (preflight's limit for Linux hosts)."""
-
-_SCRIPT = """
-$ErrorActionPreference='Stop'
-$ProgressPreference='SilentlyContinue'
-$want=@{@WANT@}
-function say($x){
-  $json=ConvertTo-Json $x -Compress -Depth 5
-  $json=[regex]::Replace($json,'[^ -~]',{param($m) '\\u{0:x4}' -f [int][char]$m.Value})
-  [Console]::Out.WriteLine('@MARK@'+$json)
-  [Console]::Out.Flush()
-}
-$classes=@{}
-foreach($k in $want.Keys){
-  $found=@(Get-CimClass -ClassName ('Win32_PerfRawData_*_'+$want[$k][0]) -ErrorAction SilentlyContinue)
-  if($found.Count){$classes[$k]=$found[0].CimClassName}
-}
-$physical=@(Get-NetAdapter -Physical -ErrorAction SilentlyContinue|ForEach-Object{[string]$_.InterfaceDescription})
-say @{begin=1;node=$env:COMPUTERNAME;classes=$classes;physical=$physical}
-$clock=[Diagnostics.Stopwatch]::StartNew()
-$n=0
-while($clock.ElapsedMilliseconds -lt @LAST_MS@){
-  $line=@{ms=[DateTimeOffset]::UtcNow.ToUnixTimeMilliseconds()}
-  $errors=@{}
-  foreach($k in $classes.Keys){
-    $rows=@{}
-    try{
-      foreach($o in Get-CimInstance -ClassName $classes[$k]){
-        $rows[[string]$o.Name]=@($o.Timestamp_PerfTime,$o.Frequency_PerfTime)+@($want[$k][1]|ForEach-Object{$o.$_})
-      }
-      $line[$k]=$rows
-    }catch{$errors[$k]=[string]$_}
-  }
-  if($errors.Count){$line.errors=$errors}
-  say $line
-  $n++
-  $wait=$n*@EVERY_MS@-$clock.ElapsedMilliseconds
-  if($wait -gt 0){Start-Sleep -Milliseconds $wait}
-}
-"""
-
-
-def counters_script(seconds: float, every_s: float = 1.0) -> str:
-    """The text, for PowerShell 5.1 and later, that prints a Windows node's counters every `every_s` and ends by itself
-    after `seconds`.
-
-    That the process ends by itself is its time limit: Windows has no `timeout` that would end it, and OpenSSH does not
-    end it with the channel.
-
-    Raises
-    ------
-    ValueError
-        `seconds` or `every_s` is not a positive number.
-    """
-    for name, value in (("seconds", seconds), ("every_s", every_s)):
-        if not 0 < value < 1e7:
-            raise ValueError(f"{name} is {value!r}; give a positive number of seconds.")
-    wanted = (f"{name}=@('{ending}',@({','.join(map(repr, its))}))" for name, (ending, its) in read.CLASSES.items())
-    script = _SCRIPT.strip().replace("@WANT@", ";".join(wanted)).replace("@MARK@", read.MARK)
-    return script.replace("@LAST_MS@", f"{1000 * seconds:.0f}").replace("@EVERY_MS@", f"{1000 * every_s:.0f}")
-
-
-class WindowsStream:
-    """The counters' process on one node; what it prints goes to `folder`/counters.<node>.txt as it is. It ends when we
-    close the channel, or by its own time limit."""
-
-    def __init__(self, fleet: Fleet, node: str, folder: Path, command: str):
-        self.node, self.file, self._error = node, folder / f"counters.{node}.txt", ""
-        self._ahead_s: list[float] = []
-        self._channel = None
-        try:
-            self._channel = fleet.session(node, command)
-        except Exception as error:  # the step goes on without this node's counters, and says so
-            self._error = explain(error)
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"counters-{node}")
-        self._copied = self._pool.submit(self._copy)
-
-    def _copy(self) -> None:
-        left = b""
-        with open(self.file, "wb", buffering=0) as file:
-            while self._channel and (chunk := self._channel.recv(2**16)):
-                file.write(chunk)
-                *lines, left = (left + chunk).split(b"\n")
-                self._ahead_s += [stamp - time.time() for stamp in map(_stamp, lines) if stamp]
-
-    def stop(self) -> None:
-        if self._channel:
-            self._channel.close()
-        self._pool.shutdown()
-
-    def tables(self) -> tuple[pd.DataFrame, list[str]]:
-        """Rows of the counters table on the controller's clock, and a sentence for each thing that is missing or
-        doubtful.
-
-        The volumes' counters go to volumes.<node>.csv beside the stream. The node's clock is set by the line that
-        came soonest after it was printed: a line can be late, never early.
-        """
-        self._copied.result()  # a full disk is raised, not swallowed
-        try:
-            if self._error:
-                raise read.WindowsCountersError(self._error)
-            counters, volumes = read.parse_windows_counters(self.file.read_bytes(), self.node)
-        except read.WindowsCountersError as error:
-            return pd.DataFrame(columns=list(read.COLUMNS)), [f"{self.node}: no counters: {error}"]
-        ahead_s = max(self._ahead_s)
-        said = [f"{self.node}: {sentence}" for sentence in counters.attrs["missing"]]
-        if abs(ahead_s) > FARTHEST_S:
-            moved = f"its clock is {ahead_s:+.1f} s from the controller's; its counters were moved by that"
-            said.append(f"{self.node}: {moved}")
-        beside = self.file.with_name(f"volumes.{self.node}.csv")
-        volumes.assign(t_s=volumes["t_s"] - ahead_s).to_csv(beside, index=False)
-        return counters.assign(t_s=counters["t_s"] - ahead_s), said
-
-
-def _stamp(line: bytes) -> float | None:
-    """When a sample was printed, by the node's clock, in seconds since the epoch; None for any other line."""
-    with contextlib.suppress(ValueError, TypeError, KeyError):
-        return json.loads(line.partition(read.MARK.encode())[2])["ms"] / 1000
-    return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import glob
 import logging
 import os
@@ -310,12 +309,6 @@ def sections(text: str) -> dict[str, str]:
 def fields(line: str) -> dict[str, str]:
     """Name -> value, of a line of ``name=value`` with tabs between."""
     return dict(part.split("=", 1) for part in line.split("\t") if "=" in part)
-
-
-def powershell(script: str) -> str:
-    """The command line that runs it on Windows: encoded, it passes cmd.exe, PowerShell and SSH unquoted."""
-    encoded = base64.b64encode(script.encode("utf-16-le")).decode()
-    return f"powershell.exe -NoLogo -NoProfile -NonInteractive -OutputFormat Text -EncodedCommand {encoded}"
 
 
 def _timed(name: str, ask: Callable[[str], Any]) -> Outcome:

@@ -28,7 +28,7 @@ def load(raw: bytes, path: str | Path) -> list[Timespan]:
         No complete DiskSPD result, a field that is not of its type, or a queue that all targets share (-O). The
         sentence names file and place.
     """
-    text = _text(raw)
+    text = text_of(raw)
     spans = (parse_xml if "<Results" in text else parse_text)(text, str(path))
     if not any(span.rows or span.targets for span in spans):
         raise DiskspdOutputError(f"{path}: the results hold no thread and no target; give DiskSPD's whole output.")
@@ -37,7 +37,7 @@ def load(raw: bytes, path: str | Path) -> list[Timespan]:
     return spans
 
 
-def _text(raw: bytes) -> str:
+def text_of(raw: bytes) -> str:
     """PowerShell's `>` writes UTF-16; DiskSPD itself writes paths in the ANSI code page, which is rarely UTF-8."""
     if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return raw.decode("utf-16", "replace")

@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hcilib.model.archives import user_cache
-from hcilib.model.places import LOCK, OUTPUT, RECORD, STEPS, TEMPORARY
+from hcilib.model.places import LOCK, OUTPUT, RECORD, STEPS, TEMPORARY, WINDOWS
 from hcilib.read.run.records import locked
 from hcilib.read.run.step_tables import FILES, Tables, read_steps, together
 
@@ -56,7 +56,9 @@ class _Step(NamedTuple):
 
 def tables(folder: Path, want: str, executor: Executor | None = None) -> Iterator[tuple[pa.Table, pa.Table]]:
     """The steps table and the wanted one ("steps", "hosts", "bins") of every step, a part at a time, in no order."""
-    parts = {_key(part): part for part in _split(_steps_here(folder), PART_STEPS, PART_BYTES)}
+    logs = _logs_here(folder)
+    split = _split(_steps_here(folder), PART_STEPS, PART_BYTES)
+    parts = {_key([*part, *logs]): part for part in split}
     place, missing = _place(folder), {}
     for key, part in parts.items():
         if (kept := _kept(place, key, want)) is None:
@@ -65,6 +67,7 @@ def tables(folder: Path, want: str, executor: Executor | None = None) -> Iterato
             yield kept["steps"], kept[want]
     writing = not locked(folder / LOCK)
     for key, read in zip(missing, _read(folder, list(missing.values()), executor), strict=True):
+        writing = writing and _logs_here(folder) == logs
         writing = writing and _keep(folder, place, key, missing[key], read)
         yield read.steps, getattr(read, want)
     if missing and writing:
@@ -81,6 +84,12 @@ def _steps_here(folder: Path) -> list[_Step]:
     """Every step with its record, by name."""
     names = sorted(os.listdir(folder / STEPS)) if (folder / STEPS).is_dir() else []
     return [step for step in (_step(folder, name) for name in names) if step.stamps[FILES.index(RECORD)] != _ABSENT]
+
+
+def _logs_here(folder: Path) -> list[_Step]:
+    """The counters of Windows nodes that a user put there, which are of all steps."""
+    files = sorted((folder / WINDOWS).glob("*.csv"))
+    return [_Step(file.name, (_stamp(str(file)),)) for file in files]
 
 
 def _step(folder: Path, name: str) -> _Step:

@@ -38,7 +38,7 @@ from hcilib.model.places import (
 from hcilib.read.logs.fio_log import epoch_of_logs, series_from_logs, silences_from_logs
 from hcilib.read.logs.rollup import rollup_of_logs
 from hcilib.read.nodes import counters as node_counters
-from hcilib.read.nodes import facts, layers
+from hcilib.read.nodes import facts, layers, perfmon
 from hcilib.read.run.acceptance import say, sha256, unlike_files, unlike_steps
 from hcilib.read.run.cache import tables
 from hcilib.read.run.records import (
@@ -52,7 +52,15 @@ from hcilib.read.run.records import (
     when,
     window,
 )
-from hcilib.read.run.step_tables import counted, exploded, in_order_of_time, sorted_texts, together
+from hcilib.read.run.step_tables import (
+    counted,
+    counters_of,
+    exploded,
+    in_order_of_time,
+    logs_of,
+    sorted_texts,
+    together,
+)
 
 
 def read_hosts(path: Paths) -> pd.DataFrame:
@@ -97,8 +105,35 @@ def read_io_gaps(path: str | Path) -> pd.DataFrame:
 
 def read_counters(path: str | Path) -> pd.DataFrame:
     """The nodes' counters, trimmed to each step's window: step ... vms, node, t_s (0 at its start), cpu_pct,
-    core_max_pct, nic, rx, tx."""
+    core_max_pct, nic, rx, tx. Those of Windows nodes are in files of Performance Monitor (`read_perfmon`)."""
     return _each(path, _counters, (COUNTERS,))
+
+
+def read_perfmon(path: str | Path | Sequence[str | Path | Mapping]) -> pd.DataFrame:
+    """Return what Windows nodes counted in each step, from files of Performance Monitor.
+
+    The files are in `windows/*.csv` of the run directory (docs/CLUSTER.md). A file that does not
+    cover a step gives no row of it. Then the step's row in `read_results` has a warning that names
+    file, node and step.
+
+    Returns
+    -------
+    DataFrame
+        step ... vms, node, counter (such as ``PhysicalDisk(*)\\Disk Bytes/sec``), instance, value
+        (mean over the window in the counter's unit, weighted by time; NaN where it was never
+        known), seconds (of the known samples)
+
+    Raises
+    ------
+    ValueError : names the file and the field: no such CSV, no known counter, a host that is no
+        node, no time zone
+
+    Examples
+    --------
+    >>> hci.read_perfmon(hci.samples()["lab-mirror"]).empty  # its nodes run Linux
+    True
+    """
+    return _each(_campaigns(path), _perfmon, ())
 
 
 def read_drives(path: str | Path | Sequence[str | Path | Mapping]) -> pd.DataFrame:
@@ -273,9 +308,15 @@ def _named(step: dict, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _counters(step: dict) -> pd.DataFrame:
-    start, end = window(step)
-    table = node_counters.within(_sampled(step, COUNTERS, node_counters.read_counters_csv), start, end)
-    return table.assign(t_s=table["t_s"] - start)
+    file = step["folder"] / COUNTERS
+    content = read_bytes(file) if file.exists() else None
+    table, _ = counters_of(step, content, str(file), logs_of(step["folder"].parents[1]))
+    return table.assign(t_s=table["t_s"] - window(step)[0])
+
+
+def _perfmon(step: dict) -> pd.DataFrame:
+    samples, _ = perfmon.of_step(logs_of(step["folder"].parents[1]), step["id"], *window(step))
+    return perfmon.means(samples)
 
 
 def _drives(step: dict) -> pd.DataFrame:

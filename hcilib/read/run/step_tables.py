@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from hcilib.model.caveats import NONE, Caveats
-from hcilib.model.compressed import opened, read_bounded, unpacked
+from hcilib.model.compressed import opened, read_bounded, read_bytes, unpacked
 from hcilib.model.fio_buckets import TAIL
 from hcilib.model.metrics import OF_FLUSHES, OF_MEANS, OF_RATES, QUANTILES
-from hcilib.model.places import COUNTERS, JOB, OUTPUT, RECORD
+from hcilib.model.places import COUNTERS, JOB, OUTPUT, RECORD, WINDOWS
 from hcilib.model.workload import SYNC, Pattern
 from hcilib.read.fio.fio_document import FioOutputError
 from hcilib.read.fio.fio_json import (
@@ -32,9 +33,9 @@ from hcilib.read.fio.fio_json import (
     sync_latency,
 )
 from hcilib.read.fio.fio_reports import BIN_KEYS, Bins, bins_of, by_key, reached
-from hcilib.read.nodes import counters
+from hcilib.read.nodes import counters, perfmon
 from hcilib.read.run import acceptance
-from hcilib.read.run.records import keys_of, record_of, sound, when, window
+from hcilib.read.run.records import keys_of, plan_of, record_of, sound, when, window
 from hcilib.say.caveats import caveat
 
 FILES = (RECORD, OUTPUT, COUNTERS, JOB)
@@ -94,6 +95,7 @@ def read_steps(folders: Sequence[str]) -> Tables:
     """
     packer, records, bins, keys, of_rows = Packer(), [], [], [], []
     rows: list[dict[str, Any]] = []
+    logs = logs_of(Path(folders[0]).parents[1]) if folders else []
     for folder in folders:
         raw = {file: _content(Path(folder) / file) for file in FILES}
         record = sound(record_of(raw[RECORD], f"{folder}/{RECORD}"), f"{folder}/{RECORD}")
@@ -101,6 +103,9 @@ def read_steps(folders: Sequence[str]) -> Tables:
         unlike = _is_copy(record, folder) or acceptance.unlike_files(
             record, {file: found for file, found in hashes.items() if file in record.get("raw", ())}
         )
+        if record["valid"] and not unlike:
+            inside, absent = counters_of(record, raw[COUNTERS], f"{folder}/{COUNTERS}", logs)
+            record |= {"counters": [*record.get("counters", ()), *absent]} if absent else {}
         # hosts stand in the hosts table; with them and digests twenty thousand steps would fill memory
         kept = json.dumps({field: value for field, value in record.items() if field not in ("hosts", "raw")})
         row = {"folder": os.path.basename(folder), "record": kept, "unlike": unlike}
@@ -111,7 +116,7 @@ def read_steps(folders: Sequence[str]) -> Tables:
             document = _document(raw[OUTPUT], output)
             file = add_bytes(packer, document, output)
             histograms = bins_of(file, output)
-            counted = _nodes(raw[COUNTERS], record, f"{folder}/{COUNTERS}")
+            counted = _nodes(inside, record["nodes"])
             rows[-1] |= percentiles(histograms.lat_ns, histograms.count) | counted
             rows[-1]["ios"] = float(histograms.count.sum())
             if record.get("offered_iops"):
@@ -148,16 +153,37 @@ def _document(content: bytes | None, path: str) -> bytes:
         raise FioOutputError(str(error)) from None
 
 
-def _nodes(content: bytes | None, step: Mapping, file: str) -> dict[str, float | list[str] | None]:
+def logs_of(run_dir: Path) -> list[pd.DataFrame]:
+    """What files of Performance Monitor in a run directory have of its nodes."""
+    files = [(file, file.stat()) for file in sorted((run_dir / WINDOWS).glob("*.csv"))]
+    return [log for file, now in files for log in _logs(file, now.st_size, now.st_mtime_ns)]
+
+
+@lru_cache(maxsize=64)  # steps are read some at a time
+def _logs(file: Path, *_: int) -> list[pd.DataFrame]:
+    nodes = plan_of(file.parents[1])["testbed"]["nodes"]
+    return perfmon.read_perfmon_csv(read_bytes(file), str(file), nodes)
+
+
+def counters_of(
+    step: Mapping, content: bytes | None, file: str, logs: Sequence[pd.DataFrame]
+) -> tuple[pd.DataFrame, list[str]]:
+    """Counters of the nodes in the step's window, sampled by its campaign (`content` of its `file`)
+    or in `logs`, and why a node with logs has none."""
+    start_s, end_s = window(step)
+    own = counters.within(counters.read_counters_csv(content, file), start_s, end_s)
+    samples, absent = perfmon.of_step(logs, step["id"], start_s, end_s)
+    tables = [table for table in (own, *map(perfmon.as_counters, samples)) if len(table)]
+    return pd.concat(tables or [own], ignore_index=True), absent
+
+
+def _nodes(inside: pd.DataFrame, nodes: int) -> dict[str, float | list[str] | None]:
     """CPU and network of the nodes in the step's window, both ways: of nodes, and of a lab on one kernel.
 
     Of nodes NaN where one was not sampled: the others' mean is not the fleet's, nor is their sum.
     """
-    if content is None:
-        return dict.fromkeys((*CPU.values(), *NETWORK.values()), np.nan) | {SAMPLED: [] if step["nodes"] else None}
-    inside = counters.within(counters.read_counters_csv(content, file), *window(step))
     sampled = sorted(inside["node"].unique())
-    is_whole = len(sampled) >= step["nodes"]
+    is_whole = len(sampled) >= nodes
     means = {one_kernel: counters.node_means(inside, one_kernel) for one_kernel in (True, False)}
     if not is_whole:
         means[False] = dict.fromkeys(means[False], np.nan)
