@@ -1,71 +1,38 @@
-"""The columns of the results table; and of each metric its unit, which way is better, how it is labelled and printed.
+"""The columns of all tables, as columns.csv lists them: unit, which way is better, how they are called and printed.
 
 Base units live in the frames (`_ns`, `_s`, `_bytes`, `_pct`; IOPS is bare); scaling happens only here, when shown.
 """
 
 from __future__ import annotations
 
+import csv
 import difflib
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from fractions import Fraction
+from pathlib import Path
 
 from hcilib.model.workload import NAME, SYNC, UNIT
-
-KEYS = ("source", "system", "run_id", "tool", "block", "rep", "pair")
-"""Which run a row is, and what measured it. Never a reason to refuse pooling by itself."""
-
-
-FACTORS = (
-    "pattern", "rw", "rwmixread", "bs_bytes", "numjobs", "iodepth", "sync", "rate_bytes", "rate_iops",
-    "random_distribution", "vms", "nodes", "placement", "span_bytes", "pool_fill_pct", "events", "tenant",
-    "beside",
-)  # fmt: skip
-"""What was set before the run. Rows that differ in one of these are never pooled (METHODS section 1)."""
-SETTINGS = (
-    "ioengine", "direct", "set_runtime_s", "ramp_time_s", "size_bytes", "target", "iodepth_options", "buffer_options",
-    "other_options",
-)  # fmt: skip
-"""Factors that only files of other tools state (docs/RESULTS.md): runs that differ in one are no repeats."""
-MAY_BE_UNTOLD = ("pool_fill_pct", *SETTINGS)
-"""Factors that many systems do not tell: a row without one is not known to differ from any other."""
-
-
-STAMPED = ("integrity", "acknowledged", "in_flight", "lost", "torn", "foreign", "unreadable")
-"""What became of a run's stamped writes (hcilib.analyse.runs.integrity): a result, which may differ as any."""
-VALIDITY = ("valid", "warnings", "derived", "open_loop", *STAMPED)
-"""What is known about a row's trustworthiness; `open_loop` whether a demand was met; `derived` names the columns that
-were computed, not printed."""
-OF_RATES = ("iops", "read_iops", "write_iops", "bw_bytes")
-OF_MEANS = ("lat_ns", "lat_unweighted_ns", "read_lat_ns", "write_lat_ns")
-QUANTILES = {"p50_ns": 50.0, "p95_ns": 95.0, "p99_ns": 99.0, "p999_ns": 99.9, "p9999_ns": 99.99}
-"""In percent, as fio is asked for them: its target is a little more than 999 in a thousand, 0.999 a little less."""
-OF_FLUSHES = ("sync_lat_ns", "sync_p99_ns")
-COLUMNS = (
-    *(*KEYS, *FACTORS),
-    *(*OF_RATES, *OF_MEANS, *QUANTILES, "max_lat_ns", *OF_FLUSHES),
-    *("offered_iops", "delivered_pct", "full_depth_pct", "open_loop"),
-    *("node_cpu_pct", "iops_per_cpu_pct", "net_bytes_per_s"),
-    *STAMPED,
-    *("outstanding", "runtime_s", "warmup_ratio", "savings_pct", "valid", "warnings"),
-)
-"""Of the results table (docs/RESULTS.md), in their order; every reader of results gives these."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """How one column of the results table is read and printed.
+    """How one column of a table is called, read and printed: a row of columns.csv.
 
     `unit` is the unit after division by `scale`; `better` is "higher", "lower" or "" where neither way is better.
+    `form` is the row's word for how it is printed; `kind` is key, factor, setting, metric, stamp, share or computed.
     """
 
     name: str
     label: str
-    unit: str
-    better: str
+    unit: str = ""
+    better: str = ""
     scale: float = 1.0
     format: str = "{:,.0f}"
+    form: str = ""
+    kind: str = ""
 
     @property
     def axis(self) -> str:
@@ -92,60 +59,67 @@ RENAMED = {
 """Columns of tables of version 0.1, and what they are called now. Kept for one version."""
 
 
-def read_metrics(table: str) -> dict[str, Metric]:
-    """Return the metrics of a table: name, label, unit, which way is better, scale, form of a number."""
-    found = {}
-    for line in table.strip().splitlines():
-        name, label, unit, better, scale, form = map(str.strip, line.split("|"))
-        found[name] = Metric(name, label, unit, better, float(scale), f"{{:,{form}}}")
-    return found
+def read_columns() -> list[dict[str, str]]:
+    """Return the rows of columns.csv: every column that a public function returns.
+
+    A name with a ``*`` is a family; of several that fit, the first counts.
+    """
+    with Path(__file__).with_name("columns.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
-METRICS = read_metrics("""
-iops              | IOPS                            |       | higher | 1       | .0f
-read_iops         | Read IOPS                       |       | higher | 1       | .0f
-write_iops        | Write IOPS                      |       | higher | 1       | .0f
-bw_bytes          | Throughput                      | MiB/s | higher | 1048576 | .0f
-lat_ns            | Mean latency                    | ms    | lower  | 1e+06   | .3f
-lat_unweighted_ns | Mean latency, (read + write)/2  | ms    | lower  | 1e+06   | .3f
-read_lat_ns       | Mean read latency               | ms    | lower  | 1e+06   | .3f
-write_lat_ns      | Mean write latency              | ms    | lower  | 1e+06   | .3f
-p50_ns            | Median latency                  | ms    | lower  | 1e+06   | .3f
-p95_ns            | p95 latency                     | ms    | lower  | 1e+06   | .3f
-p99_ns            | p99 latency                     | ms    | lower  | 1e+06   | .3f
-p999_ns           | p99.9 latency                   | ms    | lower  | 1e+06   | .3f
-p9999_ns          | p99.99 latency                  | ms    | lower  | 1e+06   | .3f
-max_lat_ns        | Max lat                         | ms    | lower  | 1e+06   | .3f
-sync_lat_ns       | Mean latency of a flush         | ms    | lower  | 1e+06   | .3f
-sync_p99_ns       | p99 latency of a flush          | ms    | lower  | 1e+06   | .3f
-offered_iops      | Request rate                    | IOPS  |        | 1       | .0f
-delivered_pct     | Delivered of the request rate   | %     | higher | 1       | .1f
-full_depth_pct    | I/Os that found the queue full  | %     | lower  | 1       | .2f
-node_cpu_pct      | Node CPU                        | %     | lower  | 1       | .1f
-iops_per_cpu_pct  | IOPS per 1 % of a node's CPU    |       | higher | 1       | .0f
-net_bytes_per_s   | Network traffic of the nodes    | MiB/s | lower  | 1048576 | .0f
-outstanding       | Outstanding I/Os                |       |        | 1       | .0f
-savings_pct       | Saved by deduplication          | %     | higher | 1       | .1f
-runtime_s         | Runtime                         | s     |        | 1       | .1f
-warmup_ratio      | Written before measuring / span |       |        | 1       | .2f
-""")
+FORMS = {"": ".0f", "p": ".0f", "rounded": ".0f", "count": ".10g", "given": ".10g"}
+"""Word in columns.csv -> format. A count has no decimals; what was given keeps its digits; what is rounded is worked
+out of two rounded numbers, so that more than four digits say nothing; a very small p is a limit."""
 
 
-WORTH = {"iops": "IOPS", "gb_per_s": "GB/s", "usable_tib": "Usable TiB", "filled_tib": "TiB at the fill level"}
-"""What a system gives for its cost -> how that is called."""
-COSTS = {"price": "price", "yearly_price": "yearly price", "rack_unit": "rack unit", "watt": "watt"}
-"""What it is divided by -> how that is called."""
+def _metric(row: dict[str, str]) -> Metric:
+    form = row["format"]
+    shown = f"{{:,{FORMS.get(form, form)}}}"
+    scale = float(row["scale"] or 1)
+    return Metric(row["column"], row["label"], row["unit"], row["better"], scale, shown, form, row["kind"])
 
 
-def _share(worth: str, cost: str) -> Metric:
-    """What one unit of a cost gives; of a currency 1,000 units, which few GB/s and TiB take."""
-    if worth == "iops" or not cost.endswith("price"):
-        return Metric(f"{worth}_per_{cost}", f"{WORTH[worth]} per {COSTS[cost]}", "", "higher")
-    return Metric(f"{worth}_per_{cost}", f"{WORTH[worth]} per 1,000 of {COSTS[cost]}", "", "higher", 1e-3)
+_ROWS = read_columns()
+LISTED = {row["column"]: _metric(row) for row in _ROWS}
+_FAMILIES = [column for name, column in LISTED.items() if "*" in name]
+KNOWN = {name: column for name, column in LISTED.items() if column.form not in ("", "count")}
+"""Columns with a form of their own, which a metric may have too."""
 
 
-SHARES = {share.name: share for share in (_share(worth, cost) for worth in WORTH for cost in COSTS)}
+def _of_kind(kind: str) -> dict[str, Metric]:
+    return {name: column for name, column in LISTED.items() if column.kind == kind}
+
+
+KEYS = tuple(_of_kind("key"))
+"""Which run a row is, and what measured it. Never a reason to refuse pooling by itself."""
+FACTORS = tuple(_of_kind("factor"))
+"""What was set before the run. Rows that differ in one of these are never pooled (METHODS section 1)."""
+SETTINGS = tuple(_of_kind("setting"))
+"""Factors that only files of other tools state (docs/RESULTS.md): runs that differ in one are no repeats."""
+MAY_BE_UNTOLD = ("pool_fill_pct", *SETTINGS)
+"""Factors that many systems do not tell: a row without one is not known to differ from any other."""
+STAMPED = tuple(_of_kind("stamp"))
+"""What became of a run's stamped writes (hcilib.analyse.runs.integrity): a result, which may differ as any."""
+METRICS = _of_kind("metric")
+SHARES = _of_kind("share")
 """Columns of `hci.cost`. What is per price is in the currency of its row."""
+COLUMNS = tuple(row["column"] for row in _ROWS if "results" in row["returned_by"].split())
+"""Of the results table (docs/RESULTS.md), in their order; every reader of results gives these."""
+OF_RATES = ("iops", "read_iops", "write_iops", "bw_bytes")
+OF_MEANS = ("lat_ns", "lat_unweighted_ns", "read_lat_ns", "write_lat_ns")
+QUANTILES = {"p50_ns": 50.0, "p95_ns": 95.0, "p99_ns": 99.0, "p999_ns": 99.9, "p9999_ns": 99.99}
+"""In percent, as fio is asked for them: its target is a little more than 999 in a thousand, 0.999 a little less."""
+OF_FLUSHES = ("sync_lat_ns", "sync_p99_ns")
+
+
+def column_of(name: str) -> Metric:
+    """Return how a column is called, scaled and printed: its row, else that of its family, else its bare name."""
+    if name in LISTED:
+        return LISTED[name]
+    family = next((column for column in _FAMILIES if fnmatchcase(name, column.name)), Metric(name, name))
+    end = family.name.lstrip("*") if family.unit else ""
+    return replace(family, name=name, label=name.removesuffix(end).replace("_", " "))
 
 
 def per_price(name: str) -> bool:
@@ -174,7 +148,7 @@ def factors(columns) -> list[str]:
 
 def own_columns(columns) -> list[str]:
     """Return the columns that no reader of results gives: an analyst added them."""
-    known = {*COLUMNS, *SETTINGS, *METRICS, *VALIDITY, *SHARES, "gb_per_s"}
+    known = {*COLUMNS, *SETTINGS, *SHARES, "derived", "gb_per_s"}
     return [c for c in columns if c not in known]
 
 

@@ -10,13 +10,13 @@ import pandas as pd
 
 from hcilib.analyse.compare.cells import require_columns
 from hcilib.analyse.physics.capacity import TIB
-from hcilib.model.metrics import COSTS, WORTH, meant
+from hcilib.model.metrics import SHARES, meant
 from hcilib.model.schemes import parse_scheme
 from hcilib.model.workload import NAME, UNIT
 
 GB = 10**9
 """Throughput is sold in GB/s."""
-DIVISORS = dict(zip(COSTS, ("price", "yearly_price", "rack_units", "watts"), strict=True))
+DIVISORS = {"price": "price", "yearly_price": "yearly_price", "rack_unit": "rack_units", "watt": "watts"}
 """What a share is called after -> the column that it is divided by."""
 
 
@@ -67,9 +67,9 @@ def cost(results: pd.DataFrame, systems: Mapping[str, Any]) -> pd.DataFrame:
     if "usable_tib" not in rows:
         rows["usable_tib"] = [_usable_tib(file) for file in files]
     shares = {
-        f"{worth}_per_{of}{end}": rows[f"{worth}{end}"] / rows[divisor]
-        for worth in WORTH
-        for of, divisor in DIVISORS.items()
+        f"{share}{end}": rows[f"{worth}{end}"] / rows[DIVISORS[of]]
+        for share in SHARES
+        for worth, of in [share.rsplit("_per_", 1)]
         for end in ("", "_lo", "_hi")
         if f"{worth}{end}" in rows
     }

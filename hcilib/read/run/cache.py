@@ -138,7 +138,7 @@ def _digest(content: bytes) -> str:
 
 
 USED = (
-    "model/compressed.py", "model/fio_buckets.py", "model/metrics.py", "model/plan.py",
+    "model/columns.csv", "model/compressed.py", "model/fio_buckets.py", "model/metrics.py", "model/plan.py",
     "model/workload.py", "say/caveats.py",
 )  # fmt: skip
 """Files of hcilib outside read on which the tables depend, and the warnings that are kept with them."""

@@ -18,13 +18,13 @@ from matplotlib.container import BarContainer
 from matplotlib.lines import Line2D
 from seaborn import FacetGrid
 
-from hcilib.model.metrics import FACTORS, KEYS, METRICS, Metric, metric_of
+from hcilib.model.metrics import FACTORS, KEYS, LISTED, METRICS, Metric, metric_of
 from hcilib.model.system import known_labels
 from hcilib.say.words import counted, listed, noun, sentence, share
 from hcilib.say.words import value as value_of
 from hcilib.show.figures import style
 from hcilib.show.figures.style import QUIET, looks, pattern_label, tip
-from hcilib.show.tables.columns import KNOWN, number, printed_as, word_of
+from hcilib.show.tables.columns import number, printed_as, word_of
 
 Grid: TypeAlias = FacetGrid | Axes
 ROOM = 1.2
@@ -253,7 +253,7 @@ def measure(value: str, rows: pd.DataFrame) -> Metric:
     if known and value in ("value", "latency_ns"):
         alike = {(what.unit, what.scale) for what in known}
         if len(alike) == 1:
-            label = KNOWN["latency_ns"].label if known[0].unit == "ms" else "Value"
+            label = LISTED["latency_ns"].label if known[0].unit == "ms" else "Value"
             return known[0] if len(known) == 1 else replace(known[0], name=value, label=label)
     what = printed_as(value, None)
     return replace(what, label=what.label[:1].upper() + what.label[1:]) if what.unit else metric_of(value)

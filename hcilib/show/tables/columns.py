@@ -1,18 +1,17 @@
 """How a column of a table is called, scaled and printed.
 
-What a metric is called stands in hcilib.model.metrics.
+What a column is called stands in hcilib/model/columns.csv.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from math import floor, isfinite, log10
 
 import numpy as np
 import pandas as pd
 
-from hcilib.model.metrics import FACTORS, METRICS, SHARES, Metric, read_metrics, steady, time_unit
+from hcilib.model.metrics import KNOWN, LISTED, METRICS, Metric, column_of, steady, time_unit
 from hcilib.model.system import known_labels
 from hcilib.say.curves.neighbours import limit_words
 from hcilib.say.runs.failure import action_words, events_words, report_words
@@ -21,84 +20,6 @@ from hcilib.say.words import CHECK_UNITS, CHECKS, CURVES, ORDERS, PARTS, PLACES
 DIGITS = 3
 """Significant digits at least: with three, one step of the last digit is at most 1 % of the number."""
 
-PLAIN = (
-    "iodepth", "numjobs", "vms", "nodes", "rwmixread", "n", "n_baseline", "block", "rep", "row", "outstanding", "rank",
-    "points", "knee", "rate_iops", "smallest_vms", "gaps", "peak_vms", "cells", "given", "missing", "contexts", "possible", "runs",
-    "n_one",
-)  # fmt: skip
-"""Counts: never padded with decimals."""
-
-AS_GIVEN = ("bs_bytes", "price", "years", "rack_units", "watts", "fill_pct")
-"""What somebody set or declared: with the digits that it was given."""
-
-LOWER = ("iodepth", "numjobs", "rw", "rwmixread", "n", "n_baseline", "n_one", "k", "p", "f", "df", "p_adjusted")
-"""fio's words and the letters of statistics keep their small initial."""
-
-WORDS = {
-    "p_adjusted": "p adjusted",
-    "vms": "VMs",
-    "peak_vms": "VMs at the peak",
-    "smallest_vms": "Smallest VMs",
-    "n_baseline": "n of the baseline",
-    "ok": "Holds",
-    "cpu_bound": "CPU bound",
-    "run_id": "Run",
-    "vm": "VM",
-    "latency_ns_baseline": "Latency of the baseline (ms)",
-    "raw_tb": "Raw (TB)",
-    "filled_gib": "Usable at the fill level (GiB)",
-    "cpu_iops": "CPU (IOPS)",
-    "pct_of_best": "Share of the best (%)",
-    "pct_of_peak": "Share of the peak (%)",
-    "binds": "Bottleneck",
-    "pct_of_binding": "Use of the bottleneck (%)",
-    "pct_of_link": "Share of the link (%)",
-    "pct_of_datasheet": "Share of the datasheet (%)",
-    "rwmixread": "rwmixread (%)",
-    "off_pct": "Off by (%)",
-    "difference_pct": "True difference (%)",
-    "held_pct": "Intervals that contain it (%)",
-    "pct_of_ceiling": "Share of the ceiling (%)",
-    "pct_of_arithmetic": "Share of the arithmetic ceiling (%)",
-    "gap_s": "Outage (s)",
-    "gaps": "Outages",
-    "gap_sum_s": "All outages (s)",
-    "heal_gap_s": "Outage after the repair (s)",
-    "dip_pct": "Lowest second after the repair (% below healthy)",
-    "back_s": "IOPS recovered after the repair (s)",
-    "whole_s": "Copies complete after the repair (s)",
-    "t_s": "Time (s)",
-    "took_s": "Duration (s)",
-    "within_cv_pct": "CV within runs (%)",
-    "between_cv_pct": "CV between runs (%)",
-    "second_cv_pct": "CV of one second (%)",
-    "block": "Round",
-    "blocks": "Rounds",
-    "rmse_pct": "RMS error (%)",
-    "protocol": "Plan",
-    "assured_pct": "Half width in 9 of 10 campaigns (%)",
-    "runs_basis": "Spread of runs",
-    "seconds_basis": "Spread of seconds",
-    "asked": "Measured by",
-    "visible_pct": "Smallest provable loss (%)",
-    "needed": "Campaigns needed",
-    "rate_iops": "Rate, as set",
-    "due_p999_ns": "Expected p99.9 (ms)",
-    "ios": "I/Os",
-    "ddir": "Direction",
-    "owner": "VM on the owner",
-    "non_owner": "VM on another node",
-    "id": "ID",
-    "without_ns": "Without the part (ms)",
-    "less_pct": "Largest saving (%)",
-    "other": "Fastest other system",
-    "with_other_ns": "With that system's time (ms)",
-    "visits": "Visits per I/O",
-    "one_ns": "At iodepth 1 (ms)",
-    "n_one": "n at iodepth 1",
-}
-DERIVED = ("p", "p_adjusted", "tost_p", "tost_p_adjusted", "df", "cv_pct")
-OF_ROUNDED = ("iops_per_usable_tib", *SHARES)
 MISSING, NOTHING = "missing", "–"
 """A value that should have been measured, and one that was never expected: an absent word, an undefined ratio."""
 SIZES = {
@@ -111,47 +32,8 @@ SIZES = {
 }
 SMALL = 0.1
 """Of a TiB: capacities below are shown in GiB."""
-WORKED_OUT = re.compile(
-    r"p|p_adjusted|tost_p|tost_p_adjusted|f|df|\w*cv_pct|(\w+_)?ratio|gain|knee|slope_\w+|peak|peak_vms|smallest_vms|(pct_of|load)_\w+"
-    r"|\w+_(lo|hi)|lowest|highest|overstated|stated_pct|took_s|back_s|gap_sum_s|heal_gap_s|dip_pct|expected|claimed|recomputed"
-    r"|(ceiling|harmonic|arithmetic|drives|network|cpu)_iops"
-    r"|with_other_ns|price|years|rack_units|watts|yearly_price|\w+_per_(price|yearly_price|rack_unit|watt)"
-)
-"""Columns that are computed from others or declared: an empty cell is no lost measurement."""
-UNITS = (
-    ("_bytes_per_s", "MiB/s", 2.0**20),
-    ("_bytes", "GiB", 2.0**30),
-    ("_iops", "IOPS", 1.0),
-    ("_tib", "TiB", 1.0),
-    ("_gib", "GiB", 1.0),
-    ("_gb", "GB", 1.0),
-    ("_tb", "TB", 1.0),
-    ("_ns", "ms", 1e6),
-    ("_s", "s", 1.0),
-    ("_pct", "%", 1.0),
-)
-KNOWN = (
-    METRICS
-    | SHARES
-    | read_metrics("""
-cv_pct              | CV                       | %     |        | 1          | .1f
-efficiency          | Usable share of raw      | %     | higher | 0.01       | .1f
-bytes_per_s         | Throughput               | MiB/s | higher | 1048576    | .1f
-usable_tib          | Usable                   | TiB   | higher | 1          | .2f
-usable_tb           | Usable                   | TB    | higher | 1          | .2f
-iops_per_usable_tib | IOPS per usable TiB      |       | higher | 1          | .0f
-filled_tib          | Usable at the fill level | TiB   | higher | 1          | .2f
-fill_pct            | Fill level               | %     |        | 1          | .10g
-gb_per_s            | Throughput               | GB/s  | higher | 1          | .2f
-price               | Price (declared)         |       | lower  | 1          | .10g
-years               | Years (declared)         |       |        | 1          | .10g
-rack_units          | Rack units (declared)    |       | lower  | 1          | .10g
-watts               | Watts (declared)         |       | lower  | 1          | .10g
-bytes_written       | Written                  | GiB   |        | 1073741824 | .1f
-bs_bytes            | Block size               | KiB   |        | 1024       | .0f
-latency_ns          | Latency                  | ms    | lower  | 1e+06      | .3f
-""")
-)
+WORKED_OUT = ("factor", "computed", "share")
+"""Kinds of columns that are set, computed from others or declared: an empty cell is no lost measurement."""
 NAMES = {name: metric.label for name, metric in METRICS.items()} | {
     "reads": "reads", "writes": "writes", "read_bytes": "bytes read", "write_bytes": "bytes written",
 }  # fmt: skip
@@ -175,22 +57,15 @@ def header(column: str, metric: str | None) -> str:
     """Return the column's title with its unit; a ``value`` is titled as the metric that the table names."""
     if column in VALUES and metric:
         return KNOWN[metric].axis + (" of the baseline" if column == "value_baseline" else "")
-    side = {"_lo": " from", "_hi": " to"}.get(column[-3:])
-    if side and column not in WORDS:
+    if side := {"_lo": " from", "_hi": " to"}.get(column[-3:]):
         return header(column[:-3], metric) + side
-    text = WORDS.get(column) or printed_as(column, metric).axis
-    return text if column in LOWER else text[:1].upper() + text[1:]
+    text = column_of(column).axis
+    return text if column in LISTED and column not in METRICS else text[:1].upper() + text[1:]
 
 
 def printed_as(column: str, metric: str | None) -> Metric:
     """How a column is called, scaled and printed."""
-    if column in VALUES and metric:
-        return KNOWN[metric]
-    if column in KNOWN and column not in PLAIN:
-        return KNOWN[column]
-    end, unit, scale = next((u for u in UNITS if column.endswith(u[0])), ("", "", 1.0))
-    form = "{:,.10g}" if column in PLAIN else "{:,.0f}"
-    return Metric(column, column.removesuffix(end).replace("_", " "), unit, "", scale, form)
+    return KNOWN[metric] if column in VALUES and metric else column_of(column)
 
 
 def texts(values: pd.Series, column: str, metric: str | None) -> list[str]:
@@ -203,9 +78,8 @@ def texts(values: pd.Series, column: str, metric: str | None) -> list[str]:
 
 def _absent(values: pd.Series) -> str:
     """Return the text of an empty cell: `MISSING` for measurements, else `NOTHING`."""
-    told = values.name in FACTORS or WORKED_OUT.fullmatch(str(values.name))
     measured = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
-    return MISSING if measured and (values.name in METRICS or not told) else NOTHING
+    return MISSING if measured and column_of(str(values.name)).kind not in WORKED_OUT else NOTHING
 
 
 def _given(values: pd.Series, column: str, metric: str | None) -> list[str]:
@@ -216,14 +90,14 @@ def _given(values: pd.Series, column: str, metric: str | None) -> list[str]:
         if column in FORMED:
             return [FORMED[column](str(v)) for v in values]
         return [_words(v, NAMED.get(column, known_labels())) for v in values]
-    if pd.api.types.is_integer_dtype(values) and column not in KNOWN and printed_as(column, metric).scale == 1:
-        return ["" if pd.isna(v) else f"{v:,}" for v in values]  # a count has no decimals
     how, given = printed_as(column, metric), values.astype(float)
-    if column in DERIVED:
-        return ["<0.0001" if column not in ("df", "cv_pct") and v < 1e-4 else number(v) for v in given]
-    if column in PLAIN and not given.dropna().mod(1).eq(0).all():  # worked out between two counts: a crossing, a knee
-        return [number(float(f"{v:.{DIGITS}g}"), "{:,.10g}", 1) for v in given]
-    if column in OF_ROUNDED:  # of two rounded numbers: more digits than these say nothing
+    if pd.api.types.is_integer_dtype(values) and column not in KNOWN and how.scale == 1:
+        return ["" if pd.isna(v) else f"{v:,}" for v in values]  # a count has no decimals
+    if how.form == "p":
+        return ["<0.0001" if v < 1e-4 else number(v) for v in given]
+    if how.form == "count" and not given.dropna().mod(1).eq(0).all():  # between two counts: a crossing, a knee
+        return [number(float(f"{v:.{DIGITS}g}"), how.format, 1) for v in given]
+    if how.form == "rounded":
         return [number(float(f"{v / how.scale:.4g}"), how.format) for v in given]
     return [number(v / how.scale, how.format, digits(column)) for v in given]
 
@@ -307,7 +181,7 @@ def _rounded(text: str, value: float, last: int | None) -> str:
 
 
 def digits(column: str) -> int:
-    return 1 if column in (*PLAIN, *AS_GIVEN) else 4 if column == "ratio" else DIGITS
+    return 1 if column_of(column).form in ("count", "given") else 4 if column == "ratio" else DIGITS
 
 
 def number(value: float, form: str = "{:,.0f}", digits: int = DIGITS) -> str:

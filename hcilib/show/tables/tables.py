@@ -15,13 +15,11 @@ import numpy as np
 import pandas as pd
 
 from hcilib.model.caveats import LEFT_OUT, PERCENTILES, THIN_TAIL, Caveats, warnings_of
-from hcilib.model.metrics import FACTORS, RENAMED, metric_of, pattern_order
+from hcilib.model.metrics import FACTORS, KNOWN, RENAMED, column_of, metric_of, pattern_order
 from hcilib.model.system import known_labels
 from hcilib.say.words import noun
 from hcilib.say.words import value as show_value
 from hcilib.show.tables.columns import (
-    KNOWN,
-    PLAIN,
     VALUES,
     header,
     in_fit_unit,
@@ -249,7 +247,7 @@ def _texts(
         if column in values_with_interval and frame[f"{column}_lo"].notna().any():
             name = _interval_header(frame) if len(values_with_interval) == 1 else f"{title}, {_interval_header(frame)}"
             told, cells[name] = with_intervals(frame, column, metric)
-            cells[title] = cells[title] if column in PLAIN else _nothing_lost(told, values, frame)
+            cells[title] = cells[title] if column_of(column).form == "count" else _nothing_lost(told, values, frame)
             numeric.add(name)
     shown = pd.DataFrame(cells, index=frame.index)
     value = header(values_with_interval[0], metric) if values_with_interval else None
