@@ -15,11 +15,13 @@ from pathlib import Path
 import pandas as pd
 
 from hcilib import FioOutputError, read_fio, read_results, read_rollup
+from hcilib.model.archives import unpacked
 from hcilib.read.fio.fio_json import read_fio_bins
 from hcilib.read.foreign.parts import ForeignError
 from hcilib.read.logs.fio_log import FioLogError, read_log
 
 DATA = Path(__file__).parents[1] / "data"
+FIO = unpacked(DATA / "fio")
 LONGEST_S = 10.0
 """No case may take longer; a hundred times what the slowest takes on a quiet machine."""
 LONGEST_MESSAGE = 2000
@@ -44,8 +46,8 @@ def compiled_rollup(path: Path) -> pd.DataFrame:
 
 
 FAMILIES = {
-    "fio": Family((read_fio, read_fio_bins), FioOutputError, tuple(sorted((DATA / "fio").glob("*.json")))),
-    "fio_log": Family((read_log, plain_rollup), FioLogError, tuple(sorted((DATA / "fio" / "logs").glob("*/*.log*")))),
+    "fio": Family((read_fio, read_fio_bins), FioOutputError, tuple(sorted(FIO.glob("*.json")))),
+    "fio_log": Family((read_log, plain_rollup), FioLogError, tuple(sorted((FIO / "logs").glob("*/*.log*")))),
     "diskspd": Family(
         (read_results,),
         ForeignError,

@@ -10,9 +10,10 @@ import pandas as pd
 import pytest
 
 from hcilib import read_fio
+from hcilib.model.archives import unpacked
 from hcilib.read.run.acceptance import problems
 
-DATA = Path(__file__).parents[1] / "data" / "fio"
+DATA = unpacked(Path(__file__).parents[1] / "data" / "fio")
 CASES = json.loads((DATA / "cases.json").read_text())
 OF_A_HOST = re.compile(r"^127\.0\.200\.\d+:\d+")
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import hcilib as hci
 from hcilib import FioOutputError, read_fio
+from hcilib.model.archives import unpacked
 from hcilib.model.fio_buckets import MIDPOINTS
 from hcilib.read.fio.fio_fast import Unusual
 from hcilib.read.fio.fio_json import Packer, add_bytes, read_fio_bins
@@ -24,7 +25,7 @@ from hcilib.read.fio.fio_reports import bins_of, by_key, merged, parse, parse_ru
 from tests.needs import examples
 from tests.read.mutations import STEPS, mutated
 
-DATA = Path(__file__).parents[1] / "data" / "fio"
+DATA = unpacked(Path(__file__).parents[1] / "data" / "fio")
 CASES = json.loads((DATA / "cases.json").read_text())
 RAW = {case: (DATA / f"{case}.json").read_bytes() for case in CASES}
 UNUSUAL = {

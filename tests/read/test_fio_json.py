@@ -19,11 +19,12 @@ from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
 from hcilib import FioOutputError, read_fio
+from hcilib.model.archives import unpacked
 from hcilib.model.fio_buckets import MIDPOINTS, midpoint
 from hcilib.read.fio.fio_json import read_fio_bins
 from hcilib.read.fio.fio_reports import parse_bins
 
-DATA = Path(__file__).parents[1] / "data" / "fio"
+DATA = unpacked(Path(__file__).parents[1] / "data" / "fio")
 CASES = json.loads((DATA / "cases.json").read_text())
 WITH_BINS = sorted(set(CASES) - {"bad_option", "plain_json", "local_failed"})
 

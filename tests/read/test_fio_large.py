@@ -12,6 +12,7 @@ import zstandard
 
 from hcilib import FioOutputError, read_fio, read_results
 from hcilib.model import compressed
+from hcilib.model.archives import unpacked
 from hcilib.read.fio import fio_large, fio_stream
 from hcilib.read.fio.fio_fast import FioFile
 from hcilib.read.fio.fio_json import Packer, read_fio_bins
@@ -19,10 +20,11 @@ from hcilib.read.fio.fio_large import read_pieces
 from hcilib.read.fio.fio_reports import bins_of, merged, parse
 
 DATA = Path(__file__).parents[1] / "data"
+FIO = unpacked(DATA / "fio")
 LOOSE = DATA.parents[1] / "data" / "samples" / "loose-files"
 REFUSED = {"listed_twice", "refused", "status_interval", "bad_option"}
 """Interim reports among those of clients, a host listed twice, no report: small documents alone are read."""
-CAPTURES = sorted(file for file in (DATA / "fio").glob("*.json") if file.stem != "cases")
+CAPTURES = sorted(file for file in FIO.glob("*.json") if file.stem != "cases")
 FILES = [*CAPTURES, *sorted((DATA / "foreign" / "bench-fio").rglob("*.json"))]
 
 
@@ -62,7 +64,7 @@ def test_a_document_in_pieces_is_read_as_the_whole_one(path, form, size):
         assert np.array_equal(one, other)
 
 
-@pytest.mark.parametrize("folder", [LOOSE, DATA / "foreign" / "bench-fio", DATA / "fio" / "sync"], ids=lambda f: f.name)
+@pytest.mark.parametrize("folder", [LOOSE, DATA / "foreign" / "bench-fio", FIO / "sync"], ids=lambda f: f.name)
 @pytest.mark.parametrize("packed", [False, True])
 def test_results_of_large_files_are_those_of_small_ones(folder, packed, tmp_path, monkeypatch):
     """With the limit at 1 KB every file is a large one: histograms, full queues, flushes and digests of copies too."""
@@ -82,7 +84,7 @@ def document(reports: bytes, head: bytes = b"") -> bytes:
     return b'{"fio version": "fio-3.33", %s"client_stats": [%s]}' % (head, reports)
 
 
-REPORT = json.dumps(json.loads(minified((DATA / "fio" / "local.json").read_bytes()))["jobs"][0] | {"hostname": "h7"})
+REPORT = json.dumps(json.loads(minified((FIO / "local.json").read_bytes()))["jobs"][0] | {"hostname": "h7"})
 WHOLE = REPORT.encode()
 WRONG = json.dumps(json.loads(REPORT) | {"jobname": "late", "read": {"iops": "many"}}).encode()
 HOSTILE = {
@@ -148,11 +150,11 @@ def test_a_stream_without_an_end_is_refused(monkeypatch):
 def test_the_buckets_of_a_large_file_are_no_table(monkeypatch):
     monkeypatch.setattr(compressed, "LARGEST", 1000)
     with pytest.raises(FioOutputError):
-        read_fio_bins(DATA / "fio" / "healthy.json")
+        read_fio_bins(FIO / "healthy.json")
 
 
 def test_the_last_of_several_large_documents_counts():
-    raw = (DATA / "fio" / "local_status.json").read_bytes()
+    raw = (FIO / "local_status.json").read_bytes()
     whole, large = parse(raw, "f"), read_pieces(in_pieces(raw, 5000), "f")
     assert whole.caveats == large.caveats
     pd.testing.assert_frame_equal(hosts(whole), hosts(large))

@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 import hcilib as hci
 from hcilib import read_fio
+from hcilib.model.archives import unpacked
 from hcilib.model.places import shipped
 from hcilib.read.logs.fio_log import FioLogError, read_log, series_from_logs
 from hcilib.read.logs.rollup_script import LineError, sample_of
 from tests.needs import examples
 
-DATA = Path(__file__).parents[1] / "data" / "fio"
+DATA = unpacked(Path(__file__).parents[1] / "data" / "fio")
 LOGS = DATA / "logs"
 START = 1_700_000_000_000
 

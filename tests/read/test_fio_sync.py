@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from hcilib.model.archives import unpacked
 from hcilib.read.fio.fio_json import sync_latency
 
-CAPTURED = Path(__file__).parents[1] / "data" / "fio" / "sync" / "fdatasync.json"
+CAPTURED = unpacked(Path(__file__).parents[1] / "data" / "fio") / "sync" / "fdatasync.json"
 
 
 def jobs() -> list[dict]:

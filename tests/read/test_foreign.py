@@ -172,7 +172,7 @@ def test_one_file_a_vm_is_summed_and_histograms_are_merged(tmp_path):
 
 @pytest.mark.parametrize("name", ["healthy", "mixed70", "lat_percentiles", "clones"])
 def test_output_of_fio_s_client_is_one_run_of_its_hosts(name):
-    file = ROOT / "tests/data/fio" / f"{name}.json"
+    file = unpacked(ROOT / "tests/data/fio") / f"{name}.json"
     hosts = hci.read_fio(file)
     hosts = hosts[hosts["ddir"].isin(["read", "write"])]
     results = hci.read_results(file, system="x")

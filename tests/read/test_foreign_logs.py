@@ -8,6 +8,7 @@ import pytest
 
 import hcilib as hci
 from hcilib import caveats
+from hcilib.model.archives import unpacked
 
 FILES = hci.ROOT / "tests" / "data"
 
@@ -64,7 +65,7 @@ def test_logs_that_cannot_be_read_are_named_and_the_others_count(tmp_path):
 
 
 def test_clients_logs_are_one_run_of_several_hosts(tmp_path):
-    shutil.copytree(FILES / "fio" / "logs" / "logs_relative", tmp_path / "run")
+    shutil.copytree(unpacked(FILES / "fio") / "logs" / "logs_relative", tmp_path / "run")
     series = hci.log_series(tmp_path)
     assert (series["run"].unique().tolist(), series["host"].nunique()) == (["run/cell"], 2)
 

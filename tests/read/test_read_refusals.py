@@ -6,10 +6,11 @@ from functools import partial
 import zstandard
 
 import hcilib as hci
+from hcilib.model.archives import unpacked
 from tests.refused import refusals, written
 
 PUBLISHED = hci.ROOT / "data/published"
-FIO = hci.ROOT / "tests/data/fio"
+FIO = unpacked(hci.ROOT / "tests/data/fio")
 LOOSE = "data/samples/loose-files"
 NAMES = "{system}_{pattern}_qd{iodepth}_r{rep}.json"
 NO_DOCUMENTS = {

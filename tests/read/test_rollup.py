@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import hcilib as hci
 from hcilib import read_rollup
-from hcilib.model import fio_buckets
+from hcilib.model import archives, fio_buckets
 from hcilib.model.compressed import unpacked
 from hcilib.read.logs import rollup, rollup_kernel, rollup_script
 from hcilib.read.logs.rollup import count_logs, frame, from_table, line_blocks, pushed_name
@@ -29,7 +29,7 @@ from hcilib.read.logs.rollup_kernel import slices
 from hcilib.read.logs.rollup_script import LineError, Shape
 from tests.needs import examples, need
 
-LOGS = Path(__file__).parents[1] / "data" / "fio" / "logs"
+LOGS = archives.unpacked(Path(__file__).parents[1] / "data" / "fio") / "logs"
 START = 1_700_000_000_000
 JOB = """[P]
 ioengine=psync

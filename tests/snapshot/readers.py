@@ -26,6 +26,7 @@ import numpy as np
 import pandas as pd
 import zstandard
 from hcilib.model.archives import ARCHIVE, extract
+from hcilib.model.archives import unpacked as folder_of
 from pandas.util import hash_pandas_object
 
 from .content import columns_of, renamed
@@ -177,9 +178,12 @@ def damaged(
 def captures(folder: Path) -> Iterator[tuple[str, Row]]:
     """Yield the cases of every capture in tests/data, read in a folder of its own."""
     for readers, patterns in FILES:
-        for place in sorted(p for pattern in patterns.split() for p in DATA.glob(pattern)):
-            case = place.relative_to(DATA).as_posix()
-            yield from of_capture(case, place, folder / "capture", partial(ask, readers))
+        for pattern in patterns.split():
+            top, _, inside = pattern.partition("/")
+            packed = folder_of(DATA / top)
+            for place in sorted(packed.glob(inside)):
+                case = f"{top}/{place.relative_to(packed).as_posix()}"
+                yield from of_capture(case, place, folder / "capture", partial(ask, readers))
 
 
 def of_capture(case: str, place: Path, folder: Path, asked: Ask) -> Iterator[tuple[str, Row]]:

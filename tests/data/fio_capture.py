@@ -1,12 +1,13 @@
-"""Make the captured fio output of this folder again: real servers and a real client on 127.0.200.x.
+"""Make the captured fio output of fio.tar.zst again: real servers and a real client on 127.0.200.x.
 
-Run by hand (``python tests/data/fio/capture.py [case ...]``, about two minutes); no test runs it. Needs fio and
+Run by hand (``python tests/data/fio_capture.py [case ...]``, about two minutes); no test runs it. Needs fio and
 unshare (util-linux). Each VM is one ``fio --server`` in its own session, directory and UTS namespace, so that what
 fio logs about itself says ``vm`` and a relative file name, never the name or a path of the machine. Every process
 is ended by its own id or by its own process group, and a server counts as gone when its port refuses.
 
 Writes ``<case>.json`` for each case, ``logs/<case>/`` for fio's logs, and ``cases.json``: what was asked for
 (expected hosts, runtime) and how fio ended (exit code, stderr), which is what the acceptance rule needs.
+Unpack the archive to ``tests/data/fio`` first, and ``make pack CAMPAIGN=tests/data/fio`` afterwards.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).with_name("fio")
 ADDRESS = "127.0.200.{}"
 PORT = 8765
 
