@@ -6,7 +6,7 @@ processes.
 
 A row a pattern of a run goes to data/samples/lab-again.csv when the run is done: run, busy_processes, load_before,
 load_after (1-minute load averages), seconds (of `make lab-again`, set-up included), ended, pattern, truth (the ratio
-that the dialled drives make), ratio, ratio_lo, ratio_hi, verdict, right (whether the verdict is the truth's).
+that the drives' set speeds predict), ratio, ratio_lo, ratio_hi, verdict, right (whether the verdict is the truth's).
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def once(number: int, busy: int) -> pd.DataFrame:
 
 def judged() -> pd.DataFrame:
     """Pattern by pattern what was measured, and whether the verdict is what the drives' rates make it."""
-    results = hci.read_results([RUN_DIR])
-    truth = hci.dialled(hci.read_set_speeds([RUN_DIR]), results, BASELINE)
+    results = hci.read_results(RUN_DIR)
+    truth = hci.predicted(results, hci.read_set_speeds(RUN_DIR), hci.load_systems(), BASELINE)
     table = hci.compare(results, BASELINE, "iops", margin=MARGIN)
     expected = truth.query("system == @CHALLENGER").set_index("pattern")["ratio"]
     table = table.assign(truth=table["pattern"].astype(str).map(expected))

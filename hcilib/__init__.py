@@ -67,7 +67,7 @@ _ROOMS = {
     "model.schemes": "Mirror Raid5 Raid6 ErasureCode Tiers nested_mirror nested_parity parse_scheme",
     "analyse.physics.capacity": "tier_fit capacity_table system_capacity pareto per_usable_tib",
     "analyse.physics.cost": "cost",
-    "analyse.physics.ceilings": "dialled predicted against_dial ceilings system_ceilings stripe_bytes best_share "
+    "analyse.physics.ceilings": "predicted ceilings system_ceilings stripe_bytes best_share "
     "ceiling drive_rates datasheet_rates against_ceiling against_datasheet pattern_cost",
     "analyse.physics.budget": "latency_parts latency_budget",
     "analyse.physics.savings": "latency_savings latency_waiting",

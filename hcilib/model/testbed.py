@@ -77,9 +77,11 @@ class Dial(Model):
 
 
 class Drive(Dial):
-    """A dialled drive of a running lab's node; `system`: the one whose it is alone, None where all systems share it."""
+    """The datasheet of a running lab's drive. `system`: the one whose it is alone, None where all systems share it.
+    `limits`: ``separate`` where reads and writes each have their own, ``shared`` where both have one (`ceiling`)."""
 
     system: form.Name | None = None
+    limits: Literal["separate", "shared"] = "separate"
 
 
 class Node(Host):
@@ -90,7 +92,7 @@ class Node(Host):
     storage: form.Address = ""
     os: Literal["linux", "windows"] = "linux"
     utc_offset: form.UtcOffset | None = None
-    drives: tuple[Drive, ...] = ()  # set by a running lab whose drives are dialled, never in a file
+    drives: tuple[Drive, ...] = ()  # of a set speed; written by a running lab, never in a file
 
 
 class Disk(Model):

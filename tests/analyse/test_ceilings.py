@@ -118,21 +118,88 @@ def test_stripes_reach_every_ceiling(article, rates):
     assert best["ceiling_iops"].to_numpy() == pytest.approx(full)
 
 
-def test_dialled_drives_are_the_ceiling_where_no_raw_drive_was_measured():
+def test_a_set_speed_is_the_datasheet_where_no_raw_drive_was_measured():
     """Of a search, whose rounds are folders of their own: two drives of 4 MiB/s each way, one copy."""
-    dials = hci.read_set_speeds("data/samples/lab-fleet")
-    assert dials["node"].tolist() == ["node1", "node2"]
+    assert hci.read_set_speeds("data/samples/lab-fleet")["node"].tolist() == ["node1", "node2"]
     told = hci.fleet_curves(hci.read_results("data/samples/lab-fleet"))
-    best = best_share(told, None, 2, hci.parse_scheme("Mirror(1)"), dials=dials)
+    rates = hci.datasheet_rates({"read_iops": 1024, "write_iops": 1024, "limits": "separate"})
+    best = best_share(told, rates, 2, hci.parse_scheme("Mirror(1)"))
     assert best["ceiling_iops"].tolist() == [2 * 4 * 2**20 / 4096]
     assert best["pct_of_ceiling"].tolist() == pytest.approx([100 * best["iops"].iloc[0] / 2048])
     assert best_share(told, None, 2, hci.parse_scheme("Mirror(1)"))["ceiling_iops"].isna().all()
 
 
+def test_separate_limits_let_the_slower_kind_decide():
+    """By hand: two drives of 1000 reads and 400 writes; a mirror writes twice, RAID 5 also reads twice."""
+    drive = {"read_iops": 1000, "write_iops": 400, "limits": "separate"}
+
+    def split(scheme, drive: dict = drive) -> list[float]:
+        return hci.ceiling(drive, 2, scheme, [100, 70, 30, 0])["split_iops"].tolist()
+
+    assert split(hci.Mirror(1)) == pytest.approx([2000, 800 / 0.3, 800 / 0.7, 800])
+    assert split(hci.Mirror(2)) == pytest.approx([2000, 800 / 0.6, 800 / 1.4, 400])
+    assert split(hci.Raid5(5)) == pytest.approx([2000, 800 / 0.6, 800 / 1.4, 400])
+    even = drive | {"write_iops": 1000}
+    assert split(hci.Raid5(5), even) == pytest.approx([2000, 2000 / 1.3, 2000 / 1.7, 1000])
+    assert split(hci.Mirror(1), drive | {"limits": "shared"}) == pytest.approx(split(hci.Mirror(1), dict(
+        read_iops=1000, write_iops=400)))  # fmt: skip
+    assert split(hci.Mirror(1), drive | {"write_iops": np.nan})[0] == 2000
+
+
+# ---- the prediction of drives of a set speed
+
+LAB = dict(pattern=["4k-randread", "4k-randrw70", "4k-randrw30", "4k-randwrite", "64k-randwrite"], sync=0,
+           rw=["randread", "randrw", "randrw", "randwrite", "randwrite"], rwmixread=[100, 70, 30, 0, 0],
+           bs_bytes=[4096] * 4 + [65536], runtime_s=[4.0, 4.0, 4.0, 2.0, 2.0])  # fmt: skip
+
+
+def lab_predicted(speeds: list[tuple[float, float]], **also) -> pd.DataFrame:
+    """Return what is predicted of lab-single and lab-mirror behind drives of so many IOPS of 4 KiB."""
+    systems = ("lab-single", "lab-mirror")
+    rows = [(name, f"node{i}", 4096 * read, 4096 * write)
+            for name in systems for i, (read, write) in enumerate(speeds)]  # fmt: skip
+    columns = ["system", "node", "read_bytes_per_s", "write_bytes_per_s"]
+    idle = dict(limits="separate", delay_s=0.0, burst_s=0.0)
+    drives = pd.DataFrame(rows, columns=columns).assign(**idle | also)
+    runs = pd.concat(pd.DataFrame(LAB | {"system": name}) for name in systems)
+    table = hci.predicted(runs, drives, hci.load_systems(), baseline="lab-single")
+    return table.set_index(["system", "pattern"])
+
+
+def test_two_copies_on_two_equal_drives():
+    found = lab_predicted([(1000, 1000)] * 2)
+    single, mirror = found.loc["lab-single"], found.loc["lab-mirror"]
+    assert single["iops"].tolist() == pytest.approx([2000, 2000 / 0.7, 2000 / 0.7, 2000, 125])
+    assert mirror["iops"].tolist() == pytest.approx([2000, 2000 / 0.7, 1000 / 0.7, 1000, 62.5])
+    assert mirror["ratio"].tolist() == pytest.approx([1, 1, 0.5, 0.5, 0.5])
+
+
+def test_a_drive_that_writes_slower_decides_the_mix_by_its_writes():
+    found = lab_predicted([(1000, 400)] * 2)["iops"]
+    assert found["lab-single", "4k-randrw70"] == pytest.approx(800 / 0.3)
+    assert found["lab-mirror", "4k-randrw70"] == pytest.approx(400 / 0.3)
+
+
+def test_what_an_idle_drive_lets_through_at_once_is_added():
+    """0.1 s of the rate in runs of 4 s and of 2 s, of every system alike."""
+    found = lab_predicted([(1000, 1000)] * 2, burst_s=0.1)
+    assert found.loc[("lab-single", "4k-randread"), "iops"] == pytest.approx(2000 * 1.025)
+    assert found.loc[("lab-mirror", "4k-randwrite"), "iops"] == pytest.approx(1000 * 1.05)
+    assert found.loc[("lab-mirror", "4k-randwrite"), "ratio"] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("speeds", [[], [(1000, 1000), (250, 250)], [(np.nan, np.nan), (1000, 1000)]])
+def test_drives_that_are_unknown_unlike_or_changed_predict_nothing(speeds):
+    table = lab_predicted(speeds)
+    assert list(table.columns) == ["iops", "ratio"]
+    assert table.empty
+
+
 def test_drives_of_a_set_speed_predict_what_a_scheme_lets_through():
     """By hand: ten drives of 250 I/Os a second; a small write costs RAID 5 four I/Os, a mirror of it eight."""
     asked = dict(pattern=["4k-randread", "4k-randrw70", "4k-randwrite", "1m-read"], sync=0,
-                 rw=["randread", "randrw", "randwrite", "read"], rwmixread=[100, 70, 0, 100])  # fmt: skip
+                 rw=["randread", "randrw", "randwrite", "read"], rwmixread=[100, 70, 0, 100],
+                 runtime_s=60.0)  # fmt: skip
     runs = pd.concat(pd.DataFrame(asked | {"system": name}) for name in ("box-raid5", "box-drbd", "of nobody"))
     drive = {"read_iops": 250, "write_iops": 250}
     table = hci.predicted(runs, drive, hci.load_systems(), baseline="box-raid5")
@@ -144,3 +211,4 @@ def test_drives_of_a_set_speed_predict_what_a_scheme_lets_through():
         ("box-raid5", "4k-randwrite"): 625, ("box-drbd", "4k-randwrite"): 312.5,
     })  # fmt: skip
     assert by.loc["box-drbd", "ratio"].tolist() == pytest.approx([1, 1.9 / 3.1, 0.5])
+    assert hci.predicted(runs, drive, hci.load_systems())["ratio"].isna().all()

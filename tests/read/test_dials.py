@@ -1,7 +1,8 @@
-"""What a run directory says of drives that were dialled: real plan.json of a lab, and its journal."""
+"""What a run directory holds of drives of a set speed: real plan.json of a lab, and its journal."""
 
 import json
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -11,7 +12,14 @@ from hcilib.drive.campaign.rundir import RunDir
 from hcilib.model.testbed import Disk, Drive, Node, Vm
 
 RATE = 2**22
-WRITES = pd.DataFrame({"pattern": ["4k-randwrite"], "bs_bytes": 4096, "rwmixread": 0})
+WRITES = {
+    "pattern": "4k-randwrite",
+    "rw": "randwrite",
+    "rwmixread": 0,
+    "bs_bytes": 4096,
+    "sync": 0,
+    "runtime_s": np.inf,
+}
 
 
 @pytest.fixture
@@ -43,14 +51,19 @@ def claimed(tmp_path):
     return tmp_path
 
 
-def test_every_system_is_behind_every_drive_with_its_copies(claimed):
+def test_every_system_is_behind_every_drive(claimed):
     table = hci.read_set_speeds(claimed)
-    assert table[["system", "node", "copies"]].to_numpy().tolist() == [
-        ["lab-single", "node1", 1], ["lab-mirror", "node1", 2], ["lab-single", "node2", 1], ["lab-mirror", "node2", 2],
+    assert table[["system", "node"]].to_numpy().tolist() == [
+        ["lab-single", "node1"], ["lab-mirror", "node1"], ["lab-single", "node2"], ["lab-mirror", "node2"],
     ]  # fmt: skip
+    assert set(table["limits"]) == {"separate"}
     assert set(table["read_bytes_per_s"]) == set(table["write_bytes_per_s"]) == {RATE}
-    truth = hci.dialled(table, WRITES, baseline="lab-single").set_index("system")
-    assert truth["iops"].to_dict() == {"lab-single": 2048, "lab-mirror": 1024}
+    asked = pd.DataFrame([WRITES | {"system": name, "runtime_s": np.inf} for name in ("lab-single", "lab-mirror")])
+    known = hci.predicted(asked, table, hci.load_systems()).set_index("system")
+    assert known["iops"].to_dict() == {
+        "lab-single": 2048,
+        "lab-mirror": 1024,
+    }
     assert len(hci.read_set_speeds([claimed, claimed])) == len(table)
 
 
@@ -66,7 +79,7 @@ def test_a_drive_that_was_turned_meanwhile_has_no_one_rate(claimed):
     }
 
 
-def test_what_was_measured_elsewhere_was_not_dialled(claimed, tmp_path):
+def test_what_was_measured_elsewhere_has_no_set_speed(claimed, tmp_path):
     assert hci.read_set_speeds(["data/published", tmp_path / "nothing", "data/samples/box/box-ceph"]).empty
     assert len(hci.read_set_speeds(["data/published", claimed])) == 4
     loose = {"path": "data/samples/loose-files", "names": "{system}_*.json"}  # as `sources` of a notebook may say it

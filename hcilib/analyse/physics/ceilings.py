@@ -143,12 +143,12 @@ def drive_rates(raw: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(best)
 
 
-def datasheet_rates(datasheet: Mapping[str, float] | None) -> pd.DataFrame | None:
+def datasheet_rates(datasheet: Mapping[str, Any] | None) -> pd.DataFrame | None:
     """What a datasheet promises for random I/O of 4 KiB, as ``drive_rates`` has it measured; None without one.
 
     Parameters
     ----------
-    datasheet : read_iops and write_iops of one drive
+    datasheet : read_iops and write_iops of one drive; limits as in ``ceiling``
 
     Examples
     --------
@@ -159,7 +159,7 @@ def datasheet_rates(datasheet: Mapping[str, float] | None) -> pd.DataFrame | Non
     if datasheet is None:
         return None
     place = pd.MultiIndex.from_tuples([(4096, "random")], names=["bs_bytes", "access"])
-    return pd.DataFrame([{name: datasheet[name] for name in ("read_iops", "write_iops")}], index=place)
+    return pd.DataFrame([dict(datasheet)], index=place)
 
 
 def ceilings(rates: pd.DataFrame, drives: int, schemes: Mapping[str, Scheme]) -> pd.DataFrame:
@@ -192,12 +192,10 @@ def best_share(
     scheme: Scheme,
     by: Sequence[str] = ("pattern", "curve"),
     stripes: Mapping[str, float] | None = None,
-    dials: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """The best of each curve (``fleet_curves``) against the drives' ceiling: the by columns, vms, iops, then those of
-    ``against_ceiling``; of dialled drives (`dials` of ``read_set_speeds``) what they let through, and without `rates`
-    and dials NaN. `stripes` as in ``system_ceilings``. Beside them nodes, and bw_bytes, net_bytes_per_s and
-    node_cpu_pct as `summarize` gives them, where the table has them (``bottleneck``)."""
+    ``against_ceiling``, NaN without `rates`. `stripes` as in ``system_ceilings``. Beside them nodes, and bw_bytes,
+    net_bytes_per_s and node_cpu_pct as `summarize` gives them, where the table has them (``bottleneck``)."""
     keys = list(dict.fromkeys([*by, "system", "rw", "rwmixread", "bs_bytes", "vms"]))
     means = summarize(told, "iops", by=keys)
     highest = means["iops"].fillna(-1.0).groupby([means[c] for c in by], sort=False).idxmax()
@@ -208,12 +206,7 @@ def best_share(
     for name in ("bw_bytes", "net_bytes_per_s", "node_cpu_pct"):  # what the other ceilings rest on
         if name in told:
             best = best.merge(summarize(told, name, by=keys)[[*keys, name]], on=keys, how="left")
-    best = against_ceiling(best, rates, drives, scheme, stripes=stripes)
-    if dials is not None and len(dials):
-        let = dialled(dials, told.dropna(subset=["iops"])).set_index(["system", "pattern"])["iops"]
-        best["ceiling_iops"] = let.reindex(pd.MultiIndex.from_frame(best[["system", "pattern"]])).to_numpy()
-        best["pct_of_ceiling"] = 100 * best["iops"] / best["ceiling_iops"]
-    return best
+    return against_ceiling(best, rates, drives, scheme, stripes=stripes)
 
 
 def system_ceilings(
@@ -267,7 +260,7 @@ def stripe_bytes(commands: Iterable[str]) -> float:
 
 
 def ceiling(
-    drive: Mapping[str, float] | pd.Series | None,
+    drive: Mapping[str, Any] | pd.Series | None,
     drives: int,
     scheme: Scheme,
     rwmixread: float | Sequence[float] = (100, 70, 0),
@@ -280,14 +273,16 @@ def ceiling(
     - `harmonic_iops` = N / (r/R + (1-r) k/W), time at the drives added up (METHODS section 4);
     - `split_iops`, the same with the reads a parity write needs charged at R: N / (r/R + (1-r) (k_r/R + k_w/W)).
       Drives read faster than they write, so this is the higher limit and the one to hold a measurement against;
-      for mirrors it equals harmonic;
+      for mirrors it equals harmonic. Where a drive limits reads and writes separately, the slower of the two decides:
+      N min(R / (r + (1-r) k_r), W / ((1-r) k_w));
     - `arithmetic_iops` = N (r R + (1-r) W/k), the scaling article's form. It lets each drive do reads and writes at
       once and so overstates every mix.
 
     Parameters
     ----------
     drive : `read_iops` and `write_iops` of one drive at the block size and pattern in question (see `drive_rates`);
-        None where nothing is known of it.
+        None where nothing is known of it. `limits`: ``shared`` (the default: reads and writes take turns, as on real
+        drives) or ``separate`` (each kind has a limit of its own, as on the lab's drives).
     drives : drives of all nodes.
     rwmixread : read share in percent, as fio has it; one or several.
     full_stripe : writes fill whole stripes (large or sequential), so parity needs no reads and costs n/(n-1).
@@ -310,12 +305,15 @@ def ceiling(
     table = pd.DataFrame({"rwmixread": mix, "write_cost": float(cost)})
     table["harmonic_iops"] = drives / (_share(r, 1 / rate_r) + _share(w, cost / rate_w))
     table["split_iops"] = drives / (_share(r, 1 / rate_r) + _share(w, _share(reads, 1 / rate_r) + writes / rate_w))
+    if drive is not None and drive.get("limits") == "separate":
+        of_reads, of_writes = _share(r + w * reads, 1 / rate_r), _share(w * writes, 1 / rate_w)
+        table["split_iops"] = drives / np.maximum(of_reads, of_writes)
     table["arithmetic_iops"] = drives * (_share(r, rate_r) + _share(w, rate_w / cost))
     table["overstated"] = table["arithmetic_iops"] / table["harmonic_iops"]
     return table
 
 
-def _rate(drive: Mapping[str, float] | pd.Series | None, name: str) -> float:
+def _rate(drive: Mapping[str, Any] | pd.Series | None, name: str) -> float:
     if drive is None:
         return np.nan
     if name not in drive:
@@ -371,62 +369,16 @@ def _row_ceiling(row, rates: pd.DataFrame | None, drives: int, scheme: Scheme, s
     return limit["split_iops"], limit["arithmetic_iops"]
 
 
-# ---- What must drives of known speed deliver? The truth that a campaign on a dialled lab is held against
-
-
-def dialled(dials: pd.DataFrame, results: pd.DataFrame, baseline: str | None = None) -> pd.DataFrame:
-    """IOPS that each system's drives let through at a load that never leaves them idle, and its ratio to the
-    baseline's.
-
-    Reads are of one copy: N R / size. Writes are of all: N W / (copies size). A mix with the share r of reads waits for
-    whichever bucket empties first: min(N R / r, N W / ((1 - r) copies)) / size. Where drives differ, one copy delivers
-    what each of them lets through; with a copy on every drive, writes are the slowest one's. What a drive that was idle
-    lets through at once, burst_s of its rate, comes on top: over the runtime.
-
-    Parameters
-    ----------
-    dials : as ``read_set_speeds`` gives it: system, node, copies, read_bytes_per_s, write_bytes_per_s and, if it is there,
-        burst_s
-    results : whose patterns are asked for: pattern, bs_bytes, rwmixread and, with burst_s, runtime_s
-    baseline : the system whose truth the ratio is to; None: no ratio
-
-    Returns
-    -------
-    DataFrame
-        One row a system and pattern: system, pattern, iops, ratio (1 of the baseline, NaN without one). NaN where a
-        drive was turned meanwhile, and where drives differ and the copies lie on more than one of them but not on all.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> drives = dict(node=["node1", "node2"], read_bytes_per_s=4 * 2**20, write_bytes_per_s=4 * 2**20)
-    >>> both = pd.concat([pd.DataFrame({"system": name, "copies": n} | drives) for name, n in (("one", 1), ("two", 2))])
-    >>> asked = pd.DataFrame(dict(pattern=["4k-randread", "4k-randrw70", "4k-randwrite"], bs_bytes=4096, rwmixread=[100, 70, 0]))
-    >>> hci.dialled(both, asked, baseline="one").round(2)
-      system       pattern     iops  ratio
-    0    one   4k-randread  2048.00    1.0
-    1    one   4k-randrw70  2925.71    1.0
-    2    one  4k-randwrite  2048.00    1.0
-    3    two   4k-randread  2048.00    1.0
-    4    two   4k-randrw70  2925.71    1.0
-    5    two  4k-randwrite  1024.00    0.5
-    """  # noqa: E501
-    lasting = results.get("runtime_s", pd.Series(np.inf, results.index)).groupby(results["pattern"].astype(str)).mean()
-    patterns = results[["pattern", "bs_bytes", "rwmixread"]].astype({"pattern": str}).drop_duplicates("pattern")
-    rows = [
-        (str(system), name, _iops(own, bs_bytes, rwmixread / 100) * (1 + own["burst_s"].min() / lasting[name]))
-        for system, own in dials.assign(burst_s=dials.get("burst_s", 0.0)).groupby("system", sort=False, observed=True)
-        for name, bs_bytes, rwmixread in patterns.itertuples(index=False)
-    ]
-    table = pd.DataFrame(rows, columns=["system", "pattern", "iops"]).astype({"iops": float})
-    base = table[table["system"] == baseline].set_index("pattern")["iops"]
-    return table.assign(ratio=table["iops"] / table["pattern"].map(base).astype(float))
+# ---- What must drives of a set speed deliver?
 
 
 def predicted(
-    results: pd.DataFrame, drive: Mapping[str, float], systems: Mapping[str, Any], baseline: str | None = None
+    results: pd.DataFrame,
+    drives: Mapping[str, Any] | pd.DataFrame,
+    systems: Mapping[str, Any],
+    baseline: str | None = None,
 ) -> pd.DataFrame:
-    """Return the IOPS that drives of a known speed let through each system's scheme, and their ratio to the baseline's.
+    """Return the IOPS that drives of a set speed let through each system's scheme, and their ratio to the baseline's.
 
     The load must never leave a drive idle. Sequential patterns are left out, as their I/Os are merged on the way to a
     drive, and so are synchronous writes, which wait for more than the drives' rate.
@@ -434,18 +386,22 @@ def predicted(
     Parameters
     ----------
     results : DataFrame
-        Whose systems and patterns are asked for: system, pattern, rw, rwmixread, sync.
-    drive : mapping
-        read_iops and write_iops of one drive, whatever the block size.
+        Whose systems and patterns are asked for: system, pattern, rw, rwmixread, bs_bytes, sync, runtime_s.
+    drives : mapping or DataFrame
+        The datasheet of every drive, whatever the block size: read_iops, write_iops, and limits as in :func:`ceiling`.
+        Or a row per drive, as :func:`read_set_speeds` returns them: an idle drive lets burst_s of its rate through at
+        once, so over the runtime it is that much faster.
     systems : mapping
-        Name to system, as `load_systems` gives it. One without a scheme or a number of drives is left out.
+        Name to system, as `load_systems` gives it. One is left out whose scheme or drives are unknown or whose drives
+        differ.
     baseline : str, optional
         The system whose prediction the ratio is to.
 
     Returns
     -------
     DataFrame
-        One row a system and pattern: system, pattern, iops (`split_iops` of :func:`ceiling`), ratio. As `dialled`.
+        One row a system and pattern: system, pattern, iops (`split_iops` of :func:`ceiling`), ratio (1 of the
+        baseline, NaN without one).
 
     Examples
     --------
@@ -457,71 +413,31 @@ def predicted(
     0  drbd-tcp-pve  4k-randwrite  1250.0    1.0
     1      ceph-pve  4k-randwrite  5000.0    4.0
     """
-    plain = results["rw"].isin(RANDOM) & results["sync"].eq(0)
-    asked = results.loc[plain, ["system", "pattern", "rw", "rwmixread"]]
+    lasting = results.groupby("pattern", observed=True)["runtime_s"].transform("mean")
+    plain = results.assign(runtime_s=lasting)[results["rw"].isin(RANDOM) & results["sync"].eq(0)]
     rows = []
-    for row in asked.astype({"pattern": str}).drop_duplicates(["system", "pattern"]).itertuples():
-        system = systems.get(row.system)
-        if system and system.scheme and system.nodes and system.drives_per_node:
-            drives = system.nodes * system.drives_per_node
+    for row in plain.astype({"pattern": str}).drop_duplicates(["system", "pattern"]).itertuples():
+        system: Any = systems.get(row.system)
+        number, drive = _drives_of(system, row, drives) if system and system.scheme else (0, {})
+        if number:
             mix = READ_PCT.get(row.rw, row.rwmixread)
-            limit = ceiling(drive, drives, parse_scheme(system.scheme), mix)["split_iops"].item()
+            limit = ceiling(drive, number, parse_scheme(system.scheme), mix)["split_iops"].item()
             rows.append((str(row.system), row.pattern, limit))
     table = pd.DataFrame(rows, columns=["system", "pattern", "iops"]).astype({"iops": float})
+    table = table.dropna(subset=["iops"], ignore_index=True)
     base = table[table["system"] == baseline].set_index("pattern")["iops"]
     return table.assign(ratio=table["iops"] / table["pattern"].map(base).astype(float))
 
 
-def against_dial(truth: pd.DataFrame, iops: pd.DataFrame, comparison: pd.DataFrame | None = None) -> pd.DataFrame:
-    """What was measured beside what the drives' rates say: of every system, then of every comparison.
-
-    Parameters
-    ----------
-    truth : as `dialled` gives it
-    iops : ``summarize(results, "iops")``: of each pattern the best iodepth's row is taken
-    comparison : as ``compare`` gives it, of IOPS
-
-    Returns
-    -------
-    DataFrame
-        what (IOPS, or the ratio to the baseline), system, pattern, expected, measured, measured_lo, measured_hi,
-        off_pct (measured beside expected). Empty where nothing was dialled.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> truth = pd.DataFrame({"system": ["one", "two"], "pattern": "4k-randwrite", "iops": [2048, 1024], "ratio": [1, 0.5]})
-    >>> runs = pd.DataFrame({"system": ["one"] * 3 + ["two"] * 3, "pattern": "4k-randwrite", "iodepth": 8,
-    ...                      "iops": [2047.0, 2050, 2046, 1023, 1025, 1022]})
-    >>> compared = hci.compare(runs, "one", by=["pattern", "iodepth"])
-    >>> hci.against_dial(truth, hci.summarize(runs, "iops"), compared)[["what", "system", "expected", "off_pct"]].round(2)
-               what system  expected  off_pct
-    0          IOPS    one    2048.0    -0.02
-    1          IOPS    two    1024.0    -0.07
-    2  ratio to one    two       0.5    -0.05
-    """  # noqa: E501
-    keys = ["system", "pattern"]
-    best = iops.astype(dict.fromkeys(keys, str)).sort_values("iops").drop_duplicates(keys, keep="last")
-    found = best.rename(columns=interval_names("iops", "measured"))[[*keys, *_MEASURED]].assign(what="IOPS")
-    tables = [truth.rename(columns={"iops": "expected"})[[*keys, "expected"]].merge(found, on=keys)]
-    if comparison is not None and len(comparison):
-        ratios = comparison.astype(dict.fromkeys(keys, str)).rename(columns=interval_names("ratio", "measured"))
-        ratios["what"] = "ratio to " + ratios["baseline"].astype(str)
-        known = truth.rename(columns={"ratio": "expected"})[[*keys, "expected"]]
-        tables.append(known.merge(ratios[["what", *keys, *_MEASURED]], on=keys))
-    table = pd.concat(tables, ignore_index=True)
-    table["off_pct"] = 100 * (table["measured"] / table["expected"] - 1)
-    return table[["what", *keys, "expected", *_MEASURED, "off_pct"]].dropna(subset=["expected"])
-
-
-def _iops(drives: pd.DataFrame, bs_bytes: float, share: float) -> float:
-    """Of one system behind these drives, a row each; `share`: of reads."""
-    reads, writes = (drives[name].to_numpy(float) / bs_bytes for name in ("read_bytes_per_s", "write_bytes_per_s"))
-    copies, n = int(drives["copies"].iloc[0]), len(drives)
-    alike = np.ptp(reads) == 0 and np.ptp(writes) == 0
-    with np.errstate(divide="ignore"):
-        if copies == 1:
-            return float(np.minimum(np.divide(reads, share), np.divide(writes, 1 - share)).sum())
-        if alike or copies == n:
-            return float(min(np.divide(reads.sum(), share), np.divide(n * writes.min(), (1 - share) * copies)))
-    return float("nan")
+def _drives_of(system: Any, row: Any, drives: Mapping[str, Any] | pd.DataFrame) -> tuple[int, dict[str, Any]]:
+    """Return how many drives a system has and the datasheet of one; 0 where none or unlike ones are known."""
+    if isinstance(drives, Mapping):
+        return (system.nodes or 0) * (system.drives_per_node or 0), dict(drives)
+    own = drives[drives["system"] == row.system]
+    unlike = own.drop(columns="node").drop_duplicates().to_dict("records")
+    if len(unlike) != 1:
+        return 0, {}
+    [drive] = unlike
+    ios = (1 + drive["burst_s"] / row.runtime_s) / row.bs_bytes
+    rates = {f"{kind}_iops": drive[f"{kind}_bytes_per_s"] * ios for kind in ("read", "write")}
+    return len(own), drive | rates

@@ -1,5 +1,5 @@
 """What plan.json, step.json and the journal of run directories say of a campaign: its name beside others, which step is
-what, which systems were measured, how a lab's drives were dialled, and how far it is.
+what, which systems were measured, the speed to which a lab's drives were set, and how far it is.
 """
 
 from __future__ import annotations
@@ -228,25 +228,26 @@ def _sentence(folder: Path, system: str, runs: int, attempts: list[dict]) -> str
     return f"{said}, {len(own)} attempt{'s' * (len(own) != 1)} failed, the last ({where}) because: {why}"
 
 
-DIALS = ["system", "node", "copies", "read_bytes_per_s", "write_bytes_per_s", "delay_s", "burst_s"]
+SPEEDS = ["system", "node", "read_bytes_per_s", "write_bytes_per_s", "limits", "delay_s", "burst_s"]
 
 
 def read_set_speeds(sources: Sources) -> pd.DataFrame:
-    """The drives behind each system of a lab's campaigns: what their truth is computed from (``dialled``).
+    """Return the drives of a set speed behind each system of a lab's campaigns, as the lab wrote them.
+
+    They are the datasheet from which ``predicted`` computes the right answer.
 
     Parameters
     ----------
-    sources : run directories, or folders of a search's rounds; anything else (published tables, results of other tools)
-        was measured on drives nobody dialled
+    sources : run directories, or folders of a search's rounds. Anything else, such as published tables, has no drives
+        of a set speed.
 
     Returns
     -------
     DataFrame
-        One row a system and node that holds data of it: system, node, copies (of the data, as the disks' replicas were
-        laid out), read_bytes_per_s, write_bytes_per_s, delay_s, burst_s (of its rate, which a drive that was idle lets
+        One row a system and node that holds data of it: system, node, read_bytes_per_s, write_bytes_per_s, limits
+        (``separate``: reads and writes each have their own), delay_s, burst_s (of its rate, which an idle drive lets
         through at once in each run; 0 where the runs had a ramp, in which that is used up). The rates are NaN where a
-        drive was turned while the campaign ran (its journal says so): no one number is its truth then. Empty where
-        nothing was dialled.
+        speed was changed while the campaign ran, as its journal records.
 
     Examples
     --------
@@ -254,7 +255,7 @@ def read_set_speeds(sources: Sources) -> pd.DataFrame:
     True
     """
     rows = [row for campaign in campaigns_of(sources) for row in _of_campaign(campaign)]
-    return pd.DataFrame(rows, columns=DIALS).drop_duplicates(ignore_index=True)
+    return pd.DataFrame(rows, columns=SPEEDS).drop_duplicates(ignore_index=True)
 
 
 def campaigns_of(sources: Sources) -> list[Path]:
@@ -274,11 +275,9 @@ def rounds_of(folder: Path) -> list[Path]:
 def _of_campaign(run_dir: Path) -> list[dict]:
     document = json.loads(read_bytes(run_dir / PLAN))
     testbed, ramp_s = document["testbed"], max((step["ramp_s"] for step in document["plan"]["steps"]), default=0.0)
-    copies: dict[str, int] = {}
     homes: dict[str, set[str]] = {}
     for disk in (disk for vm in testbed["vms"] for disk in vm["disks"]):
         name = disk.get("system") or testbed.get("serves")
-        copies[name] = len(disk["backing"])
         homes.setdefault(name, set()).update(Path(image).parent.name for image in disk["backing"])
     turned = {(event["node"], event.get("system")) for event in events_of(run_dir) if event.get("event") == "dial"}
     rows = []
@@ -288,9 +287,10 @@ def _of_campaign(run_dir: Path) -> list[dict]:
             if (node["name"], drive["system"]) in turned:
                 rates = dict.fromkeys(rates, float("nan"))
             idle = {"delay_s": drive["delay_s"], "burst_s": 0.0 if ramp_s else drive["burst_s"]}
+            datasheet = rates | {"limits": drive.get("limits", "separate")} | idle
             rows += [
-                {"system": system, "node": node["name"], "copies": copies[system], **rates, **idle}
-                for system in ([drive["system"]] if drive["system"] else copies)
+                {"system": system, "node": node["name"], **datasheet}
+                for system in ([drive["system"]] if drive["system"] else homes)
                 if node["name"] in homes[system] or "" in homes[system]  # of earlier versions, which did not say
             ]
     return rows
