@@ -23,9 +23,9 @@ def table(a, b, iodepth=1):
 
 
 @few
-@given(runs, runs, st.sampled_from(["welch", "own"]))
-def test_swapping_the_baseline_inverts_the_ratio(a, b, method):
-    there, back = (compare(table(a, b), base, method=method).iloc[0] for base in "ab")
+@given(runs, runs)
+def test_swapping_the_baseline_inverts_the_ratio(a, b):
+    there, back = (compare(table(a, b), base).iloc[0] for base in "ab")
     assert there["ratio"] * back["ratio"] == pytest.approx(1, rel=1e-9)
     assert there["ratio_lo"] == pytest.approx(1 / back["ratio_hi"], rel=1e-9, abs=1e-300, nan_ok=True)
     assert there["p"] == pytest.approx(back["p"], rel=1e-9, nan_ok=True)

@@ -131,9 +131,7 @@ CLAIMS = [
     ("abs(", FORMULA | {"formula": "abs(n.drives)"}),
 ]
 COMPARISONS = [
-    ("method", {"method": "bootstrap"}),
     ("adjust", {"adjust": "bonferroni"}),
-    ("confidence", {"confidence": 95}),
     ("margin", {"margin": 5}),
     ("'iop'", {"metric": "iop"}),
     ("'queue'", {"by": ["pattern", "queue"]}),

@@ -44,7 +44,6 @@ def summarize(
     results: pd.DataFrame,
     metric: str = "iops",
     by: str | Sequence[str] = ("system", "pattern", "iodepth"),
-    confidence: float = CONFIDENCE,
 ) -> pd.DataFrame:
     """The centre of each cell's runs and its interval.
 
@@ -65,12 +64,11 @@ def summarize(
     """
     by = as_list(by)
     cells = describe(results, metric, by)
-    check_options(confidence=confidence)
-    lo, hi = own_interval(cells, confidence, share=metric in METRICS and METRICS[metric].unit == "%")
+    lo, hi = own_interval(cells, share=metric in METRICS and METRICS[metric].unit == "%")
     table = cells[by].assign(
         **interval_columns(metric, cells["center"], lo, hi),
         n=cells["n"],
-        confidence=confidence,
+        confidence=CONFIDENCE,
         cv_pct=100 * np.sqrt(cells["rel_var"]),
         unstable=cells["unstable"],
         warnings=annotate(cells["notes"], (cells["n"] == 0, caveat("no-run/cell"))),
@@ -84,9 +82,7 @@ def compare(
     metric: str = "iops",
     by: str | Sequence[str] = ("pattern", "iodepth"),
     margin: float = 0.05,
-    method: str = "welch",
     adjust: str | None = "bh",
-    confidence: float = CONFIDENCE,
     pairs: bool | str = "auto",
 ) -> pd.DataFrame:
     """Every other system against `baseline`, cell by cell: ratio of geometric means, t on logs.
@@ -95,8 +91,6 @@ def compare(
     ----------
     by : the factors that make a cell; rows that vary in another factor are refused, not pooled.
     margin : what counts as the same: a ratio inside [1 / (1 + margin), 1 + margin], by TOST.
-    method : "welch" (or "guarded", which it has become): a t test in which no cell's variance counts for less than its
-        campaign makes likely; "own": each cell's own variance alone.
     adjust : "bh" for a grid that is explored, "holm" for a few declared claims, "iut" for one claim over all cells
         ("at every iodepth": its cells stay uncorrected), None for one declared cell.
         The family is every pair of systems in every cell that has a p, whichever system is the baseline.
@@ -108,8 +102,8 @@ def compare(
     -------
     One row per system (not the baseline) and cell: system, the by columns, metric, ratio (system / baseline), ratio_lo, ratio_hi, df, p,
     p_adjusted, n_baseline, n, verdict, warnings; then baseline, value, value_baseline (both centres), equivalent,
-    unstable, confidence, margin, tost_p, tost_p_adjusted, tost_lo, tost_hi, method ("paired t" or "Welch t", ", guarded" if it is; ""
-    where nothing can be tested), adjust, runs_to_decide (a cell and side; of what is undecided), runs,
+    unstable, confidence, margin, tost_p, tost_p_adjusted, tost_lo, tost_hi, paired (compared pair by pair, else by Welch's test),
+    runs_to_decide (a cell and side; of what is undecided), runs,
     runs_baseline (texts, ``block:value`` with blanks between), by (the by columns, likewise), differs_in (what of the two systems
     differs, such as their nodes, likewise), unlike_settings (JSON: setting -> its value of the system and of the baseline).
     `verdict` is about the number, not the taste: higher, lower, same, undecided; untested where a side has one
@@ -130,19 +124,16 @@ def compare(
     1  ceph-pve        2  0.547  untested
     """  # noqa: E501
     by = [name for name in as_list(by) if name != "system"]
-    check_options(margin, method, adjust, confidence)
+    check_options(margin, adjust)
     cells = describe(results, metric, ["system", *by])
     if len(cells) and baseline not in set(cells["system"]):  # else every verdict would be `missing`, without an error
         raise ValueError(not_among("baseline", baseline, results))
-    guard = method != "own"
     rows, base, keys = against(cells, baseline, by)
     notes, differ = notes_of_pairs(cells, rows, base, keys, baseline), differs_in(cells, rows, base, keys.columns)
-    pair = contrast(cells, rows, base, guard, pairs)
-    others = [contrast(cells, *where, guard, pairs) for where in _other_pairs(cells, baseline, by)]
-    judged = judge(pair, margin=margin, adjust=adjust, confidence=confidence, others=others)
-    name = np.where(pair["paired"], "paired t", "Welch t").astype(object) + (", guarded" if guard else "")
-    used = np.where(pair["se"].notna(), name, "")
-    judged = judged.assign(baseline=baseline, metric=metric, method=used, adjust=str(adjust), by=" ".join(by))
+    pair = contrast(cells, rows, base, pairs=pairs)
+    others = [contrast(cells, *where, pairs=pairs) for where in _other_pairs(cells, baseline, by)]
+    judged = judge(pair, margin=margin, adjust=adjust, others=others)
+    judged = judged.assign(baseline=baseline, metric=metric, paired=pair["paired"], by=" ".join(by))
     judged["differs_in"] = differ
     judged["unlike_settings"] = unlike_settings(cells, rows, base, keys.columns)
     table = pd.concat([keys, judged, _both(cells, rows, base, pair)], axis=1)
@@ -162,7 +153,7 @@ _FIRST = [
 
 _THEN = [
     "baseline", "value", "value_baseline", "equivalent", "unstable", "confidence", "margin",
-    "tost_p", "tost_p_adjusted", "tost_lo", "tost_hi", "method", "adjust", "runs_to_decide",
+    "tost_p", "tost_p_adjusted", "tost_lo", "tost_hi", "paired", "runs_to_decide",
     "runs", "runs_baseline", "by", "differs_in", "unlike_settings",
 ]  # fmt: skip
 

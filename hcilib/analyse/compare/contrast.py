@@ -37,9 +37,8 @@ SURE_UNLIKE = 0.95
 section 7)."""
 
 CONFIDENCE = 0.95
-"""Of every interval for which no other confidence was asked."""
+"""Of every interval."""
 
-METHODS = ("welch", "guarded", "own")
 _DESCRIBES_SYSTEM = ("nodes", "placement", "span_bytes", "pool_fill_pct", "vms", *SETTINGS)
 
 
@@ -283,10 +282,10 @@ def critical(df: ArrayLike, confidence: float = CONFIDENCE) -> np.ndarray:
     return stdtrit(df, 0.5 + confidence / 2)
 
 
-def half_width(sd: ArrayLike, n: ArrayLike, confidence: float = CONFIDENCE) -> np.ndarray:
+def half_width(sd: ArrayLike, n: ArrayLike) -> np.ndarray:
     """Return half of the t interval of the mean of `n` values that spread by `sd`; NaN of fewer than two."""
     n = np.asarray(n)
-    return critical(n - 1, confidence) * np.asarray(sd) / np.sqrt(np.maximum(n, 1))
+    return critical(n - 1) * np.asarray(sd) / np.sqrt(np.maximum(n, 1))
 
 
 def half_width_of(values: ArrayLike) -> float:
@@ -302,33 +301,33 @@ def mean_of(name: str, values: ArrayLike) -> dict[str, float]:
     return {name: mean, f"{name}_lo": mean - half, f"{name}_hi": mean + half}
 
 
-def interval(log_ratio: ArrayLike, se: ArrayLike, df: ArrayLike, confidence: float) -> tuple[np.ndarray, np.ndarray]:
+def interval(
+    log_ratio: ArrayLike, se: ArrayLike, df: ArrayLike, confidence: float = CONFIDENCE
+) -> tuple[np.ndarray, np.ndarray]:
     """Lower and upper limit of the ratio, exp(d -+ t se)."""
     half = critical(df, confidence) * np.asarray(se)
     with np.errstate(over="ignore"):
         return np.exp(log_ratio - half), np.exp(log_ratio + half)
 
 
-def own_interval(
-    cells: pd.DataFrame, confidence: float = CONFIDENCE, share: bool = False
-) -> tuple[np.ndarray, np.ndarray]:
+def own_interval(cells: pd.DataFrame, share: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Interval of each cell's own centre, by its own runs alone: t on logs; NaN for a single run.
 
     Of a `share`, in percent, t on logits: it ends inside 0 to 100 (METHODS section 7).
     """
     if share:
-        return _interval_of_share(cells, confidence)
+        return _interval_of_share(cells)
     n = cells["n"].to_numpy()
     variance = _floored(cells["log_var"].to_numpy(float), cells["flat"].to_numpy(bool))
     with np.errstate(divide="ignore", invalid="ignore"):
         logs, se = np.log(cells["center"].to_numpy(float)), np.sqrt(variance / n)
-        return interval(logs, se, np.where(n > 1, n - 1.0, np.nan), confidence)
+        return interval(logs, se, np.where(n > 1, n - 1.0, np.nan))
 
 
-def _interval_of_share(cells: pd.DataFrame, confidence: float) -> tuple[np.ndarray, np.ndarray]:
+def _interval_of_share(cells: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     center = logit(np.clip(cells["center"].to_numpy(float) / 100, *_WITHIN))
     spread = [logit(np.clip(runs / 100, *_WITHIN)).std(ddof=1) if len(runs) > 1 else np.nan for runs in cells["runs"]]
-    half = half_width(spread, cells["n"], confidence)
+    half = half_width(spread, cells["n"])
     own = cells["center"].to_numpy(float)  # one that was clipped still lies inside its interval
     return np.minimum(100 * expit(center - half), own), np.maximum(100 * expit(center + half), own)
 
@@ -369,7 +368,6 @@ def judge(
     *,
     margin: float,
     adjust: str | None,
-    confidence: float = CONFIDENCE,
     others: Sequence[pd.DataFrame] = (),
 ) -> pd.DataFrame:
     """Ratio, interval, p, equivalence and verdict of each pair of a `contrast`.
@@ -380,17 +378,17 @@ def judge(
 
     Columns: ratio, ratio_lo, ratio_hi, df, p, p_adjusted, n_baseline, n, verdict, equivalent,
     unstable, confidence, margin, tost_p, tost_p_adjusted, tost_lo, tost_hi, runs_to_decide. A
-    verdict `higher` or `lower` is p_adjusted <= 1 - confidence of a difference above
+    verdict `higher` or `lower` is p_adjusted <= 1 - CONFIDENCE of a difference above
     `least_difference`; `equivalent` is TOST at that level, adjusted as well.
     """
-    alpha, family = 1 - confidence, pd.concat([pair, *others], ignore_index=True)
+    alpha, family = 1 - CONFIDENCE, pd.concat([pair, *others], ignore_index=True)
     log_ratio, se, df = (family[c].to_numpy(float) for c in ("log_ratio", "se", "df"))
     every_p, every_tost_p = two_sided(log_ratio, se, df), tost(log_ratio, se, df, margin)
     p_adjusted, tost_p_adjusted = (ADJUST[adjust](every)[: len(pair)] for every in (every_p, every_tost_p))
     p, tost_p = every_p[: len(pair)], every_tost_p[: len(pair)]
     log_ratio, se, df = (values[: len(pair)] for values in (log_ratio, se, df))
     ratio, equivalent = np.exp(log_ratio), tost_p_adjusted <= alpha
-    lo, hi = interval(log_ratio, se, df, confidence)
+    lo, hi = interval(log_ratio, se, df)
     tost_lo, tost_hi = interval(log_ratio, se, df, 1 - 2 * alpha)
     n, n_baseline = (pair[c].to_numpy(int) for c in ("n", "n_baseline"))
     differs = (p_adjusted <= alpha) & (np.abs(log_ratio) > least_difference(margin))
@@ -398,21 +396,19 @@ def judge(
     conditions = [fewest == 0, fewest == 1, differs & (ratio > 1), differs & (ratio < 1), equivalent]
     verdicts = ["missing", "untested", "higher", "lower", "same"]
     verdict = np.select(conditions, verdicts, "undecided").astype(object)
-    more = runs_to_decide(log_ratio, se, df, fewest, margin, confidence)
+    more = runs_to_decide(log_ratio, se, df, fewest, margin)
     return pd.DataFrame(
         {
             **{"ratio": ratio, "ratio_lo": lo, "ratio_hi": hi, "df": df, "p": p, "p_adjusted": p_adjusted},
             **{"n_baseline": n_baseline, "n": n, "verdict": verdict, "equivalent": equivalent},
-            **{"unstable": pair["unstable"].to_numpy(bool), "confidence": confidence, "margin": margin},
+            **{"unstable": pair["unstable"].to_numpy(bool), "confidence": CONFIDENCE, "margin": margin},
             **{"tost_p": tost_p, "tost_p_adjusted": tost_p_adjusted, "tost_lo": tost_lo, "tost_hi": tost_hi},
             "runs_to_decide": np.where(verdict == "undecided", more, np.nan),
         }
     )
 
 
-def runs_to_decide(
-    log_ratio: np.ndarray, se: np.ndarray, df: np.ndarray, n: np.ndarray, margin: float, confidence: float
-) -> np.ndarray:
+def runs_to_decide(log_ratio: np.ndarray, se: np.ndarray, df: np.ndarray, n: np.ndarray, margin: float) -> np.ndarray:
     """How many runs a cell takes on each side until it is decided `POWER` of the time, if its ratio and spread are
     those seen.
 
@@ -425,24 +421,18 @@ def runs_to_decide(
     with np.errstate(invalid="ignore", divide="ignore"):
         spread, freedom = se * np.sqrt(n / m), np.maximum(df / (n - 1), 1) * (m - 1)
         beyond = ndtri(POWER) * spread
-        differs = critical(freedom, confidence) * spread + beyond <= np.abs(log_ratio)
+        differs = critical(freedom) * spread + beyond <= np.abs(log_ratio)
         # Both one-sided tests must hold: of a ratio near 1 each fails half as often.
-        same = stdtrit(freedom, confidence) * spread + ndtri((1 + POWER) / 2) * spread <= bound - np.abs(log_ratio)
+        same = stdtrit(freedom, CONFIDENCE) * spread + ndtri((1 + POWER) / 2) * spread <= bound - np.abs(log_ratio)
         enough = (differs | same) & (m > n)
     found = np.where(enough.any(axis=0), enough.argmax(axis=0) + 2.0, np.inf)
     return np.where(np.isfinite(se), found, np.nan)
 
 
-def check_options(
-    margin: float = 0.05, method: str = "welch", adjust: str | None = None, confidence: float = CONFIDENCE
-) -> None:
+def check_options(margin: float, adjust: str | None = None) -> None:
     """ValueError naming the argument that makes no sense."""
-    if method not in METHODS:
-        raise ValueError(f"method is {method!r}; expected one of {', '.join(METHODS)}")
     if adjust not in ADJUST:
         raise ValueError(f"adjust is {adjust!r}; expected one of {', '.join(map(str, ADJUST))}")
-    if not 0.5 < confidence < 1:
-        raise ValueError(f"confidence is {confidence!r}; expected a share between 0.5 and 1, such as 0.95")
     if not 0 < margin < 1:
         raise ValueError(f"margin is {margin!r}; expected a share between 0 and 1, such as 0.05 for 5 %")
 

@@ -41,14 +41,14 @@ def overall(comparison: pd.DataFrame, by: str | Sequence[str] = ("system",)) -> 
     comparison = comparison.reset_index(drop=True)
     code, out = group_codes(comparison, by)
     groups, used = len(out), (comparison["ratio"] > 0).to_numpy()
-    confidence, margin = (comparison[c].iloc[0] if len(comparison) else np.nan for c in ("confidence", "margin"))
+    margin = comparison["margin"].iloc[0] if len(comparison) else np.nan
     cells, size = (np.bincount(rows, minlength=groups) for rows in (code[used], code))
     with np.errstate(invalid="ignore", divide="ignore"):
         center = np.bincount(code[used], np.log(comparison["ratio"][used]), groups) / cells
-    se, df = _error_over_blocks(comparison[used], code[used], cells, confidence)
+    se, df = _error_over_blocks(comparison[used], code[used], cells)
     # To `judge` none is a single run; where one cell is, the verdict below says so.
     mean = pd.DataFrame({"log_ratio": center, "se": se, "df": df, "n": 2, "n_baseline": 2, "unstable": False})
-    judged = judge(mean, margin=margin, adjust="holm", confidence=confidence)
+    judged = judge(mean, margin=margin, adjust="holm")
     above, below = (np.bincount(code[comparison["verdict"] == side], minlength=groups) for side in ("higher", "lower"))
     single, mixed = (cells > 0) & np.isnan(se), (above > 0) & (below > 0)
     spread = comparison["ratio"].where(used).groupby(code)
@@ -78,9 +78,7 @@ def overall(comparison: pd.DataFrame, by: str | Sequence[str] = ("system",)) -> 
     return pd.concat([out.assign(**dict(found[known])), _per_pattern(comparison, used, code, by, groups)], axis=1)
 
 
-def _error_over_blocks(
-    rows: pd.DataFrame, code: np.ndarray, cells: np.ndarray, confidence: float
-) -> tuple[np.ndarray, np.ndarray]:
+def _error_over_blocks(rows: pd.DataFrame, code: np.ndarray, cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Standard error and degrees of freedom of each group's mean log ratio.
 
     Of every block its part in the mean's error: the deviations of its runs from their cells' means, together. With
@@ -103,7 +101,7 @@ def _error_over_blocks(
         df = total**2 / over_sides(variance**2 / (blocks - 1))
         # As if the cells were independent: their own errors, which the limits of their ratios tell.
         own_df = rows["df"].to_numpy(float)
-        own = np.log(rows["ratio_hi"] / rows["ratio_lo"]).to_numpy() / (2 * critical(own_df, confidence))
+        own = np.log(rows["ratio_hi"] / rows["ratio_lo"]).to_numpy() / (2 * critical(own_df))
         independent = np.bincount(code, own**2, len(cells)) / cells**2
         alone = cells == 1  # a group of one cell is that cell, degrees of freedom and all
         df = np.where(alone | ~(df > 0), np.bincount(code, own_df, len(cells)) / cells, df)
@@ -117,7 +115,7 @@ def _moves(rows: pd.DataFrame, code: np.ndarray, cells: np.ndarray) -> Iterator[
     for row, group in zip(rows.to_dict("records"), code, strict=True):
         runs, runs_baseline = (Runs.read(row[side]) for side in ("runs", "runs_baseline"))
         system, base = runs.logs, runs_baseline.logs
-        if row["method"].startswith("paired"):
+        if row["paired"]:
             sides = {"pair": (system - base, runs.blocks)}
         else:
             sides = {"system": (system, runs.blocks), "baseline": (-base, runs_baseline.blocks)}

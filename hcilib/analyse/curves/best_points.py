@@ -104,7 +104,7 @@ def _shares(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
     score = better_sign(metric) * cells["center"].to_numpy()
     base = best_of(score, code, cells["n"].to_numpy() > 0, len(places))[code]
     pair = contrast(cells, np.arange(len(cells)), base, pairs="auto")
-    ends = interval(pair["log_ratio"], pair["se"], pair["df"], CONFIDENCE)
+    ends = interval(pair["log_ratio"], pair["se"], pair["df"])
     itself = np.arange(len(cells)) == base
     lo, hi = (np.where(itself, np.nan, 100 * end) for end in ends)
     center = cells["center"].to_numpy()

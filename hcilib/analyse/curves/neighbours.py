@@ -39,7 +39,7 @@ def neighbours(
     system, tenant, pattern, beside (who else was at work; ``backup-rate64m`` is a neighbour with a limit), limit
     (one for each limit in `beside`: what it lets through a VM, ``64m`` or ``500iops``), metric, n (rounds), alone,
     value (geometric means), ratio (beside / alone), ratio_lo, ratio_hi, p_adjusted, verdict, equivalent, confidence,
-    margin, method, warnings. A limited tenant's own
+    margin, paired, warnings. A limited tenant's own
     rows are left out: it gets what it is let.
 
     Verdicts and intervals have one correction over their family: a difference is shown where its interval leaves
@@ -76,7 +76,7 @@ def neighbours(
     table["limit"] = ["; ".join(name.partition("-rate")[2] for name in names) for names in limited]
     measured = ["n", "alone", "value", "ratio", "ratio_lo", "ratio_hi", "p_adjusted", "verdict", "equivalent"]
     keys = ["system", "tenant", "pattern", "beside", "limit", "metric"]
-    return table[[*keys, *measured, "confidence", "margin", "method", "warnings"]]
+    return table[[*keys, *measured, "confidence", "margin", "paired", "warnings"]]
 
 
 def _next_to(said: Caveats, beside: str) -> Caveats:
