@@ -39,8 +39,8 @@ TEXTS = {
     "mixed": "no verdict on the mean|, as {higher} of {tests} tests are higher and {lower} lower",
     "single-runs/mean": "single runs, so there is no interval",
     # ---- analyse/curves
-    "one-point": "only one {load} was measured, so there is no curve",
-    "at-the-end/peak": "the best {load} is the highest one measured, so the peak may be higher",
+    "one-point": "only one iodepth was measured, so there is no curve",
+    "at-the-end/peak": "the best iodepth is the highest one measured, so the peak may be higher",
     "no-ratio/curve": "{missing} of {tests} tests have no ratio",
     "saturated/runs": "{count} of {runs} runs did not keep up with the request rate, so the latency is a lower bound",
     "above-maximum": "the request rate of {count} of {runs} runs was above the closed-loop maximum, so they could not keep up",

@@ -93,7 +93,7 @@ def test_crossover_reference_value_between_single_runs():
     assert row["iodepth"] == pytest.approx(32.31147395197075, rel=1e-9)
     assert (row["verdict"], row["n"], row["below"], row["above"]) == ("untested", 1, 32, 64)
     assert np.isnan(row["iodepth_lo"])
-    assert row[["a", "b", "metric", "over", "by"]].tolist() == ["a", "b", "iops", "iodepth", "pattern"]
+    assert row[["a", "b", "metric", "by"]].tolist() == ["a", "b", "iops", "pattern"]
 
 
 def test_crossover_is_claimed_only_if_both_cells_differ():

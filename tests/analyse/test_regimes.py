@@ -92,8 +92,8 @@ def test_a_single_run_among_several_is_untested():
     three = measured([100, 50, [20.0]])
     both = load_losses(three)
     assert list(both["verdict"]) == ["lower", "untested"]
-    counts = published(vms=[1, 2], iops=[100, 40])
-    halves = load_losses(counts, over="vms", drop=0.5)
+    counts = published(iodepth=[1, 2], iops=[100, 40])
+    halves = load_losses(counts, drop=0.5)
     assert halves["verdict"].tolist() == ["untested"]
     assert halves["ratio"].item() == pytest.approx(0.4)
 
@@ -113,8 +113,6 @@ def test_an_invalid_run_makes_no_regime(no):
     assert len(load_losses(runs.assign(valid=[True, no, True]))) == 1
 
 
-def test_over_vms_and_without_data():
-    vms = published(vms=[1, 2, 3], iodepth=8, iops=[10.0, 20.0, 12.0])
-    assert list(load_losses(vms, over="vms")["vms"]) == [3]
+def test_without_data():
     assert load_losses(s2d_sweep(iops=np.nan)).empty
     assert load_losses(s2d_sweep().iloc[:0]).empty

@@ -55,9 +55,9 @@ def test_drops_of_a_test_and_of_single_runs_are_counted_apart():
     text = hci.regimes_sentence(hci.load_losses(three), three)
     assert text.count("In 1 case, a higher iodepth gives over 10 % fewer IOPS") == 2
     assert faults(text) == []
-    vms = curve([100, 40], runs=1, iodepth=8).assign(vms=[1, 2])
-    halves = hci.regimes_sentence(hci.load_losses(vms, "vms", 0.5), vms, "vms", 0.5)
-    assert "a higher vms gives over 50 % fewer IOPS" in halves
+    single = curve([100, 40], runs=1)
+    halves = hci.regimes_sentence(hci.load_losses(single, 0.5), single, 0.5)
+    assert "a higher iodepth gives over 50 % fewer IOPS" in halves
 
 
 def test_without_a_valid_run_there_is_no_peak():

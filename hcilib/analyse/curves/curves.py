@@ -31,16 +31,15 @@ def peak(
     results: pd.DataFrame,
     metric: str = "iops",
     by: str | Sequence[str] = ("system", "pattern"),
-    over: str = "iodepth",
 ) -> pd.DataFrame:
     """The best point of each curve, honestly: which points are tied with it.
 
     Tied are the points not worse than the observed best by a one-sided Welch test at ALPHA / (k - 1). The observed
     best is biased: the luckiest of k wins. Best is the largest value, or the smallest of a metric that is better lower.
 
-    Returns the by columns, best (the value of `over` at the observed best), the metric and its interval (as iops,
+    Returns the by columns, best (the iodepth of the observed best), the metric and its interval (as iops,
     iops_lo, iops_hi; measured there; the
-    selection is not allowed for), smallest_tied and tied (text; values of `over`), n (fewest runs of a point),
+    selection is not allowed for), smallest_tied and tied (text; iodepths), n (fewest runs of a point),
     confidence, verdict (peak; plateau where several are tied; untested where a point has a single
     run; missing), warnings.
 
@@ -54,13 +53,13 @@ def peak(
     """
     by = as_list(by)
     sign = better_sign(metric)
-    cells, code, out = curves(results, metric, by, over)
+    cells, code, out = curves(results, metric, by)
     best = best_of(sign * cells["center"].to_numpy(), code, cells["n"].to_numpy() > 0, len(out))
     tied = _tied(cells, code, best, sign)
-    depth, top = cells[over], cells.iloc[best].reset_index(drop=True)
+    depth, top = cells["iodepth"], cells.iloc[best].reset_index(drop=True)
     lo, hi = own_interval(top)
     out = out.assign(
-        best=top[over],
+        best=top["iodepth"],
         smallest_tied=depth.where(tied).groupby(code).min().astype(depth.dtype),
         tied=depth[tied].groupby(code[tied]).agg(lambda at: ", ".join(f"{load:g}" for load in at)),
         n=_fewest(cells, code),
@@ -72,9 +71,9 @@ def peak(
     ends = depth[cells["n"] > 0].groupby(code[cells["n"] > 0]).agg(["min", "max"]).reindex(range(len(out)))
     out["warnings"] = annotate(
         top["notes"].to_numpy(),
-        (ends["min"] == ends["max"], caveat("one-point", load=over)),
+        (ends["min"] == ends["max"], caveat("one-point")),
         # Not so at the lowest: more load was tried, and below one outstanding I/O there is none.
-        ((out["best"] == ends["max"]) & (ends["min"] < ends["max"]), caveat("at-the-end/peak", load=over)),
+        ((out["best"] == ends["max"]) & (ends["min"] < ends["max"]), caveat("at-the-end/peak")),
     )
     return out
 
@@ -85,17 +84,16 @@ def crossover(
     b: str,
     metric: str = "iops",
     by: str | Sequence[str] = ("pattern",),
-    over: str = "iodepth",
 ) -> pd.DataFrame:
-    """Where the curves of systems `a` and `b` change places: linear in log2(over) x log ratio.
+    """Where the curves of systems `a` and `b` change places: linear in log2(iodepth) x log ratio.
 
     A crossing is claimed only if both bracketing cells differ from 1 (Welch, Benjamini-Hochberg over the cells); its
     interval is where the cells' confidence limits cross. Between single runs it is given, flagged `untested`.
 
-    Returns one row per crossing, or one for a curve without: the by columns, a, b, `over` (NaN
+    Returns one row per crossing, or one for a curve without: the by columns, a, b, iodepth (NaN
     unless claimed) and its interval (as iodepth_lo, iodepth_hi), below, above (the bracketing
     cells), ratio_below, ratio_above (b / a), n (fewest runs of the two cells), confidence, verdict
-    (crossover, untested, undecided, none, missing), warnings, metric, over, by (the by columns, as
+    (crossover, untested, undecided, none, missing), warnings, metric, by (the by columns, as
     text), apart (of a curve without: every cell is shown to differ, or a single run).
 
     Examples
@@ -107,16 +105,16 @@ def crossover(
     0      4      8  untested
     """
     by = as_list(by)
-    table, places = _ratios(results, a, b, metric, by, over)
+    table, places = _ratios(results, a, b, metric, by)
     code = group_codes(table, by)[0]
-    columns = {c: table[c].to_numpy() for c in (over, *_JUDGED)}
+    columns = {c: table[c].to_numpy() for c in ("iodepth", *_JUDGED)}
     found = []
     for i, place in enumerate(places.to_dict("records") or [{}] * len(places)):
-        for crossing in _crossings({c: v[code == i] for c, v in columns.items()}, over):
-            about = {"metric": metric, "over": over, "by": " ".join(by), "confidence": CONFIDENCE}
+        for crossing in _crossings({c: v[code == i] for c, v in columns.items()}):
+            about = {"metric": metric, "by": " ".join(by), "confidence": CONFIDENCE}
             found.append({**place, "a": a, "b": b, **crossing, **about})
-    numbers = [over, f"{over}_lo", f"{over}_hi", "below", "above", "ratio_below", "ratio_above", "n", "confidence"]
-    told = ["metric", "over", "by", "apart"]
+    numbers = ["iodepth", "iodepth_lo", "iodepth_hi", "below", "above", "ratio_below", "ratio_above", "n", "confidence"]
+    told = ["metric", "by", "apart"]
     return pd.DataFrame(found, columns=[*by, "a", "b", *numbers, "verdict", "warnings", *told])
 
 
@@ -129,16 +127,14 @@ def of_patterns(results: pd.DataFrame, patterns: Sequence[str]) -> pd.DataFrame:
     return rows
 
 
-def curves(
-    results: pd.DataFrame, metric: str, by: Sequence[str], over: str
-) -> tuple[pd.DataFrame, np.ndarray, pd.DataFrame]:
-    """The cells of every curve in order of `over`, the curve's number for each, and the curves' keys.
+def curves(results: pd.DataFrame, metric: str, by: Sequence[str]) -> tuple[pd.DataFrame, np.ndarray, pd.DataFrame]:
+    """The cells of every curve in order of iodepth, the curve's number for each, and the curves' keys.
 
-    Raises ValueError if a factor other than `over` changes along a curve: it would be two curves in one.
+    Raises ValueError if a factor other than iodepth changes along a curve: it would be two curves in one.
     """
-    cells, code, keys = describe_along(results, metric, by, over)
-    if len(cells) and not pd.api.types.is_numeric_dtype(cells[over]):
-        raise ValueError(f"{over} holds {cells[over].iloc[0]!r}; a curve runs over numbers")
+    cells, code, keys = describe_along(results, metric, by, "iodepth")
+    if len(cells) and not pd.api.types.is_numeric_dtype(cells["iodepth"]):
+        raise ValueError(f"iodepth holds {cells['iodepth'].iloc[0]!r}; a curve runs over numbers")
     return cells, code, keys
 
 
@@ -163,23 +159,23 @@ def _fewest(cells: pd.DataFrame, code: np.ndarray) -> np.ndarray:
     return cells["n"].where(cells["n"] > 0).groupby(code).min().fillna(0).to_numpy(int)
 
 
-def _ratios(
-    results: pd.DataFrame, a: str, b: str, metric: str, by: list[str], over: str
-) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _ratios(results: pd.DataFrame, a: str, b: str, metric: str, by: list[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """b / a in every cell of every curve, judged, and the curves there are. A system nobody ran leaves no cell."""
-    if over in results and (results[over] <= 0).any():
-        raise ValueError(f"{over} holds {results[over].min():g}; its logarithm is taken, expected positive values")
-    cells = curves(results[results["system"].isin([a, b])], metric, ["system", *by], over)[0]
-    rows, base, keys = against(cells, a, [*by, over])
+    if "iodepth" in results and (results["iodepth"] <= 0).any():
+        raise ValueError(
+            f"iodepth holds {results['iodepth'].min():g}; its logarithm is taken, expected positive values"
+        )
+    cells = curves(results[results["system"].isin([a, b])], metric, ["system", *by])[0]
+    rows, base, keys = against(cells, a, [*by, "iodepth"])
     judged = judge(contrast(cells, rows, base, pairs="auto"), margin=0.05, adjust="bh")
     notes = notes_of_pairs(cells, rows, base, keys, a)
     return pd.concat([keys, judged], axis=1).assign(warnings=notes), group_codes(cells, by)[1]
 
 
-def _crossings(curve: dict[str, np.ndarray], over: str) -> Iterator[dict[str, Any]]:
+def _crossings(curve: dict[str, np.ndarray]) -> Iterator[dict[str, Any]]:
     """The changes of sign along one curve's log ratio, or one row that says there is none."""
     met = {c: v[curve["ratio"] > 0] for c, v in curve.items()}
-    x, r, lo, hi = np.log2(met[over]), np.log(met["ratio"]), np.log(met["ratio_lo"]), np.log(met["ratio_hi"])
+    x, r, lo, hi = np.log2(met["iodepth"]), np.log(met["ratio"]), np.log(met["ratio_lo"]), np.log(met["ratio_hi"])
     # A point exactly at 1 continues the side it came from, so that touching 1 is not crossing it.
     side = pd.Series(np.sign(r)).replace(0, np.nan).ffill().bfill().to_numpy()
     changes = np.flatnonzero(side[1:] * side[:-1] < 0)
@@ -187,23 +183,23 @@ def _crossings(curve: dict[str, np.ndarray], over: str) -> Iterator[dict[str, An
         verdict = _crossing_verdict(met["verdict"][i : i + 2])
         limits = sorted((_zero(x, lo, int(i)), _zero(x, hi, int(i)))) if verdict == "crossover" else (np.nan, np.nan)
         yield {
-            over: 2 ** _zero(x, r, int(i)) if verdict != "undecided" else np.nan,
-            **{f"{over}_lo": 2 ** limits[0], f"{over}_hi": 2 ** limits[1]},
-            **{"below": met[over][i], "above": met[over][i + 1]},
+            "iodepth": 2 ** _zero(x, r, int(i)) if verdict != "undecided" else np.nan,
+            **{"iodepth_lo": 2 ** limits[0], "iodepth_hi": 2 ** limits[1]},
+            **{"below": met["iodepth"][i], "above": met["iodepth"][i + 1]},
             **{"ratio_below": met["ratio"][i], "ratio_above": met["ratio"][i + 1], "verdict": verdict},
             "n": min(met["n"][i : i + 2].min(), met["n_baseline"][i : i + 2].min()),
             "warnings": caveats(met["warnings"][i]) + caveats(met["warnings"][i + 1]),
             "apart": False,
         }
     if not len(changes):
-        yield _no_crossing(met, over, len(curve["ratio"]))
+        yield _no_crossing(met, len(curve["ratio"]))
 
 
-def _no_crossing(met: dict[str, np.ndarray], over: str, cells: int) -> dict[str, Any]:
+def _no_crossing(met: dict[str, np.ndarray], cells: int) -> dict[str, Any]:
     """The row of a curve without a change of sign; the ratios are those at its two ends."""
     found, unmet = len(met["ratio"]), cells - len(met["ratio"])
     return {
-        **dict.fromkeys((over, f"{over}_lo", f"{over}_hi", "below", "above"), np.nan),
+        **dict.fromkeys(("iodepth", "iodepth_lo", "iodepth_hi", "below", "above"), np.nan),
         "ratio_below": met["ratio"][0] if found else np.nan,
         "ratio_above": met["ratio"][-1] if found else np.nan,
         "verdict": "none" if found else "missing",
@@ -230,8 +226,8 @@ def _zero(x: np.ndarray, y: np.ndarray, i: int) -> float:
 _RUN_OF = ("run_id", "block", "rep", "valid")
 
 
-def load_losses(results: pd.DataFrame, over: str = "iodepth", drop: float = 0.1) -> pd.DataFrame:
-    """Points where more load gave less: IOPS more than `drop` below the best at a lower `over`.
+def load_losses(results: pd.DataFrame, drop: float = 0.1) -> pd.DataFrame:
+    """Points where more load gave less: IOPS more than `drop` below the best at a lower iodepth.
 
     IOPS are those of ``summarize``. A drop is told if a one-sided Welch test shows the point to be below that best, at
     ALPHA / (k - 1) for a curve of k points as in ``peak`` (`lower`), or if one of the two is a single value, which
@@ -241,28 +237,28 @@ def load_losses(results: pd.DataFrame, over: str = "iodepth", drop: float = 0.1)
     Returns
     -------
     DataFrame
-        The keys source and system and the factors present, `over`, iops, n (fewest runs of the two points), best_iops
+        The keys source and system and the factors present, iodepth, iops, n (fewest runs of the two points), best_iops
         and best_at (the best before), ratio, kind, verdict (lower, point), warnings.
     """
-    keys, cells, curves = curves_of(results, over)
-    found = [point for curve in curves for point in _drops(cells, curve, over, drop)]
+    keys, cells, curves = curves_of(results)
+    found = [point for curve in curves for point in _drops(cells, curve, drop)]
     told = ["iops", "n", "best_iops", "best_at", "ratio", "kind", "verdict", "warnings"]
-    return pd.DataFrame(found, columns=[*keys, over, *told])
+    return pd.DataFrame(found, columns=[*keys, "iodepth", *told])
 
 
-def curves_of(results: pd.DataFrame, over: str) -> tuple[list[str], pd.DataFrame, list[np.ndarray]]:
-    """Return the keys of a curve, the cells with valid IOPS, and each curve's positions in them, in order of `over`."""
-    keys = [c for c in ("source", "system", *FACTORS) if c in results and c != over]
-    measured = results[(results["iops"] > 0) & results[over].notna()]
-    known = [c for c in (*keys, over, "iops", *_RUN_OF) if c in results]
-    cells = describe(measured[known], "iops", [*keys, over])
+def curves_of(results: pd.DataFrame) -> tuple[list[str], pd.DataFrame, list[np.ndarray]]:
+    """Return the keys of a curve, the cells with valid IOPS, and each curve's positions in them, by iodepth."""
+    keys = [c for c in ("source", "system", *FACTORS) if c in results and c != "iodepth"]
+    measured = results[(results["iops"] > 0) & results["iodepth"].notna()]
+    known = [c for c in (*keys, "iodepth", "iops", *_RUN_OF) if c in results]
+    cells = describe(measured[known], "iops", [*keys, "iodepth"])
     cells = cells[cells["n"] > 0].reset_index(drop=True)
     code = group_codes(cells, keys)[0]
     return keys, cells, [np.flatnonzero(code == i) for i in range(code.max(initial=-1) + 1)]
 
 
-def _drops(cells: pd.DataFrame, curve: np.ndarray, over: str, drop: float) -> Iterator[dict]:
-    """The drops of one curve; `curve` are its positions in `cells`, in order of `over`."""
+def _drops(cells: pd.DataFrame, curve: np.ndarray, drop: float) -> Iterator[dict]:
+    """The drops of one curve; `curve` are its positions in `cells`, in order of iodepth."""
     iops, n = cells["center"].to_numpy(), cells["n"].to_numpy()
     for i in range(1, len(curve)):
         best, rest = curve[:i][iops[curve[:i]].argmax()], curve[i:]
@@ -272,17 +268,18 @@ def _drops(cells: pd.DataFrame, curve: np.ndarray, over: str, drop: float) -> It
         less = (iops[rest] < iops[best]) & (untested | shown)
         if less[0] and iops[curve[i]] < (1 - drop) * iops[best]:
             told = {"kind": "decline" if less.all() else "dip", "verdict": "untested" if untested[0] else "lower"}
-            yield cells.iloc[curve[i]].to_dict() | _told(cells, curve[i], best, over) | told
+            yield cells.iloc[curve[i]].to_dict() | _told(cells, curve[i], best) | told
 
 
-def _told(cells: pd.DataFrame, row: int, best: int, over: str) -> dict:
+def _told(cells: pd.DataFrame, row: int, best: int) -> dict:
     """What a drop's row says of its two points."""
     here, there = cells.loc[row], cells.loc[best]
     unstable = [
-        caveats(point["notes"]).of(f"{over} {point[over]:g}") if point["unstable"] else NONE for point in (there, here)
+        caveats(point["notes"]).of(f"iodepth {point['iodepth']:g}") if point["unstable"] else NONE
+        for point in (there, here)
     ]
     return {
-        "iops": here["center"], "n": min(here["n"], there["n"]), "best_iops": there["center"], "best_at": there[over],
-        "ratio": here["center"] / there["center"],
+        "iops": here["center"], "n": min(here["n"], there["n"]),
+        "best_iops": there["center"], "best_at": there["iodepth"], "ratio": here["center"] / there["center"],
         "warnings": together(unstable),
     }  # fmt: skip

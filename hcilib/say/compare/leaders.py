@@ -421,7 +421,7 @@ def crossover_sentences(crossings: pd.DataFrame, labels: Labels = None) -> list[
 
 def _crossing(row: Mapping[str, Any], labels: Mapping[str, str]) -> str:
     a, b = (labels.get(row[role], row[role]) for role in ("a", "b"))
-    name, over, at = row["metric"], row["over"], where({k: row[k] for k in str(row["by"]).split()})
+    name, at = row["metric"], where({k: row[k] for k in str(row["by"]).split()})
     what = noun(metric_of(name))
     if row["verdict"] == "missing":
         return f"{a} and {b} were not both measured {at}, so a crossover is unknown."
@@ -429,20 +429,20 @@ def _crossing(row: Mapping[str, Any], labels: Mapping[str, str]) -> str:
     single = " (single runs)" if row["n"] == 1 else ""
     if row["verdict"] == "none":
         if before == after == 1:
-            return f"{b} has the same {what} as {a} {at} at every measured {over}{single}."
-        lead = f"{b} has {more_or_less(name, max(before, after))} {what} than {a} {at} at every measured {over}"
+            return f"{b} has the same {what} as {a} {at} at every measured iodepth{single}."
+        lead = f"{b} has {more_or_less(name, max(before, after))} {what} than {a} {at} at every measured iodepth"
         doubt = " Not every difference is significant, so a crossover is possible."
         return f"{lead}{single}.{'' if row['apart'] else doubt}"
     first, second = (b, a) if (after > before) == (better_sign(name) > 0) else (a, b)
-    between = f"between {over} {row['below']:g} and {row['above']:g}"
+    between = f"between iodepth {row['below']:g} and {row['above']:g}"
     if row["verdict"] == "undecided":
         return f"{a} and {b} may change places in {what} {at} {between}. One of the differences is not significant."
     overtakes = f"{first} overtakes {second} in {what} {at}"
     if row["verdict"] == "untested":
         return f"{overtakes} {between} (single runs)."
-    place, *limits = (row[f"{over}{end}"] for end in ("", "_lo", "_hi"))
+    place, *limits = (row[f"iodepth{end}"] for end in ("", "_lo", "_hi"))
     lo, hi = (number(end, *limits) for end in limits)
-    return f"{overtakes} at {over} {number(place, *limits)} ({lo} to {hi})."
+    return f"{overtakes} at iodepth {number(place, *limits)} ({lo} to {hi})."
 
 
 # ---- what the sources leave open

@@ -11,14 +11,13 @@ from hcilib.model.caveats import caveats
 from hcilib.say.words import counted, listed, pattern_words
 
 
-def peak_sentence(peaks: pd.DataFrame, labels: Mapping[str, str] | None = None, over: str = "iodepth") -> str:
+def peak_sentence(peaks: pd.DataFrame, labels: Mapping[str, str] | None = None) -> str:
     """Return the highest IOPS of a ``peak`` table, at which load, and how sure that load is.
 
     Parameters
     ----------
     peaks : ``peak`` of IOPS by system and pattern: the loads of a curve were tested, not its patterns
     labels : system -> what it is called
-    over : the column over which the curves run
 
     Examples
     --------
@@ -32,30 +31,30 @@ def peak_sentence(peaks: pd.DataFrame, labels: Mapping[str, str] | None = None, 
     row = peaks.loc[peaks["iops"].idxmax()]
     system = (labels or {}).get(row["system"], row["system"])
     runs = "single runs" if row["verdict"] == "untested" else "mean"
-    place = f"in {pattern_words(row['pattern'])} at {over} {row['best']:g}"
+    place = f"in {pattern_words(row['pattern'])} at iodepth {row['best']:g}"
     first = f"{system} delivers up to {row['iops']:,.0f} IOPS ({runs}) {place}."
-    return f"{first} {_certainty(row, over)}".strip()
+    return f"{first} {_certainty(row)}".strip()
 
 
-def _certainty(row: pd.Series, over: str) -> str:
+def _certainty(row: pd.Series) -> str:
     """Return how the best load differs from the others of its curve, if there are any."""
     if "one-point" in caveats(row["warnings"]).codes:
         return ""
     if row["verdict"] == "untested":
-        return f"Each {over} has a single run or value, so the best one is untested."
+        return "Each iodepth has a single run or value, so the best one is untested."
     others = [at for at in str(row["tied"]).split(", ") if at != f"{row['best']:g}"]
     runs = f"(at least {counted(row['n'], 'run')} each)"
     if others:
-        return f"The difference to {over} {listed(others)} is not significant {runs}."
-    return f"Every other {over} has significantly fewer IOPS {runs}."
+        return f"The difference to iodepth {listed(others)} is not significant {runs}."
+    return f"Every other iodepth has significantly fewer IOPS {runs}."
 
 
-def regimes_sentence(regimes: pd.DataFrame, results: pd.DataFrame, over: str = "iodepth", drop: float = 0.1) -> str:
+def regimes_sentence(regimes: pd.DataFrame, results: pd.DataFrame, drop: float = 0.1) -> str:
     """Return at how many loads ``load_losses`` found fewer IOPS than at a lower one, and on which basis.
 
     Parameters
     ----------
-    regimes : of these `results`, with this `over` and `drop` (a share of the IOPS)
+    regimes : of these `results`, with this `drop` (a share of the IOPS)
 
     Examples
     --------
@@ -64,13 +63,13 @@ def regimes_sentence(regimes: pd.DataFrame, results: pd.DataFrame, over: str = "
     'In 2 cases, a higher iodepth gives over 10 % fewer IOPS than a lower one (single runs).'
     """
     if regimes.empty:
-        if any(len(curve) > 1 for curve in curves_of(results, over)[2]):
-            return f"No loss of over {100 * drop:g} % of IOPS was seen at a higher {over}."
-        return f"Each pattern was measured at one {over}, so the effect of more load is unknown."
+        if any(len(curve) > 1 for curve in curves_of(results)[2]):
+            return f"No loss of over {100 * drop:g} % of IOPS was seen at a higher iodepth."
+        return "Each pattern was measured at one iodepth, so the effect of more load is unknown."
     sentences = []
     for verdict, basis in (("lower", ""), ("untested", " (single runs)")):
         if n := int(regimes["verdict"].eq(verdict).sum()):
-            loads = f"{counted(n, 'case')}, a higher {over} gives"
+            loads = f"{counted(n, 'case')}, a higher iodepth gives"
             sentences.append(f"In {loads} over {100 * drop:g} % fewer IOPS than a lower one{basis}.")
     return " ".join(sentences)
 
