@@ -127,6 +127,14 @@ def test_a_second_file_covers_what_the_first_does_not(tmp_path):
     assert hci.read_results(run)["node_cpu_pct"].tolist() == pytest.approx([(20 + 60) / 2])
 
 
+def test_a_file_that_comes_later_is_read_in_place_of_what_was_cached(tmp_path, monkeypatch):
+    monkeypatch.setattr("hcilib.read.run.cache.RESTLESS_NS", 0)
+    run = campaign(tmp_path, (2, 5), files=["hv1.csv"])
+    assert hci.read_results(run)["node_cpu_pct"].isna().all()
+    shutil.copy(DATA / "hv2.csv", run / "windows")
+    assert hci.read_results(run)["node_cpu_pct"].tolist() == pytest.approx([40])
+
+
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
 def test_a_file_of_powershell_and_a_line_that_was_cut_short(tmp_path, encoding):
     run = campaign(tmp_path, (2, 5), nodes=[HV1], files=["hv1.csv"])
