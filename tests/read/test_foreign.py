@@ -874,3 +874,13 @@ def test_of_an_interrupted_diskspd_the_timespan_that_ended_is_a_run_and_the_othe
     assert rows.attrs["left_out"] == []
     assert list(rows["valid"]) == [True, False]
     assert "interrupted before it measured" in [str(said) for said in caveats(rows["warnings"].iloc[1])]
+
+
+@pytest.mark.parametrize("second", ["data/samples/loose-files/*.json", "link", "link/*.json"])
+def test_a_folder_and_its_files_by_another_way_are_refused_from_every_working_directory(tmp_path, monkeypatch, second):
+    """A relative path outside the working directory is one of this repository."""
+    (tmp_path / "link").symlink_to(ROOT / "data/samples/loose-files")
+    monkeypatch.chdir(tmp_path)
+    assert len(hci.read_results("data/samples/loose-files")) == 12
+    with pytest.raises(ForeignError, match="birch_4k-randread_qd8_r1"):
+        hci.read_results(["data/samples/loose-files", second])

@@ -421,8 +421,10 @@ def place_of(source: Source) -> Folder:
 
 
 def refuse_twice(places: Sequence[Folder]) -> None:
-    """ForeignError where two sources name one file: its run would count twice."""
-    times = Counter(path for place in places for path, _ in place.files)
+    """ForeignError where two sources name one file, through links too: its run would count twice."""
+    if len(places) < 2:
+        return
+    times = Counter(os.path.realpath(path) for place in places for path, _ in place.files)
     twice = [path for path, n in times.items() if n > 1]
     if twice:
         more = f" (and {len(twice) - 1} more files)" if len(twice) > 1 else ""
