@@ -128,7 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     up.add_argument(
         "--pool", nargs="+", default=[], metavar="POOL",
-        help="libvirt pools or Proxmox storages of the data disks; several are systems to compare",
+        help="libvirt pools of the data disks; several are systems to compare",
     )  # fmt: skip
     up.add_argument("--user", help="the account on the clones")
     up.add_argument(

@@ -80,7 +80,6 @@ def test_an_accepted_step_is_complete_where_it_appears(claimed):
         "valid": True,
         "campaign": {"id": claimed.campaign, **claimed.identity},
         "order": 1,
-        "holds": {},
         "raw": {"fio.json.zst": hashlib.sha256((folder / "fio.json.zst").read_bytes()).hexdigest()},
     }
     assert zstandard.decompress((folder / "fio.json.zst").read_bytes(), 1000) == b'{"fio version": "fio-3.33"}'

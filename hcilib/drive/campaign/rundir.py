@@ -38,8 +38,8 @@ class RunDir:
     """Where one campaign is kept. Open it with :meth:`opened`.
 
     `campaign` marks it: no two campaigns share it, and every step carries it. `said`: what was found when it was
-    opened, repaired or to be done again, one sentence each. `order` numbers the attempts. Every step holds the digests
-    of those before it that no other holds, so that each is vouched for by a later one and by the journal.
+    opened, repaired or to be done again, one sentence each. `order` numbers the attempts. The journal
+    holds the digest of every step.
     """
 
     def __init__(self, path: Path, identity: Mapping[str, str]):
@@ -48,7 +48,6 @@ class RunDir:
         self.said: list[str] = []
         self.order = 0
         self._digests: dict[str, str] = {}  # step -> SHA-256 of its step.json
-        self._holds: dict[str, Mapping[str, str]] = {}  # step -> the digests that it holds of others
 
     @classmethod
     @contextlib.contextmanager
@@ -187,10 +186,10 @@ class RunDir:
             self.set_aside(name, why)
             self.said.append(f"{name} is done again: {why}")
         for name, record, own_digest in (step for step in own if step[0] not in refused):
-            self._digests[name], self._holds[name] = own_digest, acceptance.holds_of(record) or {}
-            if name not in known.digests:  # a later step, or the line before it, vouches for it
+            self._digests[name] = own_digest
+            if name not in known.digests:  # the controller was killed before it wrote the line
                 self._log_done(name, dict(record), found=True)
-        for name, why in acceptance.lost(known, (folder.name for folder in folders), own).items():
+        for name, why in acceptance.lost(known, (folder.name for folder in folders)).items():
             self.log("lost", step=name)
             self.said.append(f"{name} is done again: {why}")
         if folders and not known.journal:
@@ -224,20 +223,12 @@ class RunDir:
         place = self.path / STEPS / step.id
         if place.exists():  # somebody put it there meanwhile
             self.set_aside(step.id, "it was there when this step was accepted, and is not of this attempt")
-        holds = self._unheld()
-        sealed = {"campaign": {"id": self.campaign, **self.identity}, "order": self.order, "holds": holds}
+        sealed = {"campaign": {"id": self.campaign, **self.identity}, "order": self.order}
         _write(work / RECORD, {**record, "id": step.id, "valid": True, **sealed, "raw": acceptance.raw_digests(work)})
-        own = acceptance.sha256(work / RECORD)
-        self.log("accepting", step=step.id, digest=own)  # were we killed after the rename, it vouches for the step
+        self._digests[step.id] = acceptance.sha256(work / RECORD)
         os.replace(work, place)
-        self._digests[step.id], self._holds[step.id] = own, holds
         run = {"kind": step.kind, "cell": step.cell.name, "block": step.block, "rep": step.rep, "iops": iops}
         self._log_done(step.id, record, **(run if iops is not None else {}))
-
-    def _unheld(self) -> dict[str, str]:
-        """The digests of the steps that no other step holds: of the last one, and of those whose holder is gone."""
-        held = {(name, own) for holds in self._holds.values() for name, own in holds.items()}
-        return dict(self._digests.items() - held)
 
     def _log_done(self, step_id: str, record: Mapping, **run) -> None:
         seconds = record.get("elapsed_s", record["ended_s"] - record["started_s"])
@@ -258,8 +249,7 @@ class RunDir:
 
     def set_aside(self, step_id: str, why: str) -> None:
         """A finished step that is to be done again: kept under failed/, with the reason."""
-        for known in (self._digests, self._holds):
-            known.pop(step_id, None)
+        self._digests.pop(step_id, None)
         folder = self.path / STEPS / step_id
         if not folder.is_dir():  # a stray file
             folder.rename(self.path / FAILED / step_id)

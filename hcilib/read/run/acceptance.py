@@ -181,9 +181,8 @@ def _natural(place: tuple[str, int]) -> tuple:
 # ---- Is a step still what was accepted? By the digests that were written when it was. step.json holds the campaign
 # that the step is of, its id and the SHA-256 of every raw file beside it; the journal's `done` holds that of
 # step.json. So a file that is missing, edited or another step's, a folder that was copied or renamed, and a step of
-# another campaign are all seen. step.json also holds the digests of the steps before it that no other holds yet, and an
-# `accepting` line of the journal is there before the step is: so a journal that was emptied or shortened, or that was
-# edited together with a step, is seen too. Who reads checks what it reads: the results' raw files when they are read
+# another campaign are all seen. A journal that was emptied or shortened is named, and the steps that it lacks count.
+# Who reads checks what it reads: the results' raw files when they are read
 # (the cache knows them by their stamps afterwards), the logs when the series are, and everything when a campaign is
 # resumed or `verify` is asked. Run directories of earlier versions hold no digests: their steps count, unless one is
 # there twice, and `verify` says what cannot be checked.
@@ -199,41 +198,28 @@ class RunDirWarning(UserWarning):
 class Accepted(NamedTuple):
     """What a run directory says of its steps. `campaign`: its mark, empty where digests were not kept yet; `digests`:
     step -> the SHA-256 of its step.json (empty where that was not kept), of steps that were accepted last we heard;
-    `journal`: whether there is one; `accepting`: step -> the same of steps that were about to be accepted; `gone`:
-    steps that were taken back; `identity`: the digests of plan, testbed and systems that plan.json states."""
+    `journal`: whether there is one; `identity`: the digests of plan, testbed and systems that plan.json states."""
 
     campaign: str
     digests: dict[str, str]
     journal: bool
-    accepting: dict[str, str] = {}  # noqa: RUF012 (never written to)
-    gone: frozenset[str] = frozenset()
     identity: Mapping[str, str] = {}
-
-    def told(self, step: str) -> tuple[str, ...]:
-        """The digests that the journal holds of a step."""
-        return tuple(held[step] for held in (self.digests, self.accepting) if step in held)
 
 
 def accepted(run_dir: Path, plan: Mapping) -> Accepted:
     """By the journal; `plan` is what plan.json holds."""
     digests: dict[str, str] = {}
-    accepting: dict[str, str] = {}
-    gone: set[str] = set()
     for event in events_of(run_dir):
         step, digest = event.get("step"), event.get("digest", "")
         if not isinstance(step, str) or not isinstance(digest, str):
             continue
         if event.get("event") == "done":
             digests[step] = digest
-        elif event.get("event") == "accepting":
-            accepting[step] = digest
         elif event.get("event") in ("aside", "lost"):
-            gone.add(step)
-            for held in (digests, accepting):
-                held.pop(step, None)
+            digests.pop(step, None)
     there = (run_dir / JOURNAL).exists()
     identity = plan.get("identity") or {}
-    return Accepted(str(plan.get("campaign", "")), digests, there, accepting, frozenset(gone), identity)
+    return Accepted(str(plan.get("campaign", "")), digests, there, identity)
 
 
 def unlike_plan(plan: Mapping) -> str:
@@ -324,7 +310,7 @@ def unlike_folders(run_dir: Path, known: Accepted) -> tuple[dict[str, str], list
             record, digest = json.loads(content), hashlib.sha256(content).hexdigest()
             if not unlike_record(record, folder.name, digest, known):
                 own.append((folder.name, record, digest))
-    return unvouched(known, own) | refused, own
+    return refused, own
 
 
 def unlike_steps(
@@ -341,49 +327,19 @@ def unlike_steps(
         else:
             own.append((name, record, digest))
             refused |= {name: unlike} if unlike else {}
-    refused = unvouched(known, own) | refused
     counts = [name not in refused for name in names]
     gap = gap_of_journal(known, own)
-    return counts, refused | lost(known, names, own) | ({JOURNAL: gap} if gap else {})
-
-
-def unvouched(known: Accepted, steps: Iterable[tuple[str, Mapping, str]]) -> dict[str, str]:
-    """Step -> why it does not count, of steps for which neither the journal nor a later step vouches.
-
-    `steps` are (folder's name, record, SHA-256 of step.json). Of campaigns whose steps do not hold each other yet
-    nothing can be said.
-    """
-    by_order = sorted(steps, key=lambda step: step[1].get("order") or 0, reverse=True)
-    if not known.campaign or not any(holds_of(record) is not None for _, record, _ in by_order):
-        return {}
-    held: dict[str, str] = {}
-    wrong: dict[str, str] = {}
-    for n, (name, record, digest) in enumerate(by_order):
-        if held.get(name, digest) != digest:
-            wrong[name] = f"{RECORD} is not what was accepted: a later step holds another digest of it"
-            continue
-        vouched = digest in (*known.told(name), held.get(name))
-        if not vouched:
-            wrong[name] = f"neither {JOURNAL} nor a later step says that it was accepted"
-        if vouched or n == 0:  # of the last step the link to those before it is believed, its numbers are not
-            held |= holds_of(record) or {}
-    return wrong
-
-
-def holds_of(record: Mapping) -> Mapping[str, str] | None:
-    """Step -> SHA-256 of its step.json, of the steps before this one that no other held; None in earlier versions."""
-    held = record.get("holds")
-    return held if isinstance(held, Mapping) else None
+    return counts, refused | lost(known, names) | ({JOURNAL: gap} if gap else {})
 
 
 def gap_of_journal(known: Accepted, steps: Iterable[tuple[str, Mapping, str]]) -> str:
     """What the journal lacks of a campaign that keeps digests; empty where it names every step."""
-    missing = sorted(name for name, _, _ in steps if not known.told(name)) if known.campaign else []
+    missing = sorted(name for name, _, _ in steps if name not in known.digests) if known.campaign else []
     if not missing:
         return ""
     what = f"has no line of {len(missing)} finished step{'s' * (len(missing) > 1)}, such as {missing[0]}"
     what = f"{what}: it was emptied or shortened" if known.journal else "is gone"
-    return f"{what}. Restore it. Resuming the campaign writes it again, and repeats steps that nothing else vouches for"
+    return f"{what}. Restore it, or resume the campaign, which writes it again"
 
 
 def say(run_dir: Path, refused: Mapping[str, str]) -> None:
@@ -399,11 +355,9 @@ def say(run_dir: Path, refused: Mapping[str, str]) -> None:
         )
 
 
-def lost(known: Accepted, folders: Iterable[str], steps: Iterable[tuple[str, Mapping, str]] = ()) -> dict[str, str]:
-    """Steps that were accepted, as the journal or another of the `steps` tells, and are not there any more; of a
-    campaign that keeps digests."""
-    held = {name for _, record, _ in steps for name in holds_of(record) or ()} - known.gone
-    gone = (known.digests.keys() | held) - set(folders) if known.campaign else ()
+def lost(known: Accepted, folders: Iterable[str]) -> dict[str, str]:
+    """Steps that were accepted, as the journal tells, and are not there any more; of a campaign that keeps digests."""
+    gone = known.digests.keys() - set(folders) if known.campaign else ()
     return dict.fromkeys(sorted(gone), "it was accepted, and its folder is gone")
 
 
@@ -431,7 +385,7 @@ def _not_as_accepted(run_dir: Path, plan: Mapping, known: Accepted) -> Iterator[
         yield PLAN, why
     refused, own = unlike_folders(run_dir, known)
     names = [folder.name for folder in (run_dir / STEPS).glob("*")]
-    every = dict(sorted(refused.items())) | lost(known, names, own)
+    every = dict(sorted(refused.items())) | lost(known, names)
     yield from ((f"{STEPS}/{name}", why) for name, why in every.items())
     if not known.campaign:
         yield STEPS, "no digests were kept when these steps were accepted: an edited or exchanged file cannot be seen"

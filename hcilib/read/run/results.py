@@ -94,7 +94,6 @@ class _Record(msgspec.Struct, gc=False):
     id: str = ""
     campaign: dict[str, str] = {}
     order: int = 0
-    holds: dict[str, str] | None = None
     pair: float | None = None
     warnings: list[str] = []
     counters: list[str] = []
@@ -198,7 +197,7 @@ def _of_steps(folder: Path, plan: dict, executor: Executor | None) -> pd.DataFra
     steps = together([NO_STEPS.select(needed), *parts])
     names, digests, unlike, contents = (steps[name].to_pylist() for name in needed[:4])
     records = list(map(_record, contents))
-    own = [{name: getattr(record, name) for name in ("id", "campaign", "order", "holds")} for record in records]
+    own = [{name: getattr(record, name) for name in ("id", "campaign", "order")} for record in records]
     counts, refused = unlike_steps(folder, plan, zip(names, own, digests, unlike, strict=True))
     say(folder, refused)
     valid = [n for n, record in enumerate(records) if record.valid and counts[n]]
