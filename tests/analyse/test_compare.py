@@ -57,7 +57,7 @@ RDMA, TCP = [384e3, 381e3, 386e3], [271e3, 274e3, 269e3]
 def test_columns_are_the_contract():
     found = compare(table({"rdma": RDMA, "tcp": TCP}), "rdma")
     assert list(found.columns[:14]) == ["system", "pattern", "iodepth", *FIRST]
-    assert {"equivalent", "unstable", "confidence", "tost_p", "paired", "runs_to_decide"} <= set(found.columns[14:])
+    assert {"equivalent", "unstable", "confidence", "tost_lo", "paired", "runs_to_decide"} <= set(found.columns[14:])
     assert set(found["by"]) == {"pattern iodepth"}
 
 
@@ -65,7 +65,7 @@ def test_one_run_each_is_a_point():
     row = one(table({"rdma": [384e3], "tcp": [271e3]}))
     assert row["verdict"] == "untested"
     assert row["ratio"] == pytest.approx(271 / 384)
-    assert row[["ratio_lo", "ratio_hi", "df", "p", "p_adjusted", "tost_p"]].isna().all()
+    assert row[["ratio_lo", "ratio_hi", "df", "p_adjusted", "tost_lo"]].isna().all()
     assert "n = 1" in str(row["warnings"])
 
 
@@ -101,8 +101,10 @@ def test_the_adjusted_p_decides():
     results = pd.concat(cells, ignore_index=True)
     plain, holm = (compare(results, "rdma", adjust=a).set_index("iodepth").loc[32] for a in (None, "holm"))
     assert plain["verdict"] == "lower"
-    assert (holm["verdict"], holm["p_adjusted"]) == ("undecided", pytest.approx(20 * plain["p"]))
-    assert compare(results, "rdma", adjust="iut")["p_adjusted"].equals(compare(results, "rdma", adjust=None)["p"])
+    assert (holm["verdict"], holm["p_adjusted"]) == ("undecided", pytest.approx(20 * plain["p_adjusted"]))
+    assert compare(results, "rdma", adjust="iut")["p_adjusted"].equals(
+        compare(results, "rdma", adjust=None)["p_adjusted"]
+    )
 
 
 def test_one_run_a_hundred_times_off():
@@ -133,7 +135,10 @@ def test_invalid_and_unreadable_runs_are_counted_not_used():
     good = table({"rdma": RDMA, "tcp": TCP})
     bad = table({"tcp": [1.0, np.nan, np.inf, -5.0]}).assign(run_id="c2", valid=[False, True, True, True])
     row, clean = one(pd.concat([good, bad], ignore_index=True)), one(good)
-    assert row[["ratio", "ratio_lo", "p", "n"]].tolist() == clean[["ratio", "ratio_lo", "p", "n"]].tolist()
+    assert (
+        row[["ratio", "ratio_lo", "p_adjusted", "n"]].tolist()
+        == clean[["ratio", "ratio_lo", "p_adjusted", "n"]].tolist()
+    )
     assert "1 run invalid" in str(row["warnings"])
     assert "unusable: tcp: 3 runs" in str(row["warnings"])
 
@@ -156,7 +161,7 @@ def test_a_cell_that_one_system_lacks():
     found = compare(results, "rdma").set_index("iodepth")
     assert found["verdict"].to_dict() == {8: "lower", 16: "missing", 32: "missing"}
     assert found.loc[16, ["n", "n_baseline"]].tolist() == [0, 3]
-    assert found.loc[[16, 32], ["ratio", "ratio_lo", "p"]].isna().all(axis=None)
+    assert found.loc[[16, 32], ["ratio", "ratio_lo", "p_adjusted"]].isna().all(axis=None)
     assert caveats(found.loc[32, "warnings"]).words == "rdma has no run in this test"
 
 
@@ -251,7 +256,7 @@ def test_order_of_rows_and_index_do_not_matter():
     results = pd.concat([table({"rdma": RDMA, "tcp": TCP, "ceph": TCP}, iodepth=q) for q in (1, 16, 4)])
     shuffled = results.sample(frac=1, random_state=0)
     first, second = compare(results, "rdma"), compare(shuffled, "rdma")
-    numbers = ["ratio", "ratio_lo", "ratio_hi", "p"]
+    numbers = ["ratio", "ratio_lo", "ratio_hi", "p_adjusted"]
     pd.testing.assert_frame_equal(first.drop(columns=numbers), second.drop(columns=numbers), check_exact=False)
     assert first[numbers].to_numpy() == pytest.approx(second[numbers].to_numpy(), rel=1e-9)
 

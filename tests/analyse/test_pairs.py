@@ -27,7 +27,7 @@ def test_pairs_are_students_t_of_the_log_ratios():
     logs = np.log(results.pivot(index="block", columns="system", values="iops"))
     found = stats.ttest_rel(logs["b"], logs["a"])
     ci = np.exp(found.confidence_interval(0.95))
-    assert [row["ratio"], row["ratio_lo"], row["ratio_hi"], row["p"]] == pytest.approx(
+    assert [row["ratio"], row["ratio_lo"], row["ratio_hi"], row["p_adjusted"]] == pytest.approx(
         [np.exp((logs["b"] - logs["a"]).mean()), *ci, found.pvalue], rel=1e-9
     )
     assert (row["paired"], row["n"], row["df"]) == (True, 5, 4)
@@ -37,7 +37,7 @@ def test_the_design_decides_and_is_named():
     results = campaign()
     apart = compare(results.assign(pair=np.nan), "a").iloc[0]
     assert not apart["paired"]
-    assert (compare(results, "a", pairs=False)["p"] == apart["p"]).all()
+    assert (compare(results, "a", pairs=False)["p_adjusted"] == apart["p_adjusted"]).all()
     half = pd.concat([results, campaign(run_id="c2").assign(pair=np.nan)])
     assert not compare(half, "a")["paired"].any(), "runs of both designs: no pairs for all of them"
 
@@ -114,7 +114,7 @@ def test_two_ios_of_four_thousand_are_no_difference_however_surely_they_repeat()
     sides = {"a": (1021.191722, 1021.579129, 1021.324339), "b": (1021.690357, 1022.067059, 1021.823155)}
     results = campaign(n=3).assign(iops=[iops for pair in zip(*sides.values(), strict=True) for iops in pair])
     row = compare(results, "a").iloc[0]
-    assert row["p"] < 1e-4
+    assert row["p_adjusted"] < 1e-4
     assert [row["ratio"], row["ratio_lo"]] == pytest.approx([1.00048477, 1.00046939], abs=1e-8), "as measured"
     assert row["verdict"] == "same"
     assert compare(results, "a", margin=0.0002)["verdict"].iloc[0] == "higher", "to whom that matters"

@@ -102,7 +102,7 @@ def compare(
     -------
     One row per system (not the baseline) and cell: system, the by columns, metric, ratio (system / baseline), ratio_lo, ratio_hi, df, p,
     p_adjusted, n_baseline, n, verdict, warnings; then baseline, value, value_baseline (both centres), equivalent,
-    unstable, confidence, margin, tost_p, tost_p_adjusted, tost_lo, tost_hi, paired (compared pair by pair, else by Welch's test),
+    unstable, confidence, margin, tost_lo, tost_hi (the interval of equivalence), paired (compared pair by pair, else by Welch's test),
     runs_to_decide (a cell and side; of what is undecided), runs,
     runs_baseline (texts, ``block:value`` with blanks between), by (the by columns, likewise), differs_in (what of the two systems
     differs, such as their nodes, likewise), unlike_settings (JSON: setting -> its value of the system and of the baseline).
@@ -153,7 +153,7 @@ _FIRST = [
 
 _THEN = [
     "baseline", "value", "value_baseline", "equivalent", "unstable", "confidence", "margin",
-    "tost_p", "tost_p_adjusted", "tost_lo", "tost_hi", "paired", "runs_to_decide",
+    "tost_lo", "tost_hi", "paired", "runs_to_decide",
     "runs", "runs_baseline", "by", "differs_in", "unlike_settings",
 ]  # fmt: skip
 
