@@ -88,15 +88,6 @@ def test_the_library_imports_no_stand_in():
     assert not [module for module in MODULES for name in imported(module) if name.split(".")[0] == "hcilab"]
 
 
-def test_no_files_import_each_other_in_a_circle():
-    left = {name_of(module): {name.removeprefix("hcilib.") for name in imported(module)} for module in MODULES}
-    left = {name: (others & left.keys()) - {name} for name, others in left.items()}
-    while free := [name for name, others in left.items() if not others & left.keys()]:
-        for name in free:
-            del left[name]
-    assert left == {}
-
-
 def test_the_beds_are_those_that_a_testbed_file_can_name():
     registered = {point.name: point.load() for point in entry_points(group=GROUP)}
     assert registered.keys() == {"lab", "ceph", "box"} <= Testbed.model_fields.keys()

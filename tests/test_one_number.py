@@ -5,7 +5,6 @@ builds every page of a report. On drives of known speed the numbers
 themselves are known, not only their ratios.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,15 +15,12 @@ import hcilib as hci
 from hcilib.show.report.report import build
 from tests.one_number.claims import (
     NUMBER,
-    Claim,
-    judge,
     listed_sentences,
     middle,
-    most,
     numbers_said,
 )
-from tests.one_number.pages import ROOT, Page, new_page, read_built, read_committed
-from tests.one_number.quantities import disagreements
+from tests.one_number.pages import ROOT, Page, read_built, read_committed
+from tests.one_number.quantities import RULES, disagreements
 from tests.snapshot.scenarios import find_scenarios
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -54,29 +50,10 @@ def mutants(page: Page) -> Iterator[Page]:
 @pytest.mark.parametrize("every", [2, pytest.param(1, marks=pytest.mark.deep)])
 def test_a_number_that_is_one_digit_off_is_found(committed, every):
     """At least 95 % of them: a table with fewer digits than the sentence leaves some open."""
-    changed = [mutant for page in committed.values() for mutant in mutants(page)][::every]
+    changed = [mutant for name in RULES for mutant in mutants(committed[name])][::every]
     found = [bool(disagreements(mutant)) for mutant in changed]
-    assert len(found) > 150 / every
+    assert len(found) > 90 / every
     assert sum(found) / len(found) >= 0.95
-
-
-def test_a_page_on_which_three_things_were_called_the_outage_fails():
-    """Sentence, figure and table of one page of revision 6d1943f5, as they were committed."""
-    old = json.loads((ROOT / "tests" / "data" / "one_number" / "outages.json").read_text("utf-8"))
-    page = new_page("13_failure", [old["said"]], old["tables"], {"tolerance": 0.2})
-    assert any("nothing on the page explains 1.9" in found for found in disagreements(page))
-    costs = page.table("Failure", "Block", "Gap (s)")
-    silences, figure = [], []
-    for failure, runs in costs.groupby("Failure"):
-        line = re.search(rf"{failure} on .*", page.said)
-        silences.append(Claim("silent for # to", most(runs["Gap (s)"]), part=line.span()))
-        worst = re.search(rf"{failure}: worst run \(block (\d)\)[^;]*", old["figure"])
-        gap = runs[runs["Block"] == worst[1]]["Gap (s)"].item()
-        figure.append(Claim("# s without I/O", gap, part=worst.span()))
-    assert "'silent for 1.9 to': 1.9 is 1.395 to 1.405 on the page" in judge(page, silences)
-    drawn = judge(replace(page, said=old["figure"]), figure)
-    assert "'3.3 s without I/O': 3.3 is 1.35 on the page" in drawn
-    assert "'2.18 s without I/O': 2.18 is 1.46 on the page" in drawn
 
 
 # ---- drives of known speed

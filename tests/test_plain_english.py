@@ -1,6 +1,5 @@
 """Rules of plain English find what they should, and every sentence that the library makes keeps them."""
 
-import csv
 import json
 import re
 from pathlib import Path
@@ -10,17 +9,6 @@ import pytest
 from tests.style import MEDIAN, faults, usual_length
 
 ROOT = Path(__file__).resolve().parents[1]
-REWRITES = list(csv.DictReader((ROOT / "tests/data/style.csv").open(encoding="utf-8", newline="")))
-
-
-@pytest.mark.parametrize("text", [row["after"] for row in REWRITES])
-def test_a_rewritten_sentence_has_no_fault(text):
-    assert faults(text) == []
-
-
-def test_most_sentences_before_their_rewrite_have_one():
-    found = [bool(faults(row["before"])) for row in REWRITES]
-    assert sum(found) >= 0.6 * len(found)
 
 
 @pytest.mark.parametrize(

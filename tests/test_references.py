@@ -1,32 +1,11 @@
-"""Every reference to a document of docs/ leads to a heading there, and every file that a document names is there."""
+"""Every file that a document names is there, and every attack of docs/SAFETY.md has its test."""
 
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-REFERENCE = re.compile(r"\b(METHODS|DESIGN|TRAPS|LAB|RESULTS|SAFETY|WORDS),? sections? (\d+(?:(?:, | and )\d+)*)")
-READ = (
-    *("hcilib/**/*.py", "hcilab/*.py", "hcilib/**/*.md", "notebooks/*.ipynb", "tests/**/*.py", "bench/**/*.py"),
-    *("params/**/*.yaml", "*.md", "docs/*.md"),
-)
 NAMED = re.compile(r"`([\w./-]+\.(?:py|ipynb|yaml|md|sh))`")
 DOCUMENTS = [d for d in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]) if d.name != "CHANGELOG.md"]
-
-
-def headings(document: str) -> set[str]:
-    return set(re.findall(r"(?m)^## (\d+)\. ", (ROOT / "docs" / f"{document}.md").read_text(encoding="utf-8")))
-
-
-def test_documents_have_the_sections_that_are_referred_to():
-    there = {file.stem: headings(file.stem) for file in ROOT.glob("docs/*.md")}
-    lost = []
-    for path in (path for pattern in READ for path in ROOT.glob(pattern) if path != Path(__file__)):
-        flat = re.sub(r"\s*\n\s*(?:#\s)?", " ", path.read_text(encoding="utf-8"))
-        for document, numbers in REFERENCE.findall(flat):
-            known = there.get(document)
-            wrong = set(re.findall(r"\d+", numbers)) - known if known else set()
-            lost += [(path.name, document, wrong)] * (known is None or bool(wrong))
-    assert lost == []
 
 
 def test_every_file_that_a_document_names_is_there():

@@ -1,9 +1,10 @@
-"""Where each number of a notebook's sentences is on its page.
+"""Where each number of the sentences about ratios, outages and costs is on its page.
 
 A page says a quantity in its answer, lists it in a table and draws it in a figure. The rules below
-name, for each notebook, the numbers of its generated sentences: a fragment around the number, in
-which ``#`` stands for it, and where the page's tables have it. A number that no rule finds, or that
-is not the one its table has, is a disagreement.
+name, for each notebook of `RULES`, the numbers of its generated sentences: a fragment around the
+number, in which ``#`` stands for it, and where the page's tables have it. A number that no rule
+finds, or that is not the one its table has, is a disagreement. Of other notebooks, tests of `say`
+hold the numbers, and nbval every committed sentence.
 
 To extend it: write a rule ``_NN(page)`` that yields ``Claim(fragment, expected, ...)``, one
 `expected` for each ``#`` (claims.py), and enter it in `RULES`. Keep fragments to the number, its
@@ -12,20 +13,15 @@ unit and the one word that names the quantity, so that a new wording changes lit
 
 from __future__ import annotations
 
-import inspect
-import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 
-import hcilib as hci
 import pandas as pd
 from hcilib import parse_scheme
-from hcilib.say.physics.audit import LAWS
-from hcilib.say.words import CHECKS, CURVES, pattern_words
+from hcilib.say.words import pattern_words
 from tests.one_number.claims import (
     NUMBER,
-    QUOTED,
     Claim,
     Free,
     Span,
@@ -41,22 +37,9 @@ from tests.one_number.claims import (
     off_pct,
     span,
     through,
-    total,
     whole,
 )
 from tests.one_number.pages import NOTES, Page
-
-REGIME = 100 * inspect.signature(hci.load_losses).parameters["drop"].default
-"""Per cent by which a regime is less than the best at a lower load."""
-
-
-def _loads(page: Page) -> Iterator[Claim]:
-    """Return the claims about loads at which more is less."""
-    regimes = page.table("Best (IOPS)", "Best at", "Verdict")
-    yield Claim("over # %", REGIME)
-    yield Claim(r"In # cases?,[^(.]*\(single runs\)", count(regimes["Verdict"], "untested"))
-    yield Claim(r"In # cases?,[^(.]*\.", count(regimes["Verdict"], "lower"))
-
 
 # ---- one system against another: 00_files, 04_compare
 
@@ -211,61 +194,6 @@ def _00(page: Page) -> Iterator[Claim]:
     yield Claim("lasted less than # s", noted)
 
 
-def _01(page: Page) -> Iterator[Claim]:
-    cost, tests = page.table("Kind", "Steps", "Written (GiB)"), page.table("Tests", "Runs", "VMs")
-    unit = next(name for name in SECONDS if name in cost)
-    seconds, gib = total(cost[unit]), total(cost["Written (GiB)"])
-    checks = page.table("Host", "Check")
-    yield Claim("# checks? on # hosts?", len(checks), checks["Host"].nunique())
-    yield Claim("# tests? takes? ", whole(tests["Tests"]))
-    for name, size in SECONDS.items():
-        scaled = through(lambda s, size=size: s * SECONDS[unit] / size, seconds)
-        yield Claim(f"takes? # {name.lower()}", scaled)
-    yield Claim("on # VMs", most(tests["VMs"]))
-    yield Claim("writes? # TiB", through(lambda g: g / 1024, gib))
-    yield Claim("writes? # GiB", gib)
-    for detail in page.table("About", "Warning", "Detail")["Detail"]:
-        parts = re.split(NUMBER, detail)
-        yield Claim("#".join(map(re.escape, parts)), *[QUOTED] * (len(parts) - 1))
-
-
-SECONDS = {"Hours": 3600, "Minutes": 60, "Seconds": 1}
-
-
-def _02(page: Page) -> Iterator[Claim]:
-    table = page.table("Measured", "Datasheet", "Verdict")
-    stated = table[~table["Datasheet"].isin(["missing", "–"])]
-    unmeasured = count(stated["Measured"], "missing", "–")
-    verdicts = [count(table["Verdict"], word) for word in ("meets", "below")]
-    best = table.loc[table["Measured"].map(middle).idxmax()]
-    words = re.escape(pattern_words(best["Pattern"]))
-    yield Claim(rf"up to # IOPS in {words} \((?:mean of # runs)?", best["Measured"], best["n"])
-    yield Claim("(?:all|Of its) # datasheet figures?", len(stated))
-    yield Claim("# (?:is|are) met", verdicts[0])
-    yield Claim("# (?:is|are) missed", verdicts[1])
-    yield Claim("# (?:is|are) not measured", unmeasured)
-    yield Claim("# (?:is|are) too close", len(stated) - sum(verdicts) - unmeasured)
-    yield Claim("its # patterns?", len(table))
-
-
-def _03(page: Page) -> Iterator[Claim]:
-    peaks = page.table("Pattern", "Best", "Tied", "IOPS")
-    best = peaks.loc[peaks["IOPS"].map(middle).idxmax()]
-    curve = page.table("Pattern", "iodepth", "IOPS")
-    own = curve[(curve["Pattern"] == best["Pattern"]) & (curve["iodepth"] == best["Best"])]
-    words = re.escape(pattern_words(best["Pattern"]))
-    known = [best["IOPS"], most(curve["IOPS"]), *own["IOPS"]]
-    yield Claim(rf"up to # IOPS \([a-z ]+\) in {words} at iodepth #", known, best["Best"])
-    yield Claim("at least # runs? each", best.get("n", "1"))
-    others = [at for at in re.findall(NUMBER, best["Tied"]) if at != best["Best"]]
-    for tied in re.finditer(r"difference to iodepth ([\d, and]+)", page.said):
-        said = re.compile(NUMBER).finditer(page.said, *tied.span(1))
-        for number, other in itertools.zip_longest(said, others, fillvalue="not tied"):
-            if isinstance(number, re.Match):
-                yield Claim("#", other, part=number.span())
-    yield from _loads(page)
-
-
 def _04(page: Page) -> Iterator[Claim]:
     yield from _against(page)
     winners = page.table("State", "Share of the best (%)", "Pattern")
@@ -379,119 +307,6 @@ def _shares(page: Page, table: pd.DataFrame) -> Iterator[Claim]:
         yield Claim(rf"(?<!repairs, ){name}{others} would leave # %", without if kept else share)
 
 
-def _05(page: Page) -> Iterator[Claim]:
-    latency = page.wide("Mean latency (ms)")
-    systems = [name for name in latency if name not in ("Pattern", "iodepth", NOTES)]
-    values = latency[systems].map(lambda cell: cell.partition(" ")[0])
-    first = values.map(middle).idxmin(axis=1) if len(systems) > 1 else pd.Series(dtype=str)
-    for name in systems:
-        led = Span(0, count(first, name))
-        lowest = rf"{re.escape(name)} has the lowest latency in # of # patterns"
-        yield Claim(lowest, led, len(latency))
-    yield Claim("in all # patterns", len(latency))
-    if "iodepth" in latency:
-        yield Claim("At iodepth #", *latency["iodepth"].unique())
-    yield Claim("within # % of (?:it|each other)", 100 * page.params["margin"])
-    for (_, row), own in zip(latency.iterrows(), values.to_numpy(), strict=True):
-        words = re.escape(pattern_words(row["Pattern"]))
-        yield Claim(rf"(?<!synchronous ){words}(?: takes)? \(?# ms", least(own))
-        yield Claim(rf"(?i:{words}) has the lowest mean latency on .*, # ms", least(own))
-    cost = page.table("System", "Added (ms)", "Ratio")
-    for words, suffix in (("synchronous write", "-sync"), ("write with fdatasync", "-fdatasync")):
-        pattern = cost["Pattern"] if "Pattern" in cost else pd.Series("-sync", cost.index)
-        own = cost[pattern.str.endswith(suffix)]["Ratio"]
-        yield Claim(f"{words} takes #(?: to #)? times", least(own), most(own))
-
-
-def _06(page: Page) -> Iterator[Claim]:
-    knees = page.table("Pattern", "Knee", "Slope before", "Smallest VMs")
-    knees = knees[knees["Pattern"] == page.params["pattern"]] if "Pattern" in knees else knees
-    row = knees.loc[knees["Points"].map(middle).idxmax()]
-    fleets = page.table("Pattern", "Curve", "VMs", "IOPS", "n")
-    fleets = fleets[fleets["Pattern"] == row["Pattern"]]
-    curve = fleets[fleets["Curve"] == row["Curve"]]
-    top = [row["Peak"], most(curve["IOPS"])]
-    yield Claim("reaches # IOPS with # VMs?", top, row["VMs at the peak"])
-    yield Claim("adds # IOPS(?: up to # VMs)?", row["Slope before"], row["Knee"])
-    interval = next((ends(row[name]) for name in row.index if "interval" in name), ["", ""])
-    yield Claim(rf"VMs \({SURE}# to #\)", *interval)
-    yield Claim("and # after that", row["Slope after"])
-    yield Claim("mean of at least # runs", row.get("n", fleets["n"].min()))
-    least_points = Free("the least number of points of a knee")
-    yield Claim("takes # VM counts, but only # (?:was|were)", least_points, row["Points"])
-    busy = page.table("System", "VMs", "n", "Node CPU (%)")
-    limits = page.table("Drives (IOPS)", "Network (IOPS)", "CPU (IOPS)", "Note")
-    for own in limits.to_dict("records"):
-        for at in re.finditer(re.escape(own["Note"]), page.said):
-            for what, (name, first) in BINDING.items():
-                share = [through(lambda a, b: 100 * a / b, own["IOPS"], own[f"{what} (IOPS)"])]
-                if what == "CPU":
-                    share += [*busy[busy["VMs"] == row["VMs at the peak"]]["Node CPU (%)"]]
-                at_its = r"(?: is| are)? at (?:the limit as well \()?"
-                yield Claim(rf"(?i:{name}){at_its}# %", share, part=at.span())
-                bound = r"the bottleneck, at (?:(?:its|their) computed limit \()?"
-                yield Claim(f"{first} {bound}# %", share, part=at.span())
-    yield Claim("states its load as close to # %", QUOTED)
-    printed = knees[knees["Curve"] == CURVES["printed"]]["Peak"] if "Curve" in knees else []
-    yield Claim("source itself states a total of # IOPS", [*printed])
-
-
-BINDING = {
-    "Drives": ("drives", "The drives are"),
-    "Network": ("network", "The network is"),
-    "CPU": ("node CPU", "Node CPU is"),
-}
-"""What may bind as a column calls it -> as a sentence does, in its middle and at its start."""
-
-
-def _07(page: Page) -> Iterator[Claim]:
-    checked = page.table("Placement", "Direction", "Expected", "Observed", "Holds")
-    held, asked = count(checked["Holds"], "yes"), count(checked["Holds"], "yes", "no")
-    yield Claim("# of # network counters match", held, asked)
-    yield Claim("All # network counters match", asked)
-    yield Claim(r"match(?:es)? .* \(within # %", 100 * page.params["tolerance"])
-    notes = checked.get("Note", pd.Series(dtype=str))
-    yield Claim("# further counters? (?:is|are) no test", int(notes.str.contains("inferred").sum()))
-    cost = page.table("Direction", "VM on the owner", "VM on another node").set_index("Direction")
-    sends = {ddir: cost.loc[ddir, ["VM on the owner", "VM on another node"]] for ddir in cost.index}
-    yield Claim(
-        "should cause # network bytes? if the VM runs on the volume's owner node, # if not",
-        *sends["write"],
-    )
-    read = "Each byte read should cause # if the VM runs on the owner node, # if not"
-    yield Claim(read, *sends["read"])
-    counts = page.table("Measure", "Seen", "Expected", "Holds")["Holds"]
-    yield Claim(
-        "# of # counters of the drives match", count(counts, "yes"), count(counts, "yes", "no")
-    )
-
-
-def _08(page: Page) -> Iterator[Claim]:
-    cells = page.table("Write (%)", "IOPS", "CPU bound")
-    missing, bound = count(cells["IOPS"], "missing", "–"), count(cells["CPU bound"], "yes")
-    yield Claim("# of # combinations [^.]*no IOPS", missing, len(cells))
-    yield Claim("All # combinations", len(cells))
-    yield Claim("In # of the #, node CPU is", bound, len(cells))
-    effects = page.table("Effect", "Level", "Baseline", "Ratio", "Contexts", "Possible")
-    for row in effects.to_dict("records"):
-        level, base = LEVELS.get(
-            row["Effect"], (re.escape(row["Level"]), re.escape(row["Baseline"]))
-        )
-        mix = [row["Level"]] if row["Effect"] == "write_pct" else []
-        pairs = (row["Contexts"], row["Possible"])
-        size = r"(?:# % (?:more|fewer)|# times as many)"
-        rests = r"(?:, untested\. This rests on # of # possible)?"
-        said = f"(?i:{level}) gives {size} IOPS (?:than|as) {base}{rests}"
-        yield Claim(said, *mix, off_pct(row["Ratio"]), row["Ratio"], *pairs)
-
-
-LEVELS = {
-    "dedup": ("(?:no )?deduplication", "(?:no )?deduplication"),
-    "write_pct": ("a mix with # % writes", "(?:reading|writing) alone"),
-}
-"""Factor -> how a sentence names its level and its baseline."""
-
-
 def _09(page: Page) -> Iterator[Claim]:
     capacity = page.table("System", "Scheme", "Usable share of raw (%)")
     yield from _shares(page, capacity)
@@ -519,53 +334,6 @@ def _09(page: Page) -> Iterator[Claim]:
         len(stated),
     )
     yield Claim("# of these percentages include", reserves)
-
-
-def _10(page: Page) -> Iterator[Claim]:
-    tally = page.table("Check", "System", "Holds", "Fails", "Not checkable")
-    held, failed = whole(tally["Holds"]), whole(tally["Fails"])
-    one = tally[tally["Check"] == tally["Check"].iloc[0]] if len(tally) else tally
-    rows = sum(whole(one[name]) for name in ("Holds", "Fails", "Not checkable"))
-    broken = page.table("Check", "Measured", "Expected", "Holds", "Note")
-    asked = held + failed
-    yield Claim("# of # plausibility checks? of # results? fails?", failed, asked, rows)
-    yield Claim("All # plausibility checks of # results?", asked, rows)
-    yield Claim("The # results? lack", rows)
-    for check, law in LAWS.items():
-        own = tally[tally["Check"] == CHECKS[check]]
-        yield Claim(rf"# checks? of {re.escape(law)} fails?", whole(own["Fails"]))
-    cut = int(broken["Note"].str.startswith("truncated").sum())
-    yield Claim("# printed numbers? (?:was|were) truncated", cut)
-    claims = page.table("Verdict", "Claims")
-    verdicts = dict(zip(claims["Verdict"], map(int, claims["Claims"]), strict=True))
-    made = sum(verdicts.values())
-    opposite, off, open_ = (verdicts.get(name, 0) for name in ("opposite", "off", "not checkable"))
-    yield Claim("(?:Of|article has) # claims?", made)
-    yield Claim("# of # claims? in the article differs? from", opposite + off, made)
-    yield Claim("All # checkable claims", made - open_)
-    yield Claim("# says? the opposite", opposite)
-    yield Claim("# differs? from", off)
-    yield Claim("# differs? only by rounding", verdicts.get("rounding", 0))
-    yield Claim("# holds?(?= and|[,.])", verdicts.get("holds", 0))
-    yield Claim("# cannot be checked", open_)
-    yield from _loads(page)
-
-
-ASSURED = "Half width in 9 of 10 campaigns (%)"
-
-
-def _11(page: Page) -> Iterator[Claim]:
-    planned = page.table("Plan", "Cells", "Half width (%)", ASSURED)
-    noise = planned["CV (%)"].iloc[0]
-    yield Claim(
-        "This assumes # tests? and a standard deviation between runs of # %",
-        planned["Cells"].iloc[0],
-        noise,
-    )
-    for row in planned.to_dict("records"):
-        listed = (row["Hours"], row["Half width (%)"])
-        does = r"(?:compares two systems in|takes) # h, with (?:an interval of )?±# %"
-        yield Claim(rf"The {row['Plan']} plan {does}", *listed)
 
 
 def _12(page: Page) -> Iterator[Claim]:
@@ -721,160 +489,16 @@ def _longer(own: pd.DataFrame) -> Span | Free | str:
     return through(lambda c, a, b: (b - c) - (c - a), row["Mean"], lo, hi)
 
 
-def _14(page: Page) -> Iterator[Claim]:
-    held = page.table("System", "Pattern", "Limit (ms)", "IOPS", "Bound")
-    compared = page.table("System", "Pattern", "Ratio", "n of the baseline", "Verdict")
-    limit = page.params["limit_ms"]
-    for line, part in lines(page):
-        yield Claim("latency below # ms", limit, part=part)
-        own = [
-            row
-            for row in held.to_dict("records")
-            if middle(row["Limit (ms)"]) == limit and f"in {pattern_words(row['Pattern'])}" in line
-        ]
-        for row in own:
-            lo, hi = ends(row.get("95 % interval", ""))
-            bound = {"below": hi, "at least": lo}.get(row["Bound"]) or row["IOPS"]
-            name = re.escape(row["System"])
-            value = r"(?:(?:at least|fewer than) #|#)"
-            runs = rf"(?:{SURE}# to #, )?# runs?"
-            yield Claim(
-                rf"{name} sustains {value} IOPS [^(.]*(?:\({runs}\))?",
-                bound, row["IOPS"], lo, hi, row["n"], part=part,
-            )  # fmt: skip
-            yield Claim(
-                rf"{name} sustains {value} IOPS(?: \({SURE}# to #\))?",
-                bound,
-                row["IOPS"],
-                lo,
-                hi,
-                part=part,
-            )
-        for row in compared.to_dict("records"):
-            if f"in {pattern_words(row['Pattern'])}" in line:
-                name = re.escape(row["System"])
-                lo, hi = ends(row.get("95 % interval", ""))
-                inner = sorted(map(off_pct, (lo, hi)), key=middle) if lo else ["", ""]
-                yield Claim(
-                    rf"{name} sustains [^.]*\. This is # % (?:more|fewer)(?: \({SURE}# to # %\))?",
-                    off_pct(row["Ratio"]), *inner, part=part,
-                )  # fmt: skip
-        yield Claim("same within # %", Free("the margin of `compare`, its default"), part=part)
-
-
-def _15(page: Page) -> Iterator[Claim]:
-    lost = page.table("Tenant", "Pattern", "Beside", "Metric", "Ratio")
-    for line, part in lines(page):
-        owner = re.search(r"^Next to .*?, the .*? of “([\w-]+)” on ", line)
-        own = lost[lost["Tenant"] == owner[1]] if owner else lost.head(0)
-        places = [*re.finditer(r"Next to (.*?)(?: \(one run\))?, the ", line)]
-        borders = [*(part[0] + place.start() for place in places), part[1]]
-        for place, lo, hi in zip(places, borders[:-1], borders[1:], strict=True):
-            beside = re.sub(r"” \(limited to (\S+) (\S+) per VM\)", r"-rate\1\2", place[1])
-            beside = beside.replace("“", "").replace("”", "")
-            beside = beside.replace(" and ", ", ").replace("MiB/s", "m").replace("IOPS", "iops")
-            for row in own[own["Beside"] == beside].to_dict("records"):
-                yield from _lost(row, (lo, hi), page.params["margin"])
-
-
-def _lost(row: dict, part: tuple[int, int], margin: float) -> Iterator[Claim]:
-    """Return the claims about one metric of a tenant beside its neighbours."""
-    lo, hi = ends(row.get("95 % interval", ""))
-    if limit := re.match(NUMBER, row.get("Limit", "")):
-        yield Claim("limited to # MiB/s per VM", limit[0], part=part)
-    metric = row["Metric"].removesuffix(" latency")
-    inner = sorted(map(off_pct, (lo, hi)), key=middle) if lo else ["", ""]
-    changed = f"{metric}[^.]*? (?:rises?|falls?)"
-    sure = r"(?: \(95 % interval|\. The 95 % interval is)"
-    by = rf"{changed} by # %(?:{sure} # to # %)?"
-    yield Claim(by, off_pct(row["Ratio"]), *inner, part=part)
-    to = rf"{changed} to # times(?:{sure} # to # times)?"
-    yield Claim(to, row["Ratio"], lo, hi, part=part)
-    yield Claim("same within # %", 100 * margin, part=part)
-    open_ = rf"{metric}[^.]*? shows? no significant change{sure} # to # times"
-    yield Claim(open_, lo or "", hi or "", part=part)
-
-
-VISIBLE = "Smallest provable loss (%)"
-
-
-def _16(page: Page) -> Iterator[Claim]:
-    changed = page.table("Campaign", "First", "Last", "Ratio")
-    tests = page.table("Campaigns", VISIBLE, "Verdict")
-    cell = ["System", "Pattern", "iodepth"]
-    same = tests[~tests[cell].agg(" ".join, axis=1).isin(changed[cell].agg(" ".join, axis=1))]
-    sizes = changed["Ratio"].map(off_pct)
-    yield Claim("# (?:to # )?% fewer IOPS since", least(sizes), most(sizes))
-    yield Claim(r"since campaigns? \S+ in # of #", len(changed), len(tests))
-    yield Claim("No change was found in the other #", len(same))
-    yield Claim("noisiest of these # tests", len(same))
-    yield Claim("a loss of # %", most(same[VISIBLE] if len(same) else tests[VISIBLE]))
-    yield Claim(r"\(# % probability\)", 100 * page.params["chance"])
-    for line, part in lines(page):
-        for row in changed.to_dict("records"):
-            words = f"in {pattern_words(row['Pattern'])} at iodepth {row['iodepth']} since"
-            if words in line:
-                lo, hi = ends(row["95 % interval"])
-                inner = sorted(map(off_pct, (lo, hi)), key=middle)
-                yield Claim(
-                    rf"# % fewer IOPS \({SURE}# to # %\)", off_pct(row["Ratio"]), *inner, part=part
-                )
-                yield Claim(r"# % fewer IOPS on", off_pct(row["Ratio"]), part=part)
-        yield Claim(
-            "Also changed at that time: [^.]*?from #",
-            Free("a fact, and no measured number"),
-            part=part,
-        )
-
-
-def _17(page: Page) -> Iterator[Claim]:
-    parts, lat = page.table("Branch", "Part (ms)"), "Mean latency (ms)"
-    path = parts[parts["Branch"] == "path"]
-    savings = page.table("Without the part (ms)", "Largest saving (%)")
-    for (system, pattern), its in savings.groupby(["System", "Pattern"]):
-        words, whole_ms = (
-            f"{re.escape(pattern_words(pattern))} on {re.escape(system)}",
-            least(its[lat]),
-        )
-        here = path[(path["System"] == system) & (path["Pattern"] == pattern)]
-        yield Claim(f"Of # ms for a {words}, [^#]*? takes # ms", whole_ms, most(here["Part (ms)"]))
-        first = its.iloc[0]
-        gone = f"took no time, a {words} would take at most # % less: # instead of # ms"
-        yield Claim(gone, first["Largest saving (%)"], first["Without the part (ms)"], first[lat])
-    undivided = page.tables[-1] if "Reason" in page.tables[-1] else parts[:0]
-    for system, its in undivided.groupby("System"):
-        divided = path[
-            (path["System"] == system) & path["Part"].isin(["client", "client and network"])
-        ]
-        left = int(its["n"].astype(int).sum())
-        fragment = f"On {re.escape(system)}, latency could not be divided in # of # runs?"
-        yield Claim(fragment, left, left + int(divided["n"].astype(int).sum()))
-    yield Claim("differ by more than # %", Free("a limit"))
-
-
 RULES: dict[str, Callable[[Page], Iterator[Claim]]] = {
     "00_files": _00,
-    "01_plan": _01,
-    "02_baseline": _02,
-    "03_sweep": _03,
     "04_compare": _04,
-    "05_latency": _05,
-    "06_scaling": _06,
-    "07_datapath": _07,
-    "08_resiliency": _08,
     "09_capacity": _09,
-    "10_audit": _10,
-    "11_method": _11,
     "12_regression": _12,
     "13_failure": _13,
-    "14_demand": _14,
-    "15_neighbours": _15,
-    "16_history": _16,
-    "17_latency_budget": _17,
     "template": _against,
 }
 
 
 def disagreements(page: Page) -> list[str]:
-    """Return every number of the page's sentences that its tables contradict or do not have."""
-    return judge(page, RULES[page.notebook](page))
+    """Return every number of a page of `RULES` that its tables contradict or do not have."""
+    return judge(page, RULES[page.notebook](page)) if page.notebook in RULES else []

@@ -24,9 +24,8 @@ from typing import Any
 import hcilib as hci
 import numpy as np
 import pandas as pd
-import zstandard
-from hcilib.model.archives import ARCHIVE, extract
-from hcilib.model.archives import unpacked as folder_of
+from hcilib.model.archives import ARCHIVE, extract, unpacked
+from hcilib.model.compressed import read_bytes
 from pandas.util import hash_pandas_object
 
 from .content import columns_of, renamed
@@ -150,19 +149,12 @@ def damages(raw: bytes, name: str) -> Iterator[tuple[str, bytes]]:
     yield "twice", raw * 2
 
 
-def unpacked(file: Path) -> bytes:
-    """Return the bytes of a file; readers look at the first bytes, not at the name."""
-    raw = file.read_bytes()
-    packed = raw.startswith(b"\x28\xb5\x2f\xfd")
-    return zstandard.ZstdDecompressor().decompressobj().decompress(raw) if packed else raw
-
-
 def damaged(
     case: str, file: Path, whole: Row, again: Callable[[], Row], most: int = 2 + SPOILT
 ) -> Iterator[tuple[str, Row]]:
     """Yield what differs from the whole capture, for each of at most so many damages to a file."""
     kept = file.read_bytes()
-    for how, raw in islice(damages(unpacked(file), case), most):
+    for how, raw in islice(damages(read_bytes(file), case), most):
         file.write_bytes(raw)
         found = again()
         read = {name for name, value in found.items() if value.endswith(" rows")}
@@ -178,11 +170,10 @@ def damaged(
 def captures(folder: Path) -> Iterator[tuple[str, Row]]:
     """Yield the cases of every capture in tests/data, read in a folder of its own."""
     for readers, patterns in FILES:
-        for pattern in patterns.split():
-            top, _, inside = pattern.partition("/")
-            packed = folder_of(DATA / top)
-            for place in sorted(packed.glob(inside)):
-                case = f"{top}/{place.relative_to(packed).as_posix()}"
+        for top, _, inside in (pattern.partition("/") for pattern in patterns.split()):
+            captured = unpacked(DATA / top)
+            for place in sorted(captured.glob(inside)):
+                case = f"{top}/{place.relative_to(captured)}"
                 yield from of_capture(case, place, folder / "capture", partial(ask, readers))
 
 
