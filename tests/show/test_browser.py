@@ -499,16 +499,23 @@ def test_no_page_is_longer_than_nine_screens_folded_and_none_is_wider_than_its_w
             page.context.close()
 
 
-@pytest.mark.parametrize("name", ["method.html", "figures.html"])
-def test_on_a_phone_each_heading_stands_above_its_text(chromium, repository_report, name):
-    page = opened(chromium, repository_report / name, viewport={"width": 390, "height": 844})
+def test_on_a_phone_each_heading_stands_above_its_text(chromium, report):
+    assert_stacked(opened(chromium, report / "method.html", viewport=PHONE))
+
+
+PHONE = {"width": 390, "height": 844}
+
+
+def assert_stacked(page: playwright.Page) -> None:
     tops = page.evaluate("[...document.querySelector('main').children].map(e => e.getBoundingClientRect().top)")
     assert len(tops) > 3
     assert tops == sorted(tops)
 
 
+@pytest.mark.deep
 def test_on_a_phone_panels_stand_below_each_other_and_nothing_of_them_is_scrolled_sideways(chromium, repository_report):
-    page = opened(chromium, repository_report / COMPARED, viewport={"width": 390, "height": 844})
+    assert_stacked(opened(chromium, repository_report / "figures.html", viewport=PHONE))
+    page = opened(chromium, repository_report / COMPARED, viewport=PHONE)
     shown = page.locator(".drawing:visible")
     assert shown.count() == page.locator("figure").count() == 6
     assert shown.evaluate_all("all => all.filter(d => d.scrollWidth > d.clientWidth).length") == 0
@@ -584,8 +591,8 @@ def test_a_mark_says_its_value_and_a_click_on_a_system_dims_the_others(chromium,
     page.context.close()
 
 
-def test_dark_is_as_the_screen_is_and_as_it_is_switched(chromium, repository_report):
-    page = opened(chromium, repository_report / COMPARED, color_scheme="dark")
+def test_dark_is_as_the_screen_is_and_as_it_is_switched(chromium, report):
+    page = opened(chromium, report / "03_sweep.case/03_sweep.case.html", color_scheme="dark")
     paper = "getComputedStyle(document.body).backgroundColor"
     assert page.evaluate(paper) == "rgb(23, 25, 28)"
     title = page.locator("figure svg text").first
