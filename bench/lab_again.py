@@ -64,7 +64,7 @@ def judged() -> pd.DataFrame:
     """Pattern by pattern what was measured, and whether the verdict is what the drives' rates make it."""
     results = hci.read_results(RUN_DIR)
     truth = hci.predicted(results, hci.read_set_speeds(RUN_DIR), hci.load_systems(), BASELINE)
-    table = hci.compare(results, BASELINE, "iops", margin=MARGIN)
+    table = hci.compare(results, BASELINE, margin=MARGIN)
     expected = truth.query("system == @CHALLENGER").set_index("pattern")["ratio"]
     table = table.assign(truth=table["pattern"].astype(str).map(expected))
     within = (table["truth"] - 1).abs() <= MARGIN
