@@ -101,7 +101,6 @@ TABLES = {
         "comparator? claimed:number? unit:unit resolution:positive? word? formula? note?"
     ),
     "readings": columns("word* low:number? high:number? times? meaning"),
-    "passages": columns("source* heading* first*:count last:count statement how where? reason? no_claim?"),
     "datasheets": columns("source? system* pattern*:pattern figure:positive? unit:drive conditions"),
     "sources": columns("source* article title? author? site? date? under_test"),
 }
@@ -233,12 +232,6 @@ def _readings(path: Path | None) -> pd.DataFrame:
     of the claimed one where `times` is ``claimed``. A side without a limit is infinite."""
     readings = _read("readings", path)[1].drop(columns="line")
     return readings.fillna({"low": -math.inf, "high": math.inf})
-
-
-def published_passages(path: str | Path | None = None) -> pd.DataFrame:
-    """Return the passages of the articles: source, heading, first and last sentence, statement, how, where, reason,
-    no_claim (data/published/README.md)."""
-    return _read("passages", path)[1].drop(columns="line")
 
 
 def published_datasheet(system: str, path: str | Path | None = None) -> pd.DataFrame:

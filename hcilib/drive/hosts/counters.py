@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import replace
 from pathlib import Path
 
 from hcilib.drive.hosts.hosts import ANSWER_S, Fleet, Outcome, explain
@@ -169,13 +168,6 @@ def _tell_drives(
                 built[node] = None
                 remarks.append(f"{node}: what its drives did is not known: {why}")
     return remarks
-
-
-def drives_of(fleet: Fleet, nodes: Sequence[str], kernels: dict[bytes, str]) -> dict[str, Outcome]:
-    """Linux node -> its drives and what each carries; none of a node that shares its kernel with an earlier one
-    (`kernels`: boot -> node)."""
-    told = fleet.each(nodes, lambda node: _asked_of(fleet, node), limit_s=ANSWER_S)
-    return {node: replace(o, value=_once_a_kernel(node, kernels, *o.value)) if o.ok else o for node, o in told.items()}
 
 
 def _asked_of(fleet: Fleet, node: str) -> tuple[bytes, dict[str, str]]:
