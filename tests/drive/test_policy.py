@@ -337,4 +337,4 @@ def test_a_run_shortened_under_another_policy_is_invalid(per_host, mirror_system
 def test_run_is_that_of_drive_with_the_rules_filled_in():
     given = dict(inspect.signature(campaign.run).parameters)
     assert given.pop("rules").default is None
-    assert list(inspect.signature(measure.run).parameters) == list(given)
+    assert set(inspect.signature(measure.run).parameters) == set(given)

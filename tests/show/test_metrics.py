@@ -18,8 +18,7 @@ baseline: lab-single
 challenger: lab-mirror
 patterns: [4k-randread, 4k-randwrite]
 """
-FLEET = (hci.ROOT / "params/06_scaling.samples-fleet.yaml").read_text("utf-8")
-CASES = {"04_compare": LAB, "05_latency": "# The article.\n", "06_scaling": FLEET}
+CASES = {"04_compare": LAB, "05_latency": "# The article.\n"}
 
 
 def offered(notebook: str) -> list[str]:
