@@ -86,8 +86,8 @@ class Pair:
         if not pairs:
             return "the same values in other rows"
         row, first, then = pairs[0]
-        keys = [key for key in FIRST if key in self.before.cells and key not in self.moved]
-        where = " ".join(self.before.cells[key][row].strip('"') for key in keys)
+        named = {key: self.before.cells.get(key, []) for key in FIRST if key not in self.moved}
+        where = " ".join(cells[row].strip('"') for cells in named.values() if row < len(cells))
         most = max((change_of(a, b) for _, a, b in pairs), default=0.0)
         largest = f", at most {100 * most:.3g} %" if most else ""
         changed = " -> ".join(parted(first, then))
