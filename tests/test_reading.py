@@ -4,6 +4,7 @@ import argparse
 import fcntl
 import hashlib
 import inspect
+import itertools
 import os
 import shutil
 from contextlib import contextmanager, suppress
@@ -110,11 +111,14 @@ def running(tree: Path, is_running: bool):
     (tree / "night" / STOP).unlink(missing_ok=True)
 
 
+SOON = [("none", False), ("ordinary", True), ("newer", False), ("broken", False)]
+EVERY = itertools.product(["none", "ordinary", "older", "newer", "broken"], [False, True])
+SITUATIONS = SOON + [pytest.param(*place, marks=pytest.mark.deep) for place in EVERY if place not in SOON]
+"""What lies beside a run directory, and whether its campaign runs: each once, every pair of them in `make deep`."""
 OTHERS = ("loose", ".", "published", "drbd.yaml", "testbed.yaml", "birch.json", "diskspd.xml")
 
 
-@pytest.mark.parametrize("is_running", [False, True], ids=["idle", "running"])
-@pytest.mark.parametrize("kind", ["none", "ordinary", "older", "newer", "broken"])
+@pytest.mark.parametrize(("kind", "is_running"), SITUATIONS)
 def test_no_reader_changes_a_file(tree, kind, is_running):
     beside(kind, tree)
     before, read = checksums(tree), set()
@@ -129,8 +133,7 @@ def test_no_reader_changes_a_file(tree, kind, is_running):
     assert not others or set(readers()) - read == {"stop"}, "each of the others was given something that it reads"
 
 
-@pytest.mark.parametrize("is_running", [False, True], ids=["idle", "running"])
-@pytest.mark.parametrize("kind", ["ordinary", "newer"])
+@pytest.mark.parametrize(("kind", "is_running"), SITUATIONS[1:3])
 def test_no_verb_changes_a_file(tree, tmp_path, kind, is_running, monkeypatch):
     [verbs] = [action.choices for action in _parser()._actions if isinstance(action, argparse._SubParsersAction)]
     assert set(VERBS) == set(verbs)
