@@ -108,17 +108,11 @@ _ROOMS = {
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names.split()}
 
-_MOVED = {"lab": "hcilab.lab", "dial": "hcilab.lab", "LabError": "hcilab.lab", "ceph": "hcilab.ceph",
-          "cluster": "hcilab.cluster"}  # fmt: skip
-"""Names that were public here, and the module that has them now."""
-
 __all__ = ["ROOT", "__version__", *sorted(_HOME)]
 
 
 def __getattr__(name: str):
     """Load the room a public name lives in, once (PEP 562)."""
-    if name in _MOVED:
-        raise AttributeError(f"hcilib.{name} has moved: from {_MOVED[name]} import {name}")
     if name not in _HOME:
         raise AttributeError(f"module 'hcilib' has no attribute {name!r}")
     try:

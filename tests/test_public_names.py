@@ -22,8 +22,3 @@ def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'frobnicate'"):
         _ = hci.frobnicate
     assert not hasattr(hci, "plan_")
-
-
-def test_a_name_that_moved_says_where_it_is_now():
-    with pytest.raises(AttributeError, match=r"from hcilab\.lab import dial"):
-        _ = hci.dial

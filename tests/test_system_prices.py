@@ -32,3 +32,10 @@ def test_no_committed_system_has_an_invented_price():
     systems = hci.load_systems(hci.ROOT / "params" / "systems").values()
     assert len(systems) > 20
     assert not [s.name for s in systems if any(getattr(s, name) is not None for name in DECLARED)]
+
+
+def test_raw_bytes_of_nodes_drives_and_size():
+    systems = hci.load_systems(hci.ROOT / "params" / "systems")
+    assert systems["starwind-rdma-hyperv"].raw_bytes == 32e12
+    assert systems["s2d-two-way-mirror"].raw_bytes == 2 * 6 * 200e9
+    assert systems["lab-mirror"].raw_bytes != systems["lab-mirror"].raw_bytes

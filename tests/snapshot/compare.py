@@ -86,8 +86,9 @@ class Pair:
         if not pairs:
             return "the same values in other rows"
         row, first, then = pairs[0]
-        named = {key: self.before.cells.get(key, []) for key in FIRST if key not in self.moved}
-        where = " ".join(cells[row].strip('"') for cells in named.values() if row < len(cells))
+        known = self.before.cells if self.before.rows else {}
+        keys = [key for key in FIRST if key in known and key not in self.moved]
+        where = " ".join(self.before.cells[key][row].strip('"') for key in keys)
         most = max((change_of(a, b) for _, a, b in pairs), default=0.0)
         largest = f", at most {100 * most:.3g} %" if most else ""
         changed = " -> ".join(parted(first, then))
