@@ -73,6 +73,7 @@ _ROOMS = {
     "analyse.physics.savings": "latency_savings latency_waiting",
     "analyse.physics.audit": "audit residuals",
     "analyse.claims.claims": "check_claims claim_checks open_claims",
+    "say.answers": "answer",
     "say.physics.budget": "budget_sentences saving_sentences waiting_sentences budget_notes",
     "say.physics.cost": "cost_sentences",
     "say.runs.failure": "failure_answer failure_facts failure_sentences",

@@ -1,0 +1,99 @@
+"""What does a notebook answer? At most two sentences and 45 words, from its template ``answers/<name>.j2``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from hcilib.model.metrics import metric_of
+from hcilib.model.system import known_labels
+from hcilib.say import words
+
+TEMPLATES = Path(__file__).with_name("answers")
+
+
+def answer(name: str, **tables: Any) -> str:
+    """Return the answer of a notebook: its template, with the numbers of rows that its cell selected.
+
+    Parameters
+    ----------
+    name : of the template in hcilib/say/answers, such as compare
+    tables : what the template names. A DataFrame or Series is a list of its rows, others stay as they are
+
+    Returns
+    -------
+    str : a sentence a line, as the template has them
+
+    Raises
+    ------
+    jinja2.UndefinedError : a table or a column that the template names and the cell did not pass
+
+    Examples
+    --------
+    >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
+    >>> tests = hci.compare(results, baseline="starwind-rdma-pve").query("system == 'drbd-tcp-pve'")
+    >>> mean, verdicts = hci.overall(tests), tests.value_counts("verdict")
+    >>> told = dict(baseline="starwind-rdma-pve", metric="iops", mean=mean, verdicts=verdicts)
+    >>> print(hci.answer("compare", kinds=mean.assign(kind="read"), **told))
+    Against StarWind RDMA, Linstor/DRBD TCP has 16 % fewer IOPS over 4 tests (untested).
+    Reads: 16 % fewer, single tests 32 % fewer to 3.9 % more.
+    """
+    rows = {key: _rows(table) for key, table in tables.items()}
+    lines = _templates().get_template(f"{name}.j2").render(rows).splitlines()
+    return "\n".join(" ".join(line.split()) for line in lines if line.strip())
+
+
+def _rows(table: Any) -> Any:
+    """Return a table as its rows, so that a template reads one field of one row."""
+    if isinstance(table, pd.Series):
+        table = table.reset_index()
+    return table.to_dict("records") if isinstance(table, pd.DataFrame) else table
+
+
+# ---- filters: the only way of a number into a sentence
+
+
+def label(name: str) -> str:
+    """Return the short label of a system; a name without one stays as it is."""
+    return known_labels().get(name, name)
+
+
+def change(ratio: float, metric: str, named: bool = False) -> str:
+    """Return how far a ratio is from 1: ``31 % fewer``, ``2.4 times``; with its metric ``2.4 times the IOPS``."""
+    if ratio != ratio:
+        return "missing"
+    way = ("the" if named else "") if words.is_factor(ratio) else words.more_or_less(metric, ratio)
+    return " ".join(filter(None, [words.size(ratio), way, noun(metric) if named else ""]))
+
+
+def verdict(row: Mapping[str, Any], column: str = "ratio") -> str:
+    """Return the interval of a ratio with the verdict higher or lower; else the verdict."""
+    low, high = row.get(f"{column}_lo", math.nan), row.get(f"{column}_hi", math.nan)
+    if row["verdict"] not in ("higher", "lower") or low != low:
+        return row["verdict"]
+    return f"{words.INTERVAL} {words.span(low, high)}"
+
+
+def amount(value: float, metric: str) -> str:
+    """Return a value with the unit of its metric: ``6.77 ms``, ``4,840,000``; ``missing`` without a value."""
+    what = metric_of(metric)
+    return what.show(value) if value != value else f"{what.show(value)} {what.unit}".rstrip()
+
+
+def noun(metric: str) -> str:
+    """Return a metric in the middle of a sentence: ``IOPS``, ``mean latency``."""
+    return words.noun(metric_of(metric))
+
+
+@lru_cache(maxsize=1)
+def _templates() -> Environment:
+    templates = Environment(loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined, autoescape=False)
+    templates.filters |= {"label": label, "n": words.counted, "change": change, "verdict": verdict}
+    templates.filters |= {"amount": amount, "noun": noun, "pattern": words.pattern_words, "listed": words.listed}
+    return templates
