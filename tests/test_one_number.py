@@ -52,7 +52,7 @@ def test_a_number_that_is_one_digit_off_is_found(committed, every):
     """At least 95 % of them: a table with fewer digits than the sentence leaves some open."""
     changed = [mutant for name in RULES for mutant in mutants(committed[name])][::every]
     found = [bool(disagreements(mutant)) for mutant in changed]
-    assert len(found) > 90 / every
+    assert len(found) > 40 / every
     assert sum(found) / len(found) >= 0.95
 
 
@@ -80,14 +80,13 @@ def test_a_comparison_on_known_drives_has_their_iops_and_their_ratios():
         assert iops["lab-single", name] == pytest.approx(expected, rel=0.02), name
     assert iops["lab-mirror", "4k-randwrite"] == pytest.approx(truth["4k-randwrite"] / 2, rel=0.02)
     assert iops["lab-mirror", "4k-randread"] == pytest.approx(truth["4k-randread"], rel=0.02)
-    comparison = hci.compare(full, "lab-single")
     predicted = hci.predicted(full, speeds, hci.load_systems(), "lab-single")
     single = predicted[predicted["system"] == "lab-single"].set_index("pattern")["iops"]
     assert single.to_dict() == pytest.approx(truth, rel=1e-4)
-    said = hci.headline(comparison, "lab-mirror", truth=predicted)
-    slower = re.search(rf"is ({NUMBER}) % slower than lab-single in writes", said)
-    assert float(slower[1]) == pytest.approx(50, abs=0.5)
-    assert re.search("predict 50 % slower writes and no difference in reads", said)
+    ratios = hci.compare(full, "lab-single").set_index("pattern")["ratio"]
+    known = predicted[predicted["system"] == "lab-mirror"].set_index("pattern")["ratio"]
+    assert known.round(3).to_dict() == {"4k-randread": 1, "4k-randrw70": 1, "4k-randwrite": 0.5}
+    assert ratios.to_dict() == pytest.approx(known.to_dict(), rel=0.02)
 
 
 def test_a_demand_within_a_limit_is_what_known_drives_let_through(committed):

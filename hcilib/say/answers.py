@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from hcilib.model.metrics import metric_of
+from hcilib.model.metrics import column_of, metric_of
 from hcilib.model.system import known_labels
 from hcilib.say import words
 
@@ -39,10 +39,10 @@ def answer(name: str, **tables: Any) -> str:
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
     >>> tests = hci.compare(results, baseline="starwind-rdma-pve").query("system == 'drbd-tcp-pve'")
     >>> mean, verdicts = hci.overall(tests), tests.value_counts("verdict")
-    >>> told = dict(baseline="starwind-rdma-pve", metric="iops", mean=mean, verdicts=verdicts)
-    >>> print(hci.answer("compare", kinds=mean.assign(kind="read"), **told))
-    Against StarWind RDMA, Linstor/DRBD TCP has 16 % fewer IOPS over 4 tests (untested).
-    Reads: 16 % fewer, single tests 32 % fewer to 3.9 % more.
+    >>> tables = dict(mean=mean, kinds=mean.assign(kind="read"), verdicts=verdicts, unlike=[])
+    >>> print(hci.answer("compare", baseline="starwind-rdma-pve", metric="iops", **tables))
+    Against StarWind RDMA, Linstor/DRBD TCP has 16 % fewer IOPS (untested).
+    Reads: 16 % fewer, 4 single tests 32 % fewer to 4.1 % more.
     """
     rows = {key: _rows(table) for key, table in tables.items()}
     lines = _templates().get_template(f"{name}.j2").render(rows).splitlines()
@@ -64,6 +64,11 @@ def label(name: str) -> str:
     return known_labels().get(name, name)
 
 
+def n(count: float, noun: str) -> str:
+    """Return a count with its noun: ``1 test``, ``3 tests``."""
+    return f"{count:,.10g} {noun}{'s' * (count != 1)}"
+
+
 def change(ratio: float, metric: str, named: bool = False) -> str:
     """Return how far a ratio is from 1: ``31 % fewer``, ``2.4 times``; with its metric ``2.4 times the IOPS``."""
     if ratio != ratio:
@@ -81,9 +86,10 @@ def verdict(row: Mapping[str, Any], column: str = "ratio") -> str:
 
 
 def amount(value: float, metric: str) -> str:
-    """Return a value with the unit of its metric: ``6.77 ms``, ``4,840,000``; ``missing`` without a value."""
-    what = metric_of(metric)
-    return what.show(value) if value != value else f"{what.show(value)} {what.unit}".rstrip()
+    """Return a value with the unit of its column: ``6.77 ms``, ``4,840,000 IOPS``; ``missing`` without a value."""
+    column = column_of(metric)
+    shown = column.show(value)
+    return shown if value != value else f"{shown} {column.unit or words.noun(column)}"
 
 
 def noun(metric: str) -> str:
@@ -94,6 +100,13 @@ def noun(metric: str) -> str:
 @lru_cache(maxsize=1)
 def _templates() -> Environment:
     templates = Environment(loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined, autoescape=False)
-    templates.filters |= {"label": label, "n": words.counted, "change": change, "verdict": verdict}
-    templates.filters |= {"amount": amount, "noun": noun, "pattern": words.pattern_words, "listed": words.listed}
+    templates.filters |= {
+        "amount": amount,
+        "change": change,
+        "label": label,
+        "n": n,
+        "number": "{:,.10g}".format,
+        "pattern": words.pattern_words,
+        "verdict": verdict,
+    }
     return templates

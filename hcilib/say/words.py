@@ -200,10 +200,6 @@ def noun(what: Metric) -> str:
     )
 
 
-def verb(what: Metric) -> str:
-    return "delivers" if what.better == "higher" else "has"
-
-
 def value(what: Metric, number: float) -> str:
     """A value with its unit."""
     return f"{what.show(number)} {what.unit}".strip()

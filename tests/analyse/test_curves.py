@@ -225,3 +225,15 @@ def test_a_point_without_valid_runs_does_not_win():
     assert row["best"] == 64
     gone = peak(results.assign(valid=False)).iloc[0]
     assert (gone["verdict"], gone["n"]) == ("missing", 0)
+
+
+def test_cpu_of_a_best_point_is_what_summarize_gives_there():
+    """FOUND T5: one mean of one quantity."""
+    runs = pd.DataFrame({
+        "system": ["a", "a", "b", "b"], "pattern": "4k-randread", "iodepth": 8, "vms": 4, "block": [0, 1, 0, 1],
+        "rep": 0, "iops": [1000.0, 3000, 500, 510], "iops_per_cpu_pct": [10.0, 40, 7, 8],
+    })  # fmt: skip
+    own = summarize(runs, "iops_per_cpu_pct").set_index("system")["iops_per_cpu_pct"]
+    table = best_points(runs).set_index("system")["iops_per_cpu_pct"]
+    for shown in (table, own):
+        assert shown.to_dict() == pytest.approx({"a": 20, "b": 56**0.5})

@@ -54,7 +54,7 @@ plan = hci.sweep(["4k-randread"], iodepth=[4], vms=2, repeats=2, read_runtime_s=
 hci.require_ready(hci.preflight(bed, plan, consent="wipe"))
 both = [hci.System(name=name, label=name, disks=(f"HCI-*-{n}",)) for n, name in ((1, "first"), (2, "second"))]
 results = hci.run(plan, both, bed, "HOME/run", consent="wipe", progress=False)
-print(hci.headline(hci.compare(results, "first")))
+print(hci.compare(results, "first")[["system", "baseline", "verdict"]].to_string())
 """
 """From the discovered testbed to a green preflight, and to a comparison of two systems that own a disk of each VM."""
 

@@ -73,15 +73,3 @@ def test_clients_logs_are_one_run_of_several_hosts(tmp_path):
 def test_without_logs_there_is_no_row_and_without_a_folder_an_error(tmp_path):
     (tmp_path / "note.md").write_text("nothing")
     assert hci.steady_state(hci.log_series(tmp_path)).empty
-
-
-def test_the_answer_says_what_was_not_steady(tmp_path):
-    log(tmp_path / "a_iops.1.log", 15 * [1000] + 15 * [800])
-    log(tmp_path / "b_iops.1.log", 30 * [800])
-    still = hci.steady_state(hci.log_series(tmp_path))
-    rows = hci.read_results("data/samples/loose-files", names="{system}_{pattern}_qd{iodepth}_r{rep}.json")
-    comparison, audit = hci.compare(rows, "birch"), hci.audit(rows)
-    quiet, said = (hci.files_answer(comparison, audit, rows, table) for table in (still[still["run"] == "b"], still))
-    assert quiet == hci.files_answer(comparison, audit, rows)
-    assert "1 of 2 runs" in said
-    assert "20 %" in said

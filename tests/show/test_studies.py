@@ -77,23 +77,21 @@ def test_a_scenario_of_two_studies_is_refused(tmp_path):
         load_studies(tmp_path)
 
 
-def test_a_story_answers_all_five_questions_also_where_nothing_was_measured():
-    page = {"name": "04_compare.x", "title": "", "ok": True, "page": "p", "said": {"first": ["A leads."]}}
+def test_a_story_has_the_answers_of_its_pages_in_reading_order():
+    names = ["04_compare.x", "10_audit.x", "13_failure.x", "13_failure.y", "09_capacity.x"]
+    pages = [{"name": name, "ok": True, "answer": f"{name}."} for name in sorted(names, key=reading_order)]
     study = next(iter(load_studies(ROOT / "params/studies").values()))
-    answers = dict(Story("x", study, [page]).answers)
-    assert len(answers) == 5
-    assert answers.pop("Who is first?") == "A leads."
-    assert all(answers.values())
+    shown = ["04_compare.x", "09_capacity.x", "13_failure.x"]
+    assert Story("x", study, pages).answers == [(CHAPTERS[name[:2]], f"{name}.") for name in shown]
+    assert Story("x", study, pages[-1:]).answers == [(CHAPTERS["10"], "10_audit.x.")]
 
 
 def test_a_study_without_a_comparison_is_called_after_the_page_that_its_file_names_first():
     method = find_studies(ROOT)["method"]
-    results = [
-        {"name": name, "study": "method", "said": {}, "title": name, "answer": f"{name}."} for name in method.scenarios
-    ]
+    results = [{"name": name, "study": "method", "title": name, "answer": f"{name}."} for name in method.scenarios]
     (story,) = stories(results, ROOT)
     assert story.pages[0]["name"] != method.scenarios[0] == story.title
-    assert story.lead == f"{method.scenarios[0]}."
+    assert [text for _, text in story.answers] == [f"{method.scenarios[0]}."]
 
 
 def test_a_comparison_is_read_before_its_audit():
@@ -176,23 +174,12 @@ def test_a_system_that_was_not_measured_in_a_pattern_is_named():
 
 def test_a_study_reads_in_the_order_of_its_file_within_a_chapter():
     box = find_studies(ROOT)["box"]
-    results = [{"name": name, "study": "box", "said": {}} for name in sorted(box.scenarios)]
+    results = [{"name": name, "study": "box"} for name in sorted(box.scenarios)]
     (story,) = stories(results, ROOT)
     failures = [page["name"] for page in story.pages if page["name"].startswith("13_")]
     assert failures == ["13_failure.box-drbd-stamped", "13_failure.box-drbd"]
     chapters = [page["name"][:2] for page in story.pages]
     assert chapters == sorted(chapters, key=list(CHAPTERS).index)
-
-
-def test_of_two_sets_of_runs_a_study_gives_the_recovery_that_is_the_worst():
-    names = [name for name in find_studies(ROOT)["box"].scenarios if name.startswith("13_")]
-    results = [{"name": n, "study": "box", "said": {"failure": [f"{n} stopped.", f"{n} back."]}} for n in names]
-    (story,) = stories(results, ROOT)
-    first = story.pages[0]["name"]
-    for worst in names:
-        story.unrecovered = {worst: 2}
-        [said] = [text for question, text in story.answers if "dies" in question]
-        assert said == f"{first} stopped. {worst} back."
 
 
 @pytest.mark.parametrize(

@@ -94,5 +94,5 @@ def test_a_comparison_is_judged_alike_after_a_trip(tables):
     found = tables["compare"]
     for trip in ("parquet", "csv"):
         again = TRIPS[trip](found)
-        assert hci.headline(again) == hci.headline(found), trip
+        assert again["verdict"].tolist() == found["verdict"].tolist(), trip
         assert hci.overall(again)["ratio_hi"].tolist() == pytest.approx(hci.overall(found)["ratio_hi"])

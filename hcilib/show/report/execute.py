@@ -36,7 +36,7 @@ from hcilib.show.report.scenarios import (
     systems_of,
     title_of,
 )
-from hcilib.show.report.studies import CHAPTER, QUESTIONS, UNKNOWN, Story, find_studies, study_of
+from hcilib.show.report.studies import CHAPTER, Story, find_studies, study_of
 
 FORMAT = 5
 KERNEL = [
@@ -174,40 +174,24 @@ def everything(sources: str, data: list[dict[str, Any]]) -> str:
 def describe(
     scenario: Scenario, notebook: nbformat.NotebookNode, error: str, root: Path | None = None
 ) -> dict[str, Any]:
-    """Return the index entry of a scenario: question (H1), answer and facts (outputs of the tagged cells), study.
+    """Return the index entry of a scenario: question (H1), answer (output of the tagged cell), study.
 
     The title is the study and the first sentence of the answer.
     """
     heads = (re.search(r"^# +(.+)$", c.source, re.M) for c in notebook.cells if c.cell_type == "markdown")
     question = next((h[1].strip() for h in heads if h), scenario.name)
-    answer = " ".join(_told(notebook, "answer"))
+    cells = (cell for cell in notebook.cells if "answer" in cell.metadata.get("tags", []))
+    outputs = (output for cell in cells for output in cell.get("outputs", []))
+    answer = " ".join(filter(None, map(_sentence, outputs)))
     study = find_studies(root or ROOT)[key := study_of(scenario, root or ROOT)]
-    said = {key: lines for key in (*QUESTIONS, UNKNOWN) if (lines := _told(notebook, key))}
-    if "first" in tags_of(notebook):  # where the answer begins with it, no cell prints it again
-        said.setdefault("first", answer.splitlines()[:1])
     return {
         "study": key, "line": Story(key, study, []).provenance, "systems": systems_of(scenario.params),
-        "facts": _told(notebook, "facts"), "said": said,
         "finding": f"{title_of(answer)}." if answer and not error else "",
         "title": page_title(study.short, answer) if answer and not error else "",
         "format": FORMAT, "name": scenario.name, "ok": not error, "error": error, "question": question,
         "answer": answer, "notebook": scenario.notebook.name, "params_file": scenario.params_path.name,
         "drive": scenario.params.get("drive"), "params": _without_consent(scenario),
     }  # fmt: skip
-
-
-def tags_of(notebook: nbformat.NotebookNode) -> set[str]:
-    """Return the tags of all cells."""
-    return {tag for cell in notebook.cells for tag in cell.metadata.get("tags", [])}
-
-
-def _told(notebook: nbformat.NotebookNode, tag: str) -> list[str]:
-    """Return the lines that the cells with a tag print."""
-    cells = [c for c in notebook.cells if tag in c.metadata.get("tags", [])]
-    outputs = [output for cell in cells for output in cell.get("outputs", [])]
-    if tag == "answer":
-        return [text for text in map(_sentence, outputs) if text]
-    return [line.strip() for o in outputs for line in o.get("text", "").splitlines() if line.strip()]
 
 
 def result_path(scenario: Scenario, out: Path) -> Path:

@@ -31,8 +31,6 @@ from hcilib.show.tables.tables import ROWS, unfolded
 TEMPLATES = Path(__file__).parent / "templates"
 # No widgets: what they show is in the outputs' other forms, and nothing is fetched from a network.
 SHOWN = ["text/html", "image/svg+xml", "image/png", "text/markdown", "text/plain"]
-ABOVE = {"answer", "facts", "failure"}
-"""Tags of cells whose texts a page or its study shows at the top."""
 CHAPTER_TAG = "chapter"
 """Tag of cells whose figures the page of the study shows; without one it shows the first figure."""
 NARROW = "<!-- narrow -->"
@@ -151,7 +149,7 @@ def _short_table(shown: Sequence[Section]) -> Part | None:
 
 
 def sections(notebook: NotebookNode, result: Mapping[str, Any]) -> Iterator[Section]:
-    """Yield the sections of a notebook by its headings, without the answer and the facts at the top of the page."""
+    """Yield the sections of a notebook by its headings, without the answer at the top of the page."""
     highlight, numbers = Highlight2HTML(), {"Table": count(1), "Figure": count(1)}
     section, before = Section("About this page"), result["question"]
     for cell in notebook.cells:
@@ -174,7 +172,7 @@ def sections(notebook: NotebookNode, result: Mapping[str, Any]) -> Iterator[Sect
         elif cell.cell_type == "code":
             section.code.append(highlight(cell.source))
             tags = cell.metadata.get("tags", [])
-            if not (ABOVE & set(tags) and result["answer"]):
+            if not ("answer" in tags and result["answer"]):
                 alt = cell.metadata.get("alt") or before
                 parts = [part for output in cell.get("outputs", []) for part in _parts(output, alt, numbers)]
                 undrawn = DRAWS.search(cell.source) and not any(part.kind in DRAWN for part in parts)

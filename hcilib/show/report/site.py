@@ -13,9 +13,8 @@ from nbconvert.filters import markdown2html
 
 from hcilib.model.caveats import warnings_of
 from hcilib.model.places import ROOT
-from hcilib.model.system import System, TestbedError, known_labels, load_systems
-from hcilib.say.compare.headlines import setting_value
-from hcilib.say.runs.failure import without_failure
+from hcilib.model.system import System, TestbedError, load_systems
+from hcilib.say.lines import setting_value
 from hcilib.say.words import scheme_words
 from hcilib.show.report.page import TEMPLATES, Section, dark_inks, rendered, unescaped
 from hcilib.show.report.strips import strip
@@ -28,11 +27,7 @@ def write_index(results: Sequence[Result], out: Path, revision: str, root: Path 
     told, systems = stories(results, root), known_systems()
     for story in told:
         story.strip = strip_of(story, out)
-        story.compared = next((page["answer"] for page in story.pages if _is_compared(page, out)), "")
         story.runs, story.caveats = _conditions(story, out)
-        costs = _costs(story, out)
-        story.unfailed = _unfailed(story, costs, systems)
-        story.unrecovered = {name: sum(map(_is_unrecovered, rows)) for name, rows in costs.items()}
         _write_study(story, out, revision, systems, several=len(told) > 1)
     _write_map(told, out)
     _write_figures(told, out, revision)
@@ -69,29 +64,6 @@ def _conditions(story: Story, out: Path) -> tuple[str, list[str]]:
 
 
 CONDITIONS = ("runtime_s", "span_bytes")
-
-
-def _is_compared(page: Result, out: Path) -> bool:
-    """Return whether a page has a ratio between two systems."""
-    return any(row["verdict"] != "missing" for row in _download(out / page["name"] / "comparison.csv"))
-
-
-def _costs(story: Story, out: Path) -> dict[str, list[dict[str, str]]]:
-    """Return the disturbed runs of each page of failures, as ``failures`` gives them."""
-    pages = [page["name"] for page in story.pages if "costs.csv" in page.get("files", [])]
-    return {name: _download(out / name / "costs.csv") for name in pages}
-
-
-def _is_unrecovered(row: Mapping[str, str]) -> bool:
-    return row["failure"].startswith("kill") and bool(row["heal_s"]) and not row["back_s"]
-
-
-def _unfailed(story: Story, costs: Mapping[str, list[dict[str, str]]], known: Mapping[str, System]) -> str:
-    """Return how the first systems of a study take a failure that was not measured of them."""
-    first = story.strip["first"] if story.strip else []
-    schemes = {name: known[name].scheme if name in known else None for name in first}
-    failed = dict.fromkeys(row["system"] for rows in costs.values() for row in rows)
-    return without_failure(schemes, list(failed), known_labels())
 
 
 def _download(file: Path) -> list[dict[str, str]]:

@@ -7,7 +7,6 @@ phone and a dark screen need no second drawing.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -37,8 +36,7 @@ def strip(winners: Sequence[Row]) -> dict[str, Any]:
 
     Returns
     -------
-    dict : systems (label, colour), rows (pattern, marks, best), margin, first (the systems that are first in most
-    patterns)
+    dict : systems (label, colour), rows (pattern, marks, best), margin
     """
     names = list(dict.fromkeys(row["system"] for row in winners))
     labels, colours = known_labels(), {name: look[0] for name, look in looks(names).items()}
@@ -50,13 +48,7 @@ def strip(winners: Sequence[Row]) -> dict[str, Any]:
         "systems": systems,
         "rows": rows,
         "margin": 100 * margin,
-        "first": _most_often([row["first"] for row in rows if row["first"]]),
     }
-
-
-def _most_often(names: Sequence[str]) -> list[str]:
-    counts = Counter(names)
-    return [name for name, count in counts.items() if count == max(counts.values())]
 
 
 def _row(pattern: str, rows: Sequence[Row], margin: float) -> dict[str, Any]:
@@ -65,7 +57,6 @@ def _row(pattern: str, rows: Sequence[Row], margin: float) -> dict[str, Any]:
     missing = [labels.get(row["system"], row["system"]) for row in rows if row not in known]
     return {
         "pattern": pattern_label(pattern),
-        "first": best["system"] if best else "",
         "best": labels.get(best["system"], best["system"]) if best else "",
         "value": IOPS.show(float(best["iops"])) if best else "",
         "marks": [_mark(row, margin) for row in sorted(known, key=_share)],

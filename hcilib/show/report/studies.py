@@ -1,4 +1,4 @@
-"""Which scenarios tell one story, in which order a story is read, and the answers to a decider's five questions."""
+"""Which scenarios tell one story, in which order a story is read, and which answers the index has."""
 
 from __future__ import annotations
 
@@ -40,14 +40,8 @@ CHAPTERS = {
     "01": "What is the plan?",
 }
 """Notebook -> the question of its chapter, in reading order."""
-QUESTIONS = {
-    "first": "Who is first?",
-    "size": "By how much?",
-    "proof": "Is it proven?",
-    "cost": "What does it cost?",
-    "failure": "What happens when a node dies?",
-}
-"""Key -> what a decider asks."""
+ANSWERED = ("04", "14", "09", "13")
+"""Notebooks whose answers the index has."""
 YOURS = Study(short="Yours", title="Your scenarios", under_test="the systems of your params files", scenarios=())
 HARDWARE = {"real": "Real hardware", "emulated": "Emulated hardware", "simulated": "Simulation",
             "unstated": "Hardware not stated"}  # fmt: skip
@@ -61,16 +55,10 @@ class Story:
     study: Study
     pages: list[Result]
     strip: dict[str, Any] | None = None
-    unfailed: str = ""
-    """How the first take a failure that was measured of others (hcilib.say.runs.failure.without_failure)."""
-    unrecovered: Mapping[str, int] = field(default_factory=dict)
-    """Page of failures -> in how many runs the IOPS did not recover after a node was back."""
     runs: str = ""
     """How long the runs of its comparison lasted at least, and over how much data; empty without one."""
     caveats: Sequence[str] = ()
     """What holds of every row of its comparison."""
-    compared: str = ""
-    """The answer of the first page on which systems were compared; empty where none has a ratio."""
     figures: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -109,54 +97,24 @@ class Story:
 
     @property
     def unknown(self) -> str:
-        """What a comparison leaves open, and which other questions have no page."""
-        if not self.strip:
-            return ""
-        said = [line for page in self.pages for line in page.get("said", {}).get(UNKNOWN, [])]
+        """Which questions about compared systems have no page."""
         there = {page["name"][:2] for page in self.pages}
         absent = [words for number, words in UNMEASURED.items() if number not in there]
-        return " ".join([*said, *([f"Not measured: {listed(absent)}."] if absent else [])])
-
-    @property
-    def has_answers(self) -> bool:
-        """Whether some page answers one of the five questions."""
-        return any(page.get("said") for page in self.pages)
-
-    @property
-    def lead(self) -> str:
-        """The whole answer of its first page that has one."""
-        return next((page["answer"] for page in self.front if page["answer"]), "")
+        return f"Not measured: {listed(absent)}." if self.strip and absent else ""
 
     @property
     def front(self) -> list[Result]:
-        """Its pages in reading order; without one of the five answers, those first that its file names first."""
-        if self.has_answers:
+        """Its pages in reading order; without one that the index names, those first that its file names first."""
+        if any(page["name"][:2] in ANSWERED for page in self.pages):
             return self.pages
         return sorted(self.pages, key=lambda page: [*self.study.scenarios, page["name"]].index(page["name"]))
 
     @property
     def answers(self) -> list[tuple[str, str]]:
-        """The five questions, each with a sentence; what a study has not measured is one too."""
-        said: defaultdict[str, list[str]] = defaultdict(list)
-        for page in self.pages:
-            for key, lines in page.get("said", {}).items():
-                if key == "cost":
-                    lines = [page["finding"], *lines]
-                if key not in said:
-                    said[key] += lines
-        if (
-            "failure" in said
-        ):  # of several sets of runs of one failure: the recovery that is the worst, which names its set
-            pages = [page for page in self.pages if "failure" in page.get("said", {})]
-            worst = max(pages, key=lambda page: self.unrecovered.get(page["name"], 0))
-            said["failure"] = [*said["failure"][:1], *worst["said"]["failure"][1:]]
-        if self.compared and not said["first"]:
-            said["first"] = [self.compared]
-        said["proof"] += self.contradictions
-        said["failure"] = [*filter(None, [self.unfailed]), *(said["failure"] or [ABSENT["failure"]])]
-        absent = ABSENT | dict.fromkeys(("size", "proof") if self.compared else (), "")
-        answers = [(question, " ".join(said[key]) or absent[key]) for key, question in QUESTIONS.items()]
-        return [(question, answer) for question, answer in answers if answer]
+        """The questions that the index has of a study, each with the answer of its first page."""
+        pages = {page["name"][:2]: page for page in reversed(self.front) if page["answer"]}
+        numbers = [number for number in ANSWERED if number in pages] or [page["name"][:2] for page in self.front[:1]]
+        return [(chapter(number), pages[number]["answer"]) for number in numbers if number in pages]
 
     @property
     def contradictions(self) -> list[str]:
@@ -165,8 +123,8 @@ class Story:
         return [finding for finding in audits if finding]
 
 
-UNKNOWN, PLAN = "unknown", "01_"
-"""Tag of a cell that prints what a comparison leaves open, and how the names of plans begin."""
+PLAN = "01_"
+"""How the names of plans begin."""
 UNMEASURED = {
     "05": "the latency of one I/O",
     "14": "the load within a latency limit",
@@ -182,14 +140,6 @@ FIGURE = ("article", "figure", "what", "scenario", "heading", "why")
 """Columns of the table of an article's figures: `figure` is its heading and the number of its passage."""
 SHOWN = ("picture", "table", "source")
 """Kinds of passages that are figures or tables, or the only source of a number."""
-ABSENT = {
-    "first": "Systems were not compared.",
-    "size": "Systems were not compared.",
-    "proof": "Nothing was compared, so there is nothing to prove.",
-    "cost": "No price is given.",
-    "failure": "Failures were not measured.",
-}
-"""Question -> the answer of a study that has no page for it."""
 
 
 def chapter(name: str) -> str:

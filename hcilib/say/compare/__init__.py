@@ -1,1 +1,0 @@
-"""Who is faster, and who is first?"""
