@@ -13,7 +13,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from hcilib.model.metrics import column_of, metric_of
 from hcilib.model.system import known_labels
-from hcilib.say import words
+from hcilib.say import codes, words
+from hcilib.say.campaigns import plan
 
 TEMPLATES = Path(__file__).with_name("answers")
 
@@ -64,11 +65,6 @@ def label(name: str) -> str:
     return known_labels().get(name, name)
 
 
-def n(count: float, noun: str) -> str:
-    """Return a count with its noun: ``1 test``, ``3 tests``."""
-    return f"{count:,.10g} {noun}{'s' * (count != 1)}"
-
-
 def change(ratio: float, metric: str, named: bool = False) -> str:
     """Return how far a ratio is from 1: ``31 % fewer``, ``2.4 times``; with its metric ``2.4 times the IOPS``."""
     if ratio != ratio:
@@ -92,6 +88,11 @@ def amount(value: float, metric: str) -> str:
     return shown if value != value else f"{shown} {column.unit or words.noun(column)}"
 
 
+def part(name: str) -> str:
+    """Return a part of one I/O's latency in a sentence: ``the network``."""
+    return words.PARTS[name][1]
+
+
 def noun(metric: str) -> str:
     """Return a metric in the middle of a sentence: ``IOPS``, ``mean latency``."""
     return words.noun(metric_of(metric))
@@ -100,13 +101,9 @@ def noun(metric: str) -> str:
 @lru_cache(maxsize=1)
 def _templates() -> Environment:
     templates = Environment(loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined, autoescape=False)
-    templates.filters |= {
-        "amount": amount,
-        "change": change,
-        "label": label,
-        "n": n,
-        "number": "{:,.10g}".format,
-        "pattern": words.pattern_words,
-        "verdict": verdict,
-    }
+    templates.filters |= {"label": label, "n": words.counted, "change": change, "verdict": verdict}
+    templates.filters |= {"amount": amount, "noun": noun, "pattern": words.pattern_words, "listed": words.listed}
+    templates.filters |= {"number": "{:,.10g}".format, "rounded": words.number, "sentence": words.sentence}
+    templates.filters |= {"event": codes.event_words, "part": part, "scheme": words.scheme_words}
+    templates.filters |= {"duration": plan.duration, "written": plan.written}
     return templates

@@ -96,14 +96,3 @@ def test_campaigns_are_dated_by_their_journals(tmp_path):
     shutil.copytree(shipped(SAMPLES[0]), copy)
     (copy / "journal.jsonl").unlink()
     assert hci.campaign_times(copy)["began"].isna().all()
-
-
-def test_the_headline_gives_the_change_and_the_chance_to_see_a_loss():
-    results = hci.read_results(SAMPLES)
-    found = regression(results, "lab-single-3")
-    said = hci.regression_headline(found, "lab-single-3", 0.05)
-    worse = found[found["verdict"] == "regression"]
-    assert f"{100 * (1 - worse['ratio'].mean()):.0f} % fewer IOPS" in said
-    assert f"in {len(worse)} of {len(found)} tests" in said
-    chances = chance_to_see(spread_between(found)[0], [5], [2])["chance_pct"].item()
-    assert f"a loss of 5 % would be found in {chances:.0f} % of cases" in said

@@ -188,4 +188,3 @@ def test_an_end_above_everything_that_was_measured_is_unknown(spread):
     within = hci.load_within(results, p99_ns=[1e4, 1e6, 1e8])
     known = within["iops_hi"].replace(np.inf, np.nan).dropna()
     assert (known <= results["iops"].max()).all()
-    assert hci.demand_answer(results, "A", p99_ns=1e4)

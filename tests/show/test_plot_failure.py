@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from hcilib import plot_failure
-from hcilib.say.runs.failure import event_words
+from hcilib.say.codes import event_words
 from tests.style import faults
 
 NAN = np.nan

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib.say.runs.failure import event_words
+from hcilib.say.codes import event_words
 
 STAMPED = "data/samples/box/stamped-drbd"
 

@@ -1,4 +1,4 @@
-"""A plan in sentences: its tests, time and writes, whether the hosts are ready, and each warning."""
+"""How are a plan's warnings, its time and its writes said?"""
 
 from __future__ import annotations
 
@@ -11,41 +11,6 @@ from hcilib.model.metrics import time_unit
 from hcilib.say.words import counted, listed, number
 
 GIB = 2**30
-
-
-def plan_answer(
-    cost: pd.DataFrame, cells: int, vms: int, checks: pd.DataFrame | None = None, warnings: pd.DataFrame | None = None
-) -> str:
-    """Return the tests, time and writes of a plan, after whether its hosts are ready.
-
-    Parameters
-    ----------
-    cost : of ``Plan.cost``
-    cells : number of tests
-    vms : number of load generators
-    checks : of `preflight`, None where no host was asked
-    warnings : of `plan_warnings`
-
-    Returns
-    -------
-    str : the answer; each warning is a line of its own
-
-    Examples
-    --------
-    >>> plan = hci.sweep(["4k-randread"], vms=2, read_runtime_s=600)
-    >>> print(hci.plan_answer(plan.cost(write_bytes_per_s=1e9), 1, 2))
-    1 test takes 3.4 hours on 2 VMs and writes 200 GiB. Both include prefill and warm-up. The time of the prefill and the bytes are estimates from the given write rate.
-    """  # noqa: E501
-    one = cells == 1
-    does = f"{counted(cells, 'test')} {'takes' if one else 'take'} {_time(3600 * cost['hours'].sum(skipna=False))}"
-    text = (
-        f"{does} on {counted(vms, 'VM')} and {'writes' if one else 'write'} "
-        f"{_amount(cost['bytes_written'].sum(skipna=False))}. Both include prefill and warm-up. "
-        "The time of the prefill and the bytes are estimates from the given write rate."
-    )
-    if checks is not None:
-        text = f"{_readiness(checks)} {text}"
-    return "\n".join([text, *plan_warning_sentences(pd.DataFrame() if warnings is None else warnings)])
 
 
 def plan_warning_sentences(warnings: pd.DataFrame) -> list[str]:
@@ -95,20 +60,14 @@ def _few(names: tuple[str, ...]) -> str:
     return listed(names if len(names) <= 4 else [*names[:3], f"{len(names) - 3} more"])
 
 
-def _readiness(checks: pd.DataFrame) -> str:
-    failed, hosts = checks[~checks["ok"].astype(bool)], counted(checks["host"].nunique(), "host")
-    if failed.empty:
-        return f"Ready: {'all ' * (len(checks) > 1)}{counted(len(checks), 'check')} on {hosts} passed."
-    which = _few(tuple(f"{row.check} on {row.host}" for row in failed.itertuples()))
-    return f"Not ready: {len(failed)} of {counted(len(checks), 'check')} on {hosts} failed. They are {which}."
-
-
-def _time(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Return a time in the unit that fits it: ``34 hours``, ``3 minutes``."""
     span, name = time_unit(seconds)
     return "an unknown time" if seconds != seconds else f"{number(seconds / span)} {name}"
 
 
-def _amount(written: float) -> str:
-    if written != written:
+def written(size: float) -> str:
+    """Return written bytes in the unit that fits them: ``124 TiB``, ``2 GiB``."""
+    if size != size:
         return "an unknown amount"
-    return f"{number(written / 2**40)} TiB" if written >= 2**39 else f"{number(written / GIB)} GiB"
+    return f"{number(size / 2**40)} TiB" if size >= 2**39 else f"{number(size / GIB)} GiB"

@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from hcilib.say.runs.failure import event_words
+from hcilib.say.codes import event_words
 from hcilib.show.figures import style
 from hcilib.show.figures.style import QUIET, WARN, drawn
 

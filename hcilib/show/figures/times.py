@@ -14,7 +14,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter
 
 from hcilib.model.metrics import FACTORS, KEYS, pattern_order, time_unit
-from hcilib.say.runs.failure import event_words
+from hcilib.say.codes import event_words
 from hcilib.say.words import listed
 from hcilib.show.figures import style
 from hcilib.show.figures.style import INK, QUIET, WARN, count, drawn

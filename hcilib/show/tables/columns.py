@@ -13,8 +13,7 @@ import pandas as pd
 
 from hcilib.model.metrics import KNOWN, LISTED, METRICS, Metric, column_of, steady, time_unit
 from hcilib.model.system import known_labels
-from hcilib.say.curves.neighbours import limit_words
-from hcilib.say.runs.failure import action_words, events_words, report_words
+from hcilib.say.codes import REASONS, action_words, events_words, limit_words, report_words
 from hcilib.say.words import CHECK_UNITS, CHECKS, CURVES, ORDERS, PARTS, PLACES
 
 DIGITS = 3
@@ -38,7 +37,7 @@ NAMES = {name: metric.label for name, metric in METRICS.items()} | {
     "reads": "reads", "writes": "writes", "read_bytes": "bytes read", "write_bytes": "bytes written",
 }  # fmt: skip
 NAMED = {"metric": NAMES, "measure": NAMES, "latency": NAMES, "check": CHECKS, "placement": PLACES,
-         "curve": CURVES, "order": ORDERS,
+         "curve": CURVES, "order": ORDERS, "code": REASONS,
          "part": {part: words[0] for part, words in PARTS.items()}}  # fmt: skip
 """Column -> its values -> what tables and figures call them. Another column's equal values stay as they are."""
 FORMED: dict[str, Callable[[str], str]] = {

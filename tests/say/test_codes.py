@@ -1,0 +1,33 @@
+"""Codes in words: actions on a system, and the rate of a tenant."""
+
+import pandas as pd
+import pytest
+
+import hcilib as hci
+from hcilib.say.codes import action_words, events_words, report_words
+
+
+@pytest.mark.parametrize(("failure", "repair"), [("kill-node2", "revive-node2"), ("kill-osd1", "start-osd1")])
+def test_an_action_is_called_what_it_does_and_other_text_stays(failure, repair):
+    assert action_words(failure) != failure
+    assert action_words(failure).endswith(failure[-1])
+    assert action_words(repair) not in (repair, action_words(failure))
+    assert report_words(repair) == action_words(repair)
+    assert report_words("whole") != "whole"
+    for text in ("node1: cs:WFConnection ro:Primary/Unknown", "full", "kill", ""):
+        assert action_words(text) == report_words(text) == events_words(text) == text
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        ("64m", "64 MiB/s per VM"),
+        ("0.572m", "0.572 MiB/s per VM"),
+        ("64m; 500iops", "64 MiB/s per VM; 500 IOPS per VM"),
+        ("48m; unknown", "48 MiB/s per VM; unknown"),
+        ("", ""),
+    ],
+)
+def test_a_table_prints_limits_in_words(limits, words):
+    frame = pd.DataFrame({"tenant": ["db"], "limit": [limits]})
+    assert hci.text(frame).cells["Limit"].tolist() == [words]
