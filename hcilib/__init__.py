@@ -74,7 +74,7 @@ _ROOMS = {
     "analyse.physics.audit": "audit residuals",
     "analyse.claims.claims": "check_claims claim_checks open_claims",
     "say.answers": "answer",
-    "say.physics.claims": "claim_words claim_findings claim_verdicts",
+    "say.physics.claims": "claim_words",
     "say.campaigns.plan": "plan_warning_sentences",
     "say.campaigns.history": "check_sentences check_lines",
     "say.lines": "comparability",
