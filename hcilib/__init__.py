@@ -23,7 +23,7 @@ _ROOMS = {
     "model.system": "System load_system load_systems systems_of short_labels",
     "model.yaml_models": "TestbedError",
     "model.metrics": "METRICS metric",
-    "model.caveats": "caveats",
+    "model.caveats": "glossary",
     "drive.guard.preflight": "preflight require_ready PreflightError",
     "drive.launch.job": "job_files",
     "drive.hosts.commands": "prepare stated_settings",

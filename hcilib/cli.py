@@ -197,10 +197,13 @@ def _check(folder: str, against: str, size: float, metric: str, json: Path | Non
     """Print a sentence a finding; return 1 for a proven loss, 2 for what is undecided, else 0."""
     months = hci.history(folder)
     found, campaigns = hci.check(months, against, size, metric), hci.campaigns(months)
-    unplaced = campaigns["newest"] & ~campaigns["valid"] & ~campaigns["warnings"].str.contains("copy: ", regex=False)
-    codes = {*found["code"], 2 * int(unplaced.any())}
+    codes = {
+        *found["code"],
+        2 * (not campaigns.query("newest and not valid and not warnings.str.contains('copy')", engine="python").empty),
+    }
     code = 1 if 1 in codes else max(codes)
-    notes = [f"{row.campaign}: {hci.caveats(row.warnings).words}" for row in campaigns.itertuples() if row.warnings]
+    meanings = hci.glossary(campaigns).set_index("code").meaning
+    notes = [f"{row.campaign}: {meanings[name]}" for row in campaigns.itertuples() for name in row.warnings.split()]
     for line in [*hci.check_lines(found, size), *(f"Note on {note}" for note in notes)]:
         print(line, file=sys.stderr if json == Path("-") else sys.stdout)
     found = found.assign(sentence=hci.check_sentences(found, size))

@@ -15,17 +15,16 @@ from hcilib.drive.beds import GROUP, bed
 ROOT = Path(__file__).parents[1]
 ROOMS = {
     "model": {"model"},
-    "say.caveats": {"model"},
-    "read": {"read", "model", "say.caveats"},
-    "analyse": {"analyse", "model", "say.caveats"},
+    "read": {"read", "model"},
+    "analyse": {"analyse", "model"},
     "drive": {"drive", "model", "read"},
-    "say": {"say", "say.caveats", "model", "analyse"},
+    "say": {"say", "model", "analyse"},
     "show": {"show", "model", "say"},
     "measure": {"model", "drive", "read", "analyse"},
     "cli": {"model", "show"},
     "__init__": {"model"},
 }
-"""Room -> the rooms it may import. Of say analysis and readers may import the list of caveats."""
+"""Room -> the rooms it may import."""
 ONLY_IN = {
     "fabric": {"drive"},
     "invoke": {"drive"},
@@ -48,7 +47,7 @@ def name_of(module: Path) -> str:
 
 
 def room_of(name: str) -> str:
-    return "say.caveats" if name.startswith("say.caveats") else name.split(".")[0]
+    return name.split(".")[0]
 
 
 @cache

@@ -1,138 +1,73 @@
-"""Caveats of numbers: values with a code, which travel with a table as text.
+"""Caveats of numbers: the column `warnings` of every table has their codes, and caveats.csv lists what each means.
 
-The column `warnings` of every table has one text a row, empty where there is nothing to say: ``code: words``. Match on
-the code, not on the words: ``"single-run" in hci.caveats(text).codes``.
+A row's caveats are text: codes with blanks between, empty where there is nothing to say. So a frame, a CSV file and
+groupby hold them as they are, and ``"unlike" in row.warnings.split()`` asks for one.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
-
-@dataclass(frozen=True)
-class Caveat:
-    """One thing to know of a number.
-
-    Parameters
-    ----------
-    code : what kind it is, such as ``single-run``: it stays when the words change
-    text : what is read
-    detail : the end of the text, which a table may leave out where another has said it already
-    about : whose it is, read before the text: in a row about two systems, one of them
-    """
-
-    code: str
-    text: str
-    detail: str = ""
-    about: str = ""
-
-    def __str__(self) -> str:
-        return self.brief + self.detail
-
-    @property
-    def brief(self) -> str:
-        """The text without its detail."""
-        return f"{self.about}: {self.text}" if self.about else self.text
-
-    def of(self, name: object) -> Caveat:
-        """The same of `name`, in a row that is about more than one."""
-        return replace(self, about=f"{name}: {self.about}" if self.about else str(name))
-
-
-class Caveats(str):
-    """The caveats of one row: text that every file format holds, and in memory the values too.
-
-    Each is in it once, in the order in which they were found: ``code: text``, with `BETWEEN` between.
-    """
-
-    found: tuple[Caveat, ...]
-
-    def __new__(cls, found: Iterable[Caveat] = ()) -> Caveats:
-        values = tuple(dict.fromkeys(found))
-        text = super().__new__(cls, BETWEEN.join(map(_written, values)))
-        text.found = values
-        return text
-
-    def __iter__(self) -> Iterator[Caveat]:  # type: ignore[override]
-        return iter(self.found)
-
-    def __add__(self, others: Iterable[Caveat] | Caveats) -> Caveats:  # type: ignore[override]
-        return Caveats((*self, *others))
-
-    def __reduce__(self) -> tuple[type[Caveats], tuple[tuple[Caveat, ...]]]:
-        return Caveats, (self.found,)
-
-    @property
-    def codes(self) -> frozenset[str]:
-        return frozenset(caveat.code for caveat in self)
-
-    @property
-    def words(self) -> str:
-        """The texts without their codes, with "; " between."""
-        return "; ".join(map(str, self))
-
-    def of(self, name: object) -> Caveats:
-        """Every one of them with `name` before it."""
-        return Caveats(caveat.of(name) for caveat in self)
-
-
-PLAIN, CODE = "text", re.compile("[a-z]+(-[a-z]+)*: ")
-"""Code of a caveat that somebody wrote without one."""
-BETWEEN, DETAIL = " | ", " \N{MIDDLE DOT}"
-"""Between the caveats of a row, and before the detail of one."""
-
-
-def _written(caveat: Caveat) -> str:
-    brief, detail = (text.replace("|", "/") for text in (caveat.brief, caveat.detail))
-    code = f"{caveat.code}: "
-    if caveat.code == PLAIN and not CODE.match(brief):
-        code = ""
-    return code + brief + (DETAIL + detail if detail else "")
-
-
-def _read(text: str) -> Caveat:
-    code, words = text.split(": ", 1) if CODE.match(text) else (PLAIN, text)
-    brief, _, detail = words.partition(DETAIL)
-    return Caveat(code, brief, detail)
-
-
-NONE = Caveats()
 THIN_TAIL = "thin-tail"
 """Code of a run that is too short for some percentiles: of no matter to other metrics."""
 LEFT_OUT = "left-out"
-"""Code of how many result files are in no row: it stands in every table that is made of the rest."""
+"""Code of result files that are in no row: every table that is made of the rest has it."""
 PERCENTILES = "percentiles"
-"""Code of a run that has none of all its I/Os, or some of less worth, and why: of no matter to other metrics."""
-THINKTIME = "thinktime"
-"""Code of a run whose jobs pause between I/Os: fewer of them are in flight than iodepth says."""
+"""Code of a run that has no percentiles of all its I/Os, or inexact ones: of no matter to other metrics."""
+
+LIST = Path(__file__).with_name("caveats.csv")
 
 
-def caveats(value: object) -> Caveats:
-    """Return the caveats of one field of a `warnings` column, also of one that pandas or a file made plain text."""
-    if isinstance(value, Caveats):
-        return value
-    if isinstance(value, str):
-        return Caveats(map(_read, value.split(BETWEEN))) if value else NONE
-    if isinstance(value, Caveat):
-        return Caveats([value])
-    return Caveats(value) if isinstance(value, Iterable) else NONE
+def glossary(*frames: pd.DataFrame) -> pd.DataFrame:
+    """List what each code in the column `warnings` of these frames means, the most severe first.
+
+    Parameters
+    ----------
+    frames : tables of results or of analyses. One without the column has no codes
+
+    Returns
+    -------
+    DataFrame, one row a code: code, meaning, remedy, numbers (the columns that hold its number).
+
+    Raises
+    ------
+    KeyError : a code that no table of this version has
+
+    Examples
+    --------
+    >>> table = hci.summarize(hci.published().query("source == 'proxmox-2node-hci' and iodepth == 4"))
+    >>> hci.glossary(table)[["code", "remedy"]].values.tolist()
+    [['single-run', 'Repeat the test.']]
+    """
+    found = set(join_codes(*(row for frame in frames for row in warnings_of(frame))).split())
+    known = pd.read_csv(LIST, keep_default_na=False)
+    if unknown := sorted(found.difference(known["code"])):
+        raise KeyError(f"no caveat has the code {', '.join(unknown)}. Read the results again with this version")
+    return known.loc[known["code"].isin(found), ["code", "meaning", "remedy", "numbers"]].reset_index(drop=True)
 
 
-def together(rows: Iterable[object]) -> Caveats:
-    """Return the caveats of several rows as those of one."""
-    return Caveats(caveat for row in rows for caveat in caveats(row))
+def join_codes(*warnings: str) -> str:
+    """Return the codes of several rows as those of one, each once, in the order in which they were found."""
+    return " ".join(dict.fromkeys(" ".join(warnings).split()))
 
 
-def warnings_of(table: pd.DataFrame) -> np.ndarray:
-    """The `warnings` column as one :class:`Caveats` a row; empty ones where the table has no such column."""
-    return column(table["warnings"] if "warnings" in table else [NONE] * len(table))
+def add_codes(warnings: Iterable[str], *conditions: tuple[ArrayLike, ArrayLike]) -> np.ndarray:
+    """Return `warnings` with the codes of each condition added: a mask over the rows, and its code or one a row."""
+    added = [np.where(mask, codes, "") for mask, codes in conditions]
+    rows = zip(warnings, *added, strict=True)
+    return np.fromiter((join_codes(*row) for row in rows), dtype=object)
 
 
-def column(values: Iterable[object]) -> np.ndarray:
-    """One :class:`Caveats` a row, as an array: numpy by itself would make a table of tuples of one length."""
-    return np.fromiter(map(caveats, values), dtype=object)
+def warnings_of(table: pd.DataFrame) -> pd.Series:
+    """Return the column `warnings`; empty text where the table lacks it, or a file left a row without."""
+    return table.get("warnings", pd.Series("", table.index)).fillna("").astype(object)
+
+
+def has_code(table: pd.DataFrame, code: str) -> np.ndarray:
+    """Return which rows have the code."""
+    return np.array([code in codes.split() for codes in warnings_of(table)], dtype=bool)

@@ -18,7 +18,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from hcilib.model import caveats
 from hcilib.model.metrics import COLUMNS
 from hcilib.model.places import ROOT, at_home
 from hcilib.model.workload import MIXED, Pattern, PlanError
@@ -263,9 +262,7 @@ def _results_like(name: str, path) -> pd.DataFrame:
     patterns = [Pattern.parse(pattern) for pattern in table["pattern"]]
     for word in ("rw", "rwmixread", "bs_bytes", "sync", "rate_bytes"):
         table[word] = [getattr(pattern, word) for pattern in patterns]
-    table = table.drop(columns="line").assign(
-        run_id=table["source"], block=0, rep=0, valid=True, warnings=caveats.column([caveats.NONE] * len(table))
-    )
+    table = table.drop(columns="line").assign(run_id=table["source"], block=0, rep=0, valid=True, warnings="")
     table["derived"] = ""
     if "numjobs" in table:
         # a drive measured bare has no VMs: fio's jobs on the host are all there is

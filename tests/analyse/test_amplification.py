@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hcilib import Mirror, Raid5, Raid6, amplification, audit, caveats
+from hcilib import Mirror, Raid5, Raid6, amplification, audit
 
 IOPS = 1000.0
 
@@ -121,13 +121,13 @@ def test_the_interval_is_over_runs_and_one_run_has_none():
     assert [row["seen_lo"], row["seen_hi"]] == pytest.approx([values.mean() - half, values.mean() + half])
     alone = by_measure(runs(n=1), drives(runs(n=1), writes=2), Mirror(2)).loc["writes"]
     assert (alone["n"], np.isnan(alone["seen_lo"])) == (1, True)
-    assert caveats(alone["warnings"]).codes == {"single-run"}
+    assert set(alone["warnings"].split()) == {"single-run"}
 
 
 def test_runs_without_drives_are_said_and_not_counted_as_nothing():
     some = by_measure(runs(), drives(runs(), writes=2).query("rep != 2"), Mirror(2)).loc["writes"]
     assert (some["n"], some["seen"]) == (2, pytest.approx(2.0))
-    assert "1 run without counters of drives" in str(some["warnings"])
+    assert some["warnings"].split() == ["drives"]
     none = by_measure(runs(), pd.DataFrame(), Mirror(2))
     assert none["ok"].isna().all()
     assert (none["code"] == "not-sampled").all()
@@ -191,7 +191,7 @@ def test_of_a_node_whose_drives_are_not_known_the_others_are_not_taken_for_all(d
     whole, table = (by_measure(measured, given, Mirror(2), devices=devices) for given in (seen, partly))
     assert (table["n"] == whole["n"] - 1).all()
     assert table.loc["writes", "seen"] == pytest.approx(2, rel=0.05)
-    assert {str(said) for said in caveats(table["warnings"].iloc[0])} == {"1 run without counters of drives"}
+    assert table["warnings"].iloc[0] == "drives"
     alone = by_measure(measured.tail(1), partly[partly["node"] != "n1"], Mirror(2), devices=devices)
     assert alone["seen"].isna().all()
     assert alone["ok"].isna().all()

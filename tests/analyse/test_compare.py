@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from hcilib import caveats, compare, summarize
+from hcilib import compare, summarize
 
 FIRST = [
     "metric",
@@ -66,7 +66,7 @@ def test_one_run_each_is_a_point():
     assert row["verdict"] == "untested"
     assert row["ratio"] == pytest.approx(271 / 384)
     assert row[["ratio_lo", "ratio_hi", "df", "p_adjusted", "tost_lo"]].isna().all()
-    assert "n = 1" in str(row["warnings"])
+    assert row["warnings"] == "single-run"
 
 
 def test_one_run_against_three_is_a_point_too():
@@ -77,9 +77,7 @@ def test_one_run_against_three_is_a_point_too():
 def test_two_runs_have_an_interval_and_a_warning():
     row = one(table({"rdma": RDMA[:2], "tcp": TCP[:2]}))
     assert row["ratio_lo"] < row["ratio"] < row["ratio_hi"]
-    assert "two-runs" in caveats(row["warnings"]).codes
-    few = [caveat for caveat in caveats(row["warnings"]) if caveat.code == "two-runs"]
-    assert [caveat.brief.split(":")[0] for caveat in few] == ["rdma", "tcp"]
+    assert row["warnings"] == "two-runs", "of both systems, once"
 
 
 def test_equivalent_and_higher_but_within_the_margin():
@@ -115,7 +113,7 @@ def test_one_run_a_hundred_times_off():
     )
     assert row["ratio_lo"] < row["ratio"] < row["ratio_hi"]
     assert row["verdict"] == "undecided"
-    assert "271,000 / 274,000 / 27,000,000" in str(row["warnings"])
+    assert row["warnings"] == "unstable"
 
 
 @pytest.mark.parametrize("cv", [0.02, 0.08])
@@ -139,8 +137,7 @@ def test_invalid_and_unreadable_runs_are_counted_not_used():
         row[["ratio", "ratio_lo", "p_adjusted", "n"]].tolist()
         == clean[["ratio", "ratio_lo", "p_adjusted", "n"]].tolist()
     )
-    assert "1 run invalid" in str(row["warnings"])
-    assert "unusable: tcp: 3 runs" in str(row["warnings"])
+    assert row["warnings"].split() == ["invalid", "unusable"]
 
 
 def test_rows_without_a_word_on_validity_count_as_valid():
@@ -150,8 +147,8 @@ def test_rows_without_a_word_on_validity_count_as_valid():
 
 def test_warnings_of_the_runs_are_carried():
     results = table({"rdma": RDMA, "tcp": TCP})
-    results.loc[results["system"] == "tcp", "warnings"] = "not steady"
-    assert caveats(one(results)["warnings"]).words == "tcp: not steady"
+    results.loc[results["system"] == "tcp", "warnings"] = "not-steady"
+    assert one(results)["warnings"] == "not-steady"
 
 
 def test_a_cell_that_one_system_lacks():
@@ -162,13 +159,13 @@ def test_a_cell_that_one_system_lacks():
     assert found["verdict"].to_dict() == {8: "lower", 16: "missing", 32: "missing"}
     assert found.loc[16, ["n", "n_baseline"]].tolist() == [0, 3]
     assert found.loc[[16, 32], ["ratio", "ratio_lo", "p_adjusted"]].isna().all(axis=None)
-    assert caveats(found.loc[32, "warnings"]).words == "rdma has no run in this test"
+    assert found["warnings"].to_dict() == {8: "", 16: "no-run", 32: "no-run"}
 
 
 def test_only_invalid_runs_is_missing_not_forgotten():
     row = one(table({"rdma": RDMA, "tcp": TCP}).assign(valid=[True] * 3 + [False] * 3))
     assert (row["verdict"], row["n"]) == ("missing", 0)
-    assert "3 runs invalid" in str(row["warnings"])
+    assert row["warnings"].split() == ["invalid"]
 
 
 def test_missing_baseline_and_empty_tables():
@@ -182,21 +179,18 @@ def test_zero_is_neither_dropped_nor_divided_by():
     row = one(table({"rdma": RDMA, "tcp": [0, 0, 0]}))
     assert np.isnan(row["ratio"])
     assert row["verdict"] == "undecided"
-    assert "every run has the value 0" in str(row["warnings"])
+    assert "zero" in row["warnings"].split()
     stalled = one(table({"rdma": RDMA, "tcp": [271e3, 274e3, 0]}))
     assert stalled["unstable"]
     assert np.isnan(stalled["ratio"])
-    assert "zero" in caveats(stalled["warnings"]).codes
+    assert "zero" in stalled["warnings"].split()
 
 
 def test_what_describes_a_system_is_a_warning():
     results = pd.concat([table({"rdma": RDMA}), table({"tcp": TCP}, span_bytes=2**31, vms=2, source="other")])
     row = one(results)
     assert row["differs_in"] == "source vms span_bytes"
-    text = str(row["warnings"])
-    assert "data under test differs: 2 GiB for tcp, 1 GiB for rdma" in text
-    assert "number of VMs differs: 2 for tcp, 4 for rdma" in text
-    assert "the source differs: “other” for tcp, “lab” for rdma" in text
+    assert row["warnings"] == "unlike"
 
 
 def test_an_own_column_is_kept_where_it_has_one_value_a_cell_and_else_left_out_with_a_warning():
@@ -239,15 +233,7 @@ def test_summarize_thin_cells():
     assert point[["iops_lo", "iops_hi", "cv_pct"]].isna().all()
     unstable = summarize(table({"tcp": [100, 100, 140]})).iloc[0]
     assert unstable["iops"] == pytest.approx(stats.gmean([100, 100, 140]))
-    assert caveats(unstable["warnings"]).words.endswith(
-        ": 100 / 100 / 140 IOPS (standard deviation 19 % on a log scale)"
-    )
-    slow = summarize(table({"tcp": [1_127_690, 776_110, 1_393_866]}).rename(columns={"iops": "lat_ns"}), "lat_ns").iloc[
-        0
-    ]
-    assert caveats(slow["warnings"]).words.partition(" (")[0].endswith(": 1.128 / 0.776 / 1.394 ms"), (
-        "in the unit of the table, not in ns"
-    )
+    assert (unstable["unstable"], unstable["warnings"]) == (True, "unstable")
     empty = summarize(table({"tcp": [np.nan]})).iloc[0]
     assert (empty["n"], np.isnan(empty["iops"])) == (0, True)
 

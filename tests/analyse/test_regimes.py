@@ -60,8 +60,7 @@ def test_a_drop_that_runs_show_is_told_in_the_numbers_of_the_table():
     assert table[["best_iops", "iops"]].iloc[0].tolist() == means.loc[[1, 8]].tolist()
     assert means.loc[8] == pytest.approx((5000 * 6000 * 9000) ** (1 / 3)), "the geometric mean, as in the table"
     assert table[["verdict", "n"]].iloc[0].tolist() == ["lower", 3]
-    assert "unstable: iodepth 1: " in table["warnings"].iloc[0]
-    assert "unstable: iodepth 8: " in table["warnings"].iloc[0]
+    assert table["warnings"].iloc[0] == "unstable"
 
 
 def test_the_test_is_that_of_the_ties():

@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from hcilib import caveats, regression
+from hcilib import regression
 
 NOISE = np.array([-0.004, 0.0, 0.004])
 
@@ -51,7 +51,7 @@ def test_one_baseline_is_judged_by_the_margin_and_says_so():
     row = regression(results, "c2").iloc[0]
     assert (row["k"], row["verdict"]) == (1, "regression")
     assert row[["ratio_lo", "ratio_hi", "p"]].isna().all()
-    assert caveats(row["warnings"]).codes == {"one-campaign"}
+    assert set(row["warnings"].split()) == {"one-campaign"}
     assert regression(results, "c2", margin=0.1)["verdict"].iloc[0] == "no change seen"
 
 
@@ -67,7 +67,7 @@ def test_campaigns_without_a_valid_run_give_rows():
     results = campaigns(**EARLIER, c9=1e5)
     row = regression(results.assign(valid=results["run_id"] != "c9"), "c9").iloc[0]
     assert (row["verdict"], row["n"]) == ("missing", 0)
-    assert "no valid run in c9" in str(row["warnings"])
+    assert "no-run" in row["warnings"].split()
     row = regression(results.assign(valid=results["run_id"] == "c9"), "c9").iloc[0]
     assert (row["verdict"], row["k"]) == ("missing", 0)
 

@@ -33,7 +33,7 @@ def test_knee_reference():
     assert row.smallest_vms == 19  # 1540 of 1586 is 97 %, 1494 is 94 %
     assert row.model == "two-segment"
     assert np.isnan([row.knee_lo, row.knee_hi]).all()
-    assert "single runs" in str(row.warnings)
+    assert "single-runs" in row.warnings.split()
 
 
 def test_knee_between_counts_and_on_other_scales():
@@ -86,13 +86,13 @@ def test_a_straight_line_has_no_knee():
     for row in lines:
         assert np.isnan([row.knee, row.knee_lo, row.knee_hi]).all()
         assert row.slope_before == row.slope_after == pytest.approx(60, rel=0.05)
-        assert "straight line" in str(row.warnings)
+        assert "no-knee" in row.warnings.split()
 
 
 def test_steepening_is_no_saturation():
     row = saturation(measured(lambda n: np.where(n < 10, 50.0 * n, 500 + 100 * (n - 10)), range(1, 21))).iloc[0]
     assert row.slope_after > row.slope_before
-    assert "no saturation" in str(row.warnings)
+    assert "steepens" in row.warnings.split()
 
 
 def test_smallest_fleet_needs_its_lower_bound_near_the_peak():
@@ -112,7 +112,7 @@ def test_few_counts_still_give_a_row():
     row = saturation(measured(bend, [1, 2, 3, 4], repeats=3)).iloc[0]
     assert np.isnan(row.knee)
     assert row.model == ""
-    assert "5 VM counts" in str(row.warnings)
+    assert "few-points" in row.warnings.split()
     assert row.smallest_vms == 4
     assert saturation(measured(bend, []), by=["system"]).empty
 
@@ -125,7 +125,7 @@ def test_runs_that_do_not_count():
     ], ignore_index=True)  # fmt: skip
     row = saturation(spoilt).iloc[0]
     assert row.drop("warnings").equals(clean.drop("warnings"))
-    assert "5 runs left out" in str(row.warnings)
+    assert "invalid" in row.warnings.split()
     nothing = saturation(table.assign(iops=np.nan)).iloc[0]
     assert nothing.n == 0
     assert np.isnan(nothing.peak)
@@ -134,7 +134,7 @@ def test_runs_that_do_not_count():
 def test_factors_are_never_mixed():
     table = measured(bend, range(1, 21))
     grown = saturation(table.assign(span_bytes=table["vms"] * 2**30)).iloc[0]
-    assert "follows: the amount of data" in str(grown.warnings)
+    assert "follows" in grown.warnings.split()
 
 
 def test_groups_are_independent():

@@ -138,7 +138,7 @@ def test_interval_needs_thirty_independent_samples():
     assert short.verdict == "run too short"
     assert np.isnan([short.mean_lo, short.mean_hi, short.se]).all()
     assert short["mean"] > 0
-    assert "run too short" in str(short.warnings)
+    assert short.warnings == "too-short"
     assert mean_interval(np.tile([1.0, 2.0], 12)).iloc[0].verdict == "run too short"  # antithetic, yet 24 samples
 
 
@@ -163,7 +163,7 @@ def test_degenerate_runs_give_a_row(y):
 def test_capped_run_has_no_width_and_says_so():
     row = mean_interval(np.full(300, 262144.0)).iloc[0]
     assert row.mean_lo == row.mean_hi == 262144
-    assert "no variation" in str(row.warnings)
+    assert row.warnings == "no-variation"
 
 
 def test_empty_table():
@@ -196,7 +196,7 @@ def test_dead_host_cuts_the_run_instead_of_lowering_it():
     row = mean_interval(dead).iloc[0]
     assert row.seconds == 200
     assert row["mean"] == pytest.approx(y[:200].mean())
-    assert "only 200 of 300 seconds" in str(row.warnings)
+    assert row.warnings == "cut"
 
 
 def test_lost_seconds_are_no_zeros():
@@ -205,7 +205,7 @@ def test_lost_seconds_are_no_zeros():
     row = mean_interval(holed).iloc[0]
     assert row.seconds == 597
     assert row["mean"] == pytest.approx(np.delete(S, [10, 11, 50]).mean())
-    assert "3 seconds lack a writer" in str(row.warnings)
+    assert row.warnings == "cut"
     [(_, summed, _)] = fleet(holed)
     assert np.isnan(summed[10])
 
@@ -215,7 +215,7 @@ def test_stalled_seconds_are_zeros_and_said():
     y[100:110] = 0
     row = mean_interval(table(y)).iloc[0]
     assert row["mean"] == pytest.approx(y.mean())
-    assert "10 seconds without any I/O" in str(row.warnings)
+    assert "silent" in row.warnings.split()
 
 
 def test_latency_is_weighted_by_iops():

@@ -277,8 +277,9 @@ def test_how_full_pools_are_is_kept_over_sessions_with_the_line_or_the_reason(cl
     assert own["line"].endswith(f" {own['pool_fill_pct']:.0f}%")
     assert (two["host"], two["pool_fill_pct"], two["line"]) == ("controller", 83, "b 83%")
     assert [one["pool_fill_pct"] == one["pool_fill_pct"] for one in (strange, gone)] == [False, False]
-    assert "`echo b 101%` says 'b 101%'" in str(strange["warnings"])
-    assert "exited with 3: no pool" in str(gone["warnings"])
+    assert [one["warnings"] for one in (two, strange, gone)] == ["", "pool-fill", "pool-fill"]
+    assert "`echo b 101%` says 'b 101%'" in strange["line"]
+    assert "exited with 3: no pool" in gone["line"]
 
 
 @pytest.mark.parametrize("place", ["/sys/run", "file/run"])

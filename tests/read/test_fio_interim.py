@@ -164,9 +164,7 @@ def read_reports(output: Path) -> int:
 
 def test_the_last_report_of_a_run_that_was_killed_says_so(tmp_path):
     table = read_fio(local(tmp_path, "20", killed=True))
-    [caveat] = table.attrs["warnings"]
-    assert caveat.code == "interim"
-    assert "of 20 s" in caveat.text
+    assert table.attrs["warnings"] == "interim"
     assert len(table) == 1
 
 

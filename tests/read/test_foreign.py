@@ -17,7 +17,6 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib import caveats
 from hcilib.cli import main
 from hcilib.model.archives import unpacked
 from hcilib.model.metrics import SETTINGS
@@ -78,7 +77,7 @@ def agrees(row: pd.Series, expected: dict[str, float]) -> None:
 
 def codes(results: pd.DataFrame) -> set[str]:
     """But that the captured runs are short, on small files, and which percentiles they are too short for."""
-    said = {code for row in results["warnings"] for code in caveats(row).codes}
+    said = {code for row in results["warnings"] for code in row.split()}
     return said - {"thin-tail", "short", "small-file"}
 
 
@@ -206,7 +205,7 @@ def test_a_rate_that_was_delivered_through_a_full_queue_was_kept_up_with(tmp_pat
     results = hci.read_results(tmp_path, names="{system}.json").set_index("system")
     assert results["full_depth_pct"].tolist() == [100, 100]
     assert results["open_loop"].tolist() == [True, False]
-    assert ["saturated" in caveats(said).codes for said in results["warnings"]] == [False, True]
+    assert ["saturated" in said.split() for said in results["warnings"]] == [False, True]
 
 
 @pytest.mark.deep
@@ -223,7 +222,7 @@ def test_a_folder_of_fio_at_several_rates_says_which_latency_at_which_demand(tmp
     assert results["delivered_pct"].to_numpy() == pytest.approx(
         (results["iops"] / results["offered_iops"] * 100).to_numpy()
     )
-    assert "saturated" in caveats(results["warnings"].iloc[-1]).codes
+    assert "saturated" in results["warnings"].iloc[-1].split()
     curve = hci.load_curve(results, ["p50_ns"])
     assert curve["n"].tolist() == [2, 2, 2, 1]
     within = hci.load_within(results, p50_ns=1e9)
@@ -401,8 +400,7 @@ def test_a_single_job_without_histograms_keeps_fio_s_own_percentile(tmp_path):
     assert result["p95_ns"] == read["clat_ns"]["percentile"]["95.000000"]
     assert read["total_ios"] < 1000
     assert np.isnan(result["p99_ns"])
-    assert "fewer than 10 I/Os beyond p99, p99.9, p99.99" in str(result["warnings"])
-    assert "completion latency" in str(result["warnings"])
+    assert "percentiles" in result["warnings"].split()
 
 
 def test_cbt_sums_endpoints_and_hosts_and_passes_over_what_is_there_twice():
@@ -415,7 +413,7 @@ def test_cbt_sums_endpoints_and_hosts_and_passes_over_what_is_there_twice():
     files = hci.recognise(folder)
     assert set(files.query("what == 'result'")["missing"]) == {"system"}  # the iteration in the path is the repeat
     assert files[files["file"].str.contains("/output")]["skipped"].str.contains("json_output").all()
-    assert "cannot be merged" in str(results["warnings"].iat[0])
+    assert "percentiles" in results["warnings"].iat[0].split()
 
 
 def test_a_run_of_cbt_of_which_a_volume_left_an_empty_file_is_none(tmp_path):
@@ -453,9 +451,7 @@ def test_an_archive_of_cbt_is_compared_by_the_settings_that_it_says_differ(tmp_p
     }
     assert hci.compare(results, "ceph, pool_profile rep3")["ratio"].tolist() == pytest.approx([0.5], rel=0.02)
     assert results.attrs["left_out"] == []
-    assert set(caveats(hci.read_results(tmp_path)["warnings"].iloc[0]).codes) >= {
-        "system"
-    }  # of which only the user knows
+    assert set(hci.read_results(tmp_path)["warnings"].iloc[0].split()) >= {"system"}  # of which only the user knows
 
 
 def test_runs_of_cbt_that_nothing_tells_apart_are_left_out_and_archives_are_systems_by_their_folders(tmp_path):
@@ -493,7 +489,7 @@ def test_cbt_s_newer_layout_is_one_run_of_its_volumes_even_where_depths_differ()
     assert (results["vms"].iat[0], results["numjobs"].iat[0]) == (2, 2)
     assert math.isnan(results["iodepth"].iat[0])
     assert results["outstanding"].iat[0] == 4  # psync: one a job, whatever iodepth says
-    assert "2, 3" in str(results["warnings"].iat[0])
+    assert "iodepth" in results["warnings"].iat[0].split()
 
 
 def test_hcibench_is_summed_from_its_vms_and_its_own_summary_is_named_and_never_used():
@@ -581,10 +577,9 @@ def test_what_cannot_be_read_is_named_and_counted_in_every_table_made_of_the_res
     assert set(results["tool"]) == {"fio", "diskspd"}
     compared = hci.compare(results, "cedar")
     of_all = hci.best_points(results), hci.peak(results)
-    for table in (compared, hci.summarize(results)):
-        assert all("4 result files of messy left out" in str(row) for row in table["warnings"])
     for table in (compared, hci.overall(compared), hci.summarize(results), *of_all):
-        assert "4 result files of messy left out" in repr(hci.text(table))
+        assert table["warnings"].str.contains("left-out").all()
+        assert "left-out" in repr(hci.text(table))
 
 
 def test_an_empty_file_that_is_called_as_results_are_is_one(messy):
@@ -690,7 +685,7 @@ def test_a_name_that_contradicts_its_file_is_warned_of(tmp_path):
     shutil.copy(LOOSE / "cedar_4k-randread_qd8_r1.json", tmp_path / "cedar_qd16.json")
     results = hci.read_results(tmp_path, names="{system}_qd{iodepth}.json")
     assert results["iodepth"].tolist() == [8]
-    assert "its name says iodepth 16, the file says 8" in str(results["warnings"].iat[0])
+    assert "names" in results["warnings"].iat[0].split()
 
 
 def test_diskspd_without_latency_keeps_what_it_has(tmp_path):
@@ -698,7 +693,7 @@ def test_diskspd_without_latency_keeps_what_it_has(tmp_path):
     results = hci.read_results(tmp_path, system="x")
     assert results["iops"].iat[0] > 0
     assert results[["lat_ns", "p99_ns"]].isna().all(axis=None)
-    assert "measured no latency (-L)" in str(results["warnings"].iat[0])
+    assert "percentiles" in results["warnings"].iat[0].split()
 
 
 def test_groups_of_one_file_are_runs_only_where_nobody_can_take_them_for_one(tmp_path):
@@ -777,12 +772,11 @@ def side_by_side() -> pd.DataFrame:
     return results.assign(numjobs=1, vms=1, outstanding=8, label=np.nan)
 
 
-def test_two_tools_side_by_side_carry_a_warning_that_names_what_differs():
+def test_two_tools_side_by_side_carry_a_warning():
     found = hci.compare(side_by_side(), "cedar").set_index("system")
     for system in ("mirror", "parity"):
-        assert "tools" in caveats(found.loc[system, "warnings"]).codes
-        assert "measured with diskspd and fio: DiskSPD prints" in caveats(found.loc[system, "warnings"]).words
-    assert "tools" not in caveats(found.loc["birch", "warnings"]).codes
+        assert "tools" in found.loc[system, "warnings"].split()
+    assert "tools" not in found.loc["birch", "warnings"].split()
 
 
 def test_a_load_that_nobody_measured_is_refused_with_those_that_are_there():
@@ -871,7 +865,7 @@ def test_of_an_interrupted_diskspd_the_timespan_that_ended_is_a_run_and_the_othe
     rows = hci.read_results(tmp_path, system="oak")
     assert rows.attrs["left_out"] == []
     assert list(rows["valid"]) == [True, False]
-    assert "interrupted before it measured" in [str(said) for said in caveats(rows["warnings"].iloc[1])]
+    assert ["invalid" in codes.split() for codes in rows["warnings"]] == [False, True]
 
 
 @pytest.mark.parametrize("second", ["data/samples/loose-files/*.json", "link", "link/*.json"])

@@ -8,8 +8,6 @@ import shutil
 import pytest
 
 import hcilib as hci
-from hcilib import caveats
-from hcilib.say.caveats import caveat
 
 
 @pytest.fixture
@@ -31,24 +29,23 @@ def rewritten(tmp_path):
 
 
 def said(results):
-    return [str(one) for own in results["warnings"] for one in caveats(own) if one.code == "one-start"]
+    return results["warnings"].str.contains("one-start").sum()
 
 
 SEQUENTIAL = {"pattern": "1m-read", "numjobs": 4}
-SHARED = str(caveat("one-start", jobs=4, disks="1 disk"))
 
 
 def test_more_sequential_jobs_than_disks_without_offsets_are_warned_of(rewritten):
-    assert said(rewritten(SEQUENTIAL)) == [SHARED]
+    assert said(rewritten(SEQUENTIAL)) == 1
 
 
 def test_jobs_that_recorded_where_they_began_are_not(rewritten):
-    assert said(rewritten(SEQUENTIAL, offsets={"vm1": [0, 2**20, 2**21, 3 * 2**20]})) == []
+    assert said(rewritten(SEQUENTIAL, offsets={"vm1": [0, 2**20, 2**21, 3 * 2**20]})) == 0
 
 
 @pytest.mark.parametrize("cell", [{"pattern": "4k-randread", "numjobs": 4}, {"pattern": "1m-read", "numjobs": 1}])
 def test_random_jobs_and_one_job_a_disk_are_not(rewritten, cell):
-    assert said(rewritten(cell)) == []
+    assert said(rewritten(cell)) == 0
 
 
 def test_no_sample_is():
@@ -58,5 +55,5 @@ def test_no_sample_is():
 @pytest.mark.parametrize(("pattern", "n"), [("4k-randwrite-sync", 1), ("4k-randwrite-fdatasync", 0)])
 def test_synchronous_writes_over_fios_nbd_engine_are_said_to_be_plain(rewritten, pattern, n):
     results = rewritten({"pattern": pattern})
-    assert sum("unsynced" in caveats(own).codes for own in results["warnings"]) == n
+    assert sum("unsynced" in own.split() for own in results["warnings"]) == n
     assert (results["pattern"] == pattern).sum() == 1

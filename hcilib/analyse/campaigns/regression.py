@@ -9,11 +9,10 @@ import pandas as pd
 from scipy.special import gammaincinv, ndtr
 
 from hcilib.analyse.campaigns.design import spread_interval
-from hcilib.analyse.compare.cells import annotate, as_list, describe_along, listed, moments
+from hcilib.analyse.compare.cells import as_list, describe_along, listed, moments
 from hcilib.analyse.compare.contrast import CONFIDENCE, FLOOR, check_options, critical, judge
-from hcilib.model.caveats import NONE, caveats
+from hcilib.model.caveats import add_codes, join_codes
 from hcilib.model.metrics import metric_of
-from hcilib.say.caveats import caveat
 
 
 def regression(
@@ -62,15 +61,11 @@ def regression(
     out = pd.concat([places, judged, predicted[["value", "value_baseline", "floored"]]], axis=1)
     out["metric"], out["run_id"] = metric, new
     out["verdict"] = _verdict(out, metric, margin, 1 - CONFIDENCE)
-    joined = [NONE] * len(out)
-    for i, name, notes in zip(code, cells["run_id"], cells["notes"], strict=True):
-        joined[i] += caveats(notes).of(name)
-    out["warnings"] = annotate(
-        joined,
-        (out["k"] == 1, caveat("one-campaign", margin_pct=100 * margin)),
-        (out["floored"], caveat("zero-variance/campaigns")),
-        (out["n"] == 0, caveat("no-run/new", campaign=new)),
-        (out["k"] == 0, caveat("no-run/earlier")),
+    out["warnings"] = add_codes(
+        cells["notes"].groupby(code).agg(lambda notes: join_codes(*notes)),
+        (out["k"] == 1, "one-campaign"),
+        (out["floored"], "zero-variance"),
+        ((out["n"] == 0) | (out["k"] == 0), "no-run"),
     )
     tested = ["ratio", "ratio_lo", "ratio_hi", "df", "p", "p_adjusted", "k", "n", "value", "value_baseline"]
     return out[[*by, "metric", "run_id", *tested, "verdict", "confidence", "warnings"]]

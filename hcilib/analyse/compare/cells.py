@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import re
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,11 +19,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from hcilib.model.caveats import LEFT_OUT, NONE, PERCENTILES, THIN_TAIL, Caveat, Caveats, caveats, column, warnings_of
+from hcilib.model.caveats import PERCENTILES, THIN_TAIL, add_codes, has_code, join_codes, warnings_of
 from hcilib.model.metrics import (
     FACTORS,
     MAY_BE_UNTOLD,
-    METRICS,
     factors,
     meant,
     natural,
@@ -31,7 +30,6 @@ from hcilib.model.metrics import (
     pattern_order,
     per_price,
 )
-from hcilib.say.caveats import caveat
 
 UNSTABLE = 0.1
 """A cell whose runs spread by more than this (standard deviation of their logs) is called unstable. Of the variance and
@@ -63,8 +61,7 @@ class Runs:
         return np.log(np.array(self.values))
 
 
-SINGLE_RUN = caveat("single-run")
-TWO_RUNS = caveat("two-runs")
+SINGLE_RUN, TWO_RUNS = "single-run", "two-runs"
 
 MOMENTS = (
     "n", "log_mean", "log_var", "rel_var", "center", "unstable", "flat", "runs", "blocks", "partners", "notes",
@@ -173,20 +170,6 @@ def _levels(labels: pd.Series) -> tuple[np.ndarray, int]:
         place = {name: i for i, name in enumerate(ordered)}
         level = np.array([*(place[name] for name in names), -1], dtype=np.intp)[level]
     return np.where(level < 0, len(values), level), len(values) + 1
-
-
-Condition = tuple[ArrayLike, Caveat | Caveats | Callable[[int], Caveat | Caveats]]
-"""A mask over rows, and what is to be known where it holds; what differs by row is a function of the row's position."""
-
-
-def annotate(notes: Iterable[object], *conditions: Condition) -> np.ndarray:
-    """`notes`, the caveats of every row, with those of each condition added where its mask holds and they are not there
-    yet."""
-    out = column(notes)
-    for mask, found in conditions:
-        for i in np.flatnonzero(mask):
-            out[i] += caveats(found(int(i)) if callable(found) else found)
-    return out
 
 
 def not_among(role: str, system: str, results: pd.DataFrame) -> str:
@@ -415,8 +398,8 @@ def _partners(results: pd.DataFrame) -> np.ndarray:
 def _notes(
     results: pd.DataFrame, metric: str, code: np.ndarray, valid: np.ndarray, usable: np.ndarray, cell: pd.DataFrame
 ) -> np.ndarray:
-    count, tail, said = len(cell), is_percentile(metric), warnings_of(results)
-    too_short = np.array([tail and THIN_TAIL in own.codes for own in said], dtype=bool)
+    count, tail = len(cell), is_percentile(metric)
+    too_short = has_code(results, THIN_TAIL) & tail
     invalid, short, unread = (
         np.bincount(code[rows], minlength=count)
         for rows in (~valid, valid & ~usable & too_short, valid & ~usable & ~too_short)
@@ -424,66 +407,23 @@ def _notes(
     sources = results.get("source", pd.Series("", results.index))[usable].groupby(code[usable]).nunique(dropna=False)
     campaigns = campaign_counts(results, code, usable)
     zeros = np.array([(runs == 0).sum() for runs in cell["runs"]], dtype=int)
-    return annotate(
-        _own_warnings(said, tail, code, usable, count),
-        runs_that("invalid/runs", invalid),
-        runs_that("unusable", unread),
-        runs_that("thin-tail/runs", short, percentile=_spoken(metric)),
-        (sources.reindex(range(count)) > 1, caveat("pooled/sources")),
-        (campaigns > 1, lambda i: caveat("pooled/campaigns", campaigns=campaigns[i])),
+    return add_codes(
+        _own_codes(warnings_of(results), tail, code, usable, count),
+        (invalid > 0, "invalid"),
+        (unread > 0, "unusable"),
+        (short > 0, THIN_TAIL),
+        ((sources.reindex(range(count)) > 1) | (campaigns > 1), "pooled"),
         (cell["n"] == 1, SINGLE_RUN),
         (cell["n"] == 2, TWO_RUNS),
-        ((zeros > 0) & (zeros == cell["n"]), caveat("zero/every-run")),
-        ((zeros > 0) & (zeros != cell["n"]), lambda i: caveat("zero/runs", runs=counted(zeros[i], "run"))),
-        (cell["flat"], caveat("zero-variance/runs")),
-        (cell["unstable"], lambda i: _unstable(cell["runs"][i], cell["log_var"][i], metric)),
+        (zeros > 0, "zero"),
+        (cell["flat"], "zero-variance"),
+        (cell["unstable"], "unstable"),
     )
 
 
 def is_percentile(name: str) -> bool:
     """Whether a column is one, such as p99_ns."""
     return re.fullmatch(r"p\d+_ns", name) is not None
-
-
-def _spoken(metric: str) -> str:
-    """Return a metric's label in the middle of a sentence: ``p99 latency``."""
-    label = METRICS[metric].label if metric in METRICS else metric
-    return f"{label[:1].lower()}{label[1:]}"
-
-
-def counted(count: int, what: str) -> str:
-    """``1 run``, ``2 runs``."""
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
-
-
-def runs_that(key: str, counts: np.ndarray, **values: Any) -> Condition:
-    """Where there are such runs, how many: ``2 runs invalid, not used``."""
-    return counts > 0, lambda i: caveat(key, runs=counted(counts[i], "run"), **values)
-
-
-MOST_LISTED = 5
-"""So many runs of an unstable cell are listed; of more, the lowest and the highest."""
-
-
-def _unstable(runs: np.ndarray, log_var: float, metric: str) -> Caveat:
-    """The runs in the unit in which the table below which this stands shows them."""
-    known = METRICS.get(metric)
-    shown = [known.show(value) if known else f"{value:.6g}" for value in runs]
-    if len(shown) > MOST_LISTED:
-        ends = (runs.argmin(), runs.argmax())
-        shown = [f"{len(runs)}, from {' to '.join(shown[end] for end in ends)}"]
-    unit = f" {known.unit or known.label}" if known else ""
-    listing = " / ".join(shown) + unit
-    if log_var != log_var:
-        return caveat("unstable/runs", runs=listing)
-    return caveat("unstable/spread", spread_pct=_above_limit(log_var), runs=listing)
-
-
-def _above_limit(log_var: float) -> str:
-    """Return the standard deviation in percent, with as many digits as show that it is above the limit."""
-    spread_pct = 100 * log_var**0.5
-    texts = (f"{spread_pct:.{digits}f}" for digits in range(4))
-    return next((text for text in texts if float(text) > 100 * UNSTABLE), "just above 10")
 
 
 def campaign_counts(results: pd.DataFrame, code: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -497,32 +437,22 @@ def campaign_counts(results: pd.DataFrame, code: np.ndarray, rows: np.ndarray) -
     return np.bincount(which.to_numpy(int), minlength=groups)
 
 
-def _own_warnings(said: np.ndarray, tail: bool, code: np.ndarray, usable: np.ndarray, cells: int) -> list[Caveats]:
-    """What the usable runs themselves warn of, each once a cell; of a percentile all say why they have none, and of
-    other metrics nobody says what percentiles are worth."""
-    own = [NONE] * cells
-    for i in np.flatnonzero([len(own_said) > 0 for own_said in said]):
-        wanted = (caveat for caveat in said[i] if (tail if caveat.code == PERCENTILES else usable[i]))
-        own[code[i]] += (caveat for caveat in wanted if caveat.code != THIN_TAIL)
-    return own
+def _own_codes(warnings: Iterable[str], tail: bool, code: np.ndarray, usable: np.ndarray, cells: int) -> list[str]:
+    """The codes of the usable runs, each once a cell.
+
+    Of a percentile every run's code of missing percentiles counts, and of other metrics none.
+    """
+    own: list[list[str]] = [[] for _ in range(cells)]
+    for cell, codes, counts in zip(code, warnings, usable, strict=True):
+        own[cell] += [name for name in codes.split() if (tail if name == PERCENTILES else counts)]
+    return [join_codes(*(name for name in names if name != THIN_TAIL)) for names in own]
 
 
-def left_out(table: pd.DataFrame) -> Caveats:
-    """How many result files are in no row of `table`, as its rows say it; also of what was made of them."""
-    return Caveats(caveat for said in warnings_of(table) for caveat in said if caveat.code == LEFT_OUT)
-
-
-# ---- Which tool measured, and what makes numbers of two tools unlike
+# ---- Which tool measured
 
 
 ENGINES = {"vmfleet": "diskspd", "hcibench": "fio", "cbt": "fio", "bench-fio": "fio"}
 """What a tool runs to measure; any other is its own."""
-
-_UNLIKE = {
-    ("diskspd", "fio"): "tools/diskspd-fio",
-    ("elbencho", "fio"): "tools/elbencho-fio",
-    ("diskspd", "elbencho"): "tools/diskspd-elbencho",
-}
 
 
 def engines(results: pd.DataFrame) -> np.ndarray:
@@ -531,11 +461,3 @@ def engines(results: pd.DataFrame) -> np.ndarray:
         return np.full(len(results), None, dtype=object)
     tools = results["tool"].astype(object)
     return tools.map(lambda tool: None if pd.isna(tool) else ENGINES.get(tool, tool)).to_numpy(dtype=object)
-
-
-def unlike_tools(one: object, other: object) -> Caveat | None:
-    """What to know of a ratio between numbers of two engines; nothing where they are the same or one is not known."""
-    if one is None or other is None or one == other:
-        return None
-    first, second = sorted((str(one), str(other)))
-    return caveat(_UNLIKE.get((first, second), "tools/others"), one=one, other=other)

@@ -10,14 +10,12 @@ import pandas as pd
 
 from hcilib.analyse.compare.cells import (
     Runs,
-    annotate,
     as_list,
     describe,
     group_codes,
     interval_columns,
     not_among,
     own_constant,
-    runs_that,
 )
 from hcilib.analyse.compare.contrast import (
     CONFIDENCE,
@@ -35,9 +33,8 @@ from hcilib.analyse.compare.contrast import (
     unlike,
     unlike_settings,
 )
-from hcilib.model.caveats import together
+from hcilib.model.caveats import add_codes, join_codes
 from hcilib.model.metrics import METRICS, better_sign
-from hcilib.say.caveats import caveat
 
 
 def summarize(
@@ -71,7 +68,7 @@ def summarize(
         confidence=CONFIDENCE,
         cv_pct=100 * np.sqrt(cells["rel_var"]),
         unstable=cells["unstable"],
-        warnings=annotate(cells["notes"], (cells["n"] == 0, caveat("no-run/cell"))),
+        warnings=add_codes(cells["notes"], (cells["n"] == 0, "no-run")),
     )
     return table.join(own_constant(results, metric, by, table.columns))
 
@@ -129,7 +126,7 @@ def compare(
     if len(cells) and baseline not in set(cells["system"]):  # else every verdict would be `missing`, without an error
         raise ValueError(not_among("baseline", baseline, results))
     rows, base, keys = against(cells, baseline, by)
-    notes, differ = notes_of_pairs(cells, rows, base, keys, baseline), differs_in(cells, rows, base, keys.columns)
+    notes, differ = notes_of_pairs(cells, rows, base, keys), differs_in(cells, rows, base, keys.columns)
     pair = contrast(cells, rows, base, pairs=pairs)
     others = [contrast(cells, *where, pairs=pairs) for where in _other_pairs(cells, baseline, by)]
     judged = judge(pair, margin=margin, adjust=adjust, others=others)
@@ -137,10 +134,7 @@ def compare(
     judged["differs_in"] = differ
     judged["unlike_settings"] = unlike_settings(cells, rows, base, keys.columns)
     table = pd.concat([keys, judged, _both(cells, rows, base, pair)], axis=1)
-    table["warnings"] = annotate(
-        notes,
-        runs_that("unpaired", pair["unpaired"].to_numpy(int)),
-    )
+    table["warnings"] = add_codes(notes, (pair["unpaired"] > 0, "unpaired"))
     table = table[[*keys.columns, *_FIRST, *_THEN]]
     own = own_constant(results, metric, ["system", *by], table.columns)
     return table.join(own.reindex(rows).reset_index(drop=True))
@@ -225,7 +219,7 @@ def rank(
         "beaten": (pairs["differ"] & ahead & ~pairs["point"]).groupby(pairs["row"]).sum(),
         "tied_with": pairs[~pairs["differ"]].groupby("row")["other"].agg(", ".join),
         "point": mine["point"].any(),
-        "notes": mine["notes"].agg(together),
+        "notes": mine["notes"].agg(lambda notes: join_codes(*notes)),
     }
     facts = pd.DataFrame(per_cell).reindex(cells.index)
     others, absent = cells["system"].nunique() - 1, _absent(cells, by)
@@ -238,10 +232,10 @@ def rank(
         confidence=CONFIDENCE,
         verdict=np.select([~ranked, point, facts["behind"].isna()], ["missing", "untested", "alone"], "ranked"),
         best=facts["beaten"].eq(others) & (others > 0),
-        warnings=annotate(
+        warnings=add_codes(
             cells["notes"],
-            (facts["notes"].notna(), facts["notes"].to_numpy().__getitem__),
-            (ranked & (absent != ""), lambda i: caveat("missing", systems=absent[i])),
+            (facts["notes"].notna(), facts["notes"]),
+            (ranked & (absent != ""), "missing"),
         ),
     )
     order = np.lexsort((-sign * out[metric].fillna(0), out["rank"].fillna(np.inf), group_codes(cells, by)[0]))

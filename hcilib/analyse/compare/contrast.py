@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.special import chdtri, digamma, expit, logit, ndtri, polygamma, stdtr, stdtrit
 
-from hcilib.analyse.compare.cells import MOMENTS, annotate, engines, group_codes, listed, unlike_tools
-from hcilib.model.caveats import NONE, caveats, column
+from hcilib.analyse.compare.cells import MOMENTS, engines, group_codes, listed
+from hcilib.model.caveats import add_codes
 from hcilib.model.metrics import MAY_BE_UNTOLD, SETTINGS, factors
-from hcilib.say.caveats import FACTOR_WORDS, caveat
 
 FLOOR = 1e-3
 """Real runs repeat no better than 0.1 %. It is the relative standard deviation given to identical runs, as zero would
@@ -62,52 +60,36 @@ def against(cells: pd.DataFrame, baseline: str, by: Sequence[str]) -> tuple[np.n
     return at[s, c], base[c], keys
 
 
-def notes_of_pairs(
-    cells: pd.DataFrame, rows: np.ndarray, base: np.ndarray, keys: pd.DataFrame, baseline: str
-) -> np.ndarray:
-    """The caveats of both cells of each pair, the system's name before them, then how the two are unlike."""
-    said, systems = column([*cells["notes"], NONE]), keys["system"].to_numpy(object)
-    differences = unlike(cells, rows, base, keys.columns)
-    return annotate(
-        [NONE] * len(rows),
-        (base >= 0, lambda i: said[base[i]].of(baseline)),
-        (rows >= 0, lambda i: said[rows[i]].of(systems[i])),
-        (base < 0, caveat("no-run/system", system=baseline)),
-        (rows < 0, lambda i: caveat("no-run/system", system=systems[i])),
-        (differences.astype(bool), differences.__getitem__),
+def notes_of_pairs(cells: pd.DataFrame, rows: np.ndarray, base: np.ndarray, keys: pd.DataFrame) -> np.ndarray:
+    """The codes of both cells of each pair, then of how the two are unlike."""
+    notes = np.array([*cells["notes"], ""], dtype=object)
+    return add_codes(
+        notes[base],
+        (rows >= 0, notes[rows]),
+        ((rows < 0) | (base < 0), "no-run"),
+        (True, unlike(cells, rows, base, keys.columns)),
     )
 
 
 def unlike(cells: pd.DataFrame, rows: np.ndarray, base: np.ndarray, by: Collection[str]) -> np.ndarray:
-    """How the two systems of each pair are unlike, as caveats.
+    """The codes of how the two systems of each pair are unlike.
 
     Raises ValueError where they differ in what was asked of them: those are two questions, not one ratio.
     """
-    notes = column([NONE] * len(rows))
+    unlikes = np.zeros(len(rows), dtype=bool)
     for name, differs, level, values in _differences(cells, rows, base, by):
         if name not in (*_DESCRIBES_SYSTEM, "source"):
             found = values[np.unique(np.r_[level[rows][differs], level[base][differs]])]
             systems = listed(pd.unique(cells["system"].to_numpy(object)[np.r_[rows[differs], base[differs]]]))
             raise ValueError(f"results vary in {name}: {listed(found)}; add it to by= or filter (systems {systems})")
-        shown = np.array([_value_words(name, v) for v in values], dtype=object)
-        names, factor = cells["system"].to_numpy(object), FACTOR_WORDS.get(name, name)
-        sides = zip(shown[level[rows]], shown[level[base]], names[rows], names[base], strict=True)
-        unlikes = [
-            caveat("unlike", factor=factor, one=one, other=other, system=system, baseline=baseline)
-            for one, other, system, baseline in sides
-        ]
-        notes = annotate(notes, (differs, unlikes.__getitem__))
-    tools = np.array([*engines(cells), None], dtype=object)
-    found = [unlike_tools(one, other) for one, other in zip(tools[rows], tools[base], strict=True)]
-    return annotate(notes, ([one is not None for one in found], lambda i: caveats(found[i])))
-
-
-def _value_words(factor: str, value: Any) -> str:
-    """Return a factor's value as a sentence has it: bytes in GB or GiB, a name in quotes."""
-    if factor == "span_bytes" and not pd.isna(value):
-        size, unit = (2**30, "GiB") if value % 2**20 == 0 else (10**9, "GB")
-        return f"{value / size:.4g} {unit}"
-    return f"“{value}”" if isinstance(value, str) else listed([value])
+        unlikes |= differs
+    tools = pd.Series([*engines(cells), None], dtype=object)
+    one, other = (tools.iloc[side].reset_index(drop=True) for side in (rows, base))
+    return add_codes(
+        [""] * len(rows),
+        (unlikes, "unlike"),
+        (one.notna() & other.notna() & (one != other), "tools"),
+    )
 
 
 def differs_in(cells: pd.DataFrame, rows: np.ndarray, base: np.ndarray, by: Collection[str]) -> list[str]:

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.compare.cells import Runs, annotate, as_list, group_codes, left_out
+from hcilib.analyse.compare.cells import Runs, as_list, group_codes
 from hcilib.analyse.compare.contrast import critical, judge
-from hcilib.model.caveats import NONE
-from hcilib.say.caveats import caveat
+from hcilib.model.caveats import LEFT_OUT, add_codes, has_code
 
 
 def overall(comparison: pd.DataFrame, by: str | Sequence[str] = ("system",)) -> pd.DataFrame:
@@ -54,12 +53,12 @@ def overall(comparison: pd.DataFrame, by: str | Sequence[str] = ("system",)) -> 
     spread = comparison["ratio"].where(used).groupby(code)
     conditions, of_mean = [cells == 0, single, mixed], judged["verdict"].to_numpy(str)
     verdict = np.select(conditions, ["missing", "untested", "no verdict"], of_mean)
-    warnings = annotate(
-        [NONE] * groups,
-        (size > cells, lambda i: caveat("no-ratio/left-out", missing=size[i] - cells[i], tests=size[i])),
-        (mixed & ~single, lambda i: caveat("mixed", higher=above[i], tests=cells[i], lower=below[i])),
-        (single, caveat("single-runs/mean")),
-        (cells >= 0, left_out(comparison)),
+    warnings = add_codes(
+        [""] * groups,
+        (size > cells, "no-ratio"),
+        (mixed & ~single, "mixed"),
+        (single, "single-runs"),
+        (np.full(groups, has_code(comparison, LEFT_OUT).any()), LEFT_OUT),
     )
     found = judged.assign(n=cells, lowest=spread.min(), highest=spread.max(), verdict=verdict, warnings=warnings)
     known = [

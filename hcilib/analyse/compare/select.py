@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from hcilib.analyse.compare.cells import listed, not_among
-from hcilib.model.caveats import column, warnings_of
+from hcilib.model.caveats import add_codes, has_code, warnings_of
 from hcilib.model.metrics import SETTINGS, own_columns, pattern_order
-from hcilib.say.caveats import caveat
 
-FLUSHED = caveat("flush-included")
-NOT_TIMED = caveat("flush-not-timed")
+FLUSHED, NOT_TIMED = "flush-included", "flush-not-timed"
 
 
 def select(
@@ -85,16 +82,15 @@ def until_stable(results: pd.DataFrame) -> pd.DataFrame:
     """
     if "sync_lat_ns" not in results:
         return results
-    said = warnings_of(results)
     flushes = results["pattern"].str.contains(r"-fdatasync(?:-|$)") | results["sync_lat_ns"].notna()
-    flushed = flushes.to_numpy() & np.array([FLUSHED not in own.found for own in said], bool)
+    flushed = flushes.to_numpy() & ~has_code(results, FLUSHED)
     share = 1.0
     if "write_iops" in results:
         share = (results["write_iops"] / results["iops"].where(results["iops"] > 0)).fillna(1.0)
     both = results["lat_ns"] + results["sync_lat_ns"] * share
-    notes = [FLUSHED if is_timed else NOT_TIMED for is_timed in results["sync_lat_ns"].notna()[flushed]]
-    said[flushed] = column([*own, note] for own, note in zip(said[flushed], notes, strict=True))
-    return results.assign(lat_ns=results["lat_ns"].mask(flushed, both), warnings=said)
+    timed = results["sync_lat_ns"].notna()
+    codes = add_codes(warnings_of(results), (flushed & timed, FLUSHED), (flushed & ~timed, NOT_TIMED))
+    return results.assign(lat_ns=results["lat_ns"].mask(flushed, both), warnings=codes)
 
 
 def load_factors(results: pd.DataFrame) -> list[str]:

@@ -7,11 +7,11 @@ from typing import TypeAlias
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.compare.cells import describe, group_codes, left_out
+from hcilib.analyse.compare.cells import describe, group_codes
 from hcilib.analyse.compare.compare import rank
 from hcilib.analyse.compare.contrast import CONFIDENCE, contrast, interval
 from hcilib.analyse.curves.curves import best_of, peak
-from hcilib.model.caveats import column
+from hcilib.model.caveats import LEFT_OUT, has_code
 from hcilib.model.metrics import better_sign
 
 LOAD = ("iodepth", "numjobs", "outstanding")
@@ -67,8 +67,8 @@ def best_points(results: pd.DataFrame, metric: str = "iops", margin: float = 0.0
     share = ["pct_of_best", "pct_of_best_lo", "pct_of_best_hi"]
     shown = [*keys, "iodepth", "n", metric, *share, "state", "tied_with", "iops_per_cpu_pct"]
     table = table.filter(list(dict.fromkeys(shown))).reset_index(drop=True)
-    notes = column([left_out(results)] * len(table))
-    return table.assign(confidence=CONFIDENCE, margin=margin, warnings=notes)
+    codes = LEFT_OUT if has_code(results, LEFT_OUT).any() else ""
+    return table.assign(confidence=CONFIDENCE, margin=margin, warnings=codes)
 
 
 Points: TypeAlias = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]

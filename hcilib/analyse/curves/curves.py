@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from hcilib.analyse.compare.cells import (
-    annotate,
     as_list,
     describe,
     describe_along,
@@ -17,9 +16,8 @@ from hcilib.analyse.compare.cells import (
     interval_columns,
 )
 from hcilib.analyse.compare.contrast import CONFIDENCE, against, below, contrast, judge, notes_of_pairs, own_interval
-from hcilib.model.caveats import NONE, caveats, together
+from hcilib.model.caveats import add_codes, join_codes
 from hcilib.model.metrics import FACTORS, better_sign, pattern_order
-from hcilib.say.caveats import caveat
 
 ALPHA = 0.05
 """Of the one-sided tests along a curve, divided by their number."""
@@ -69,11 +67,11 @@ def peak(
     several = out["tied"].astype(str).str.contains(", ", regex=False)
     out["verdict"] = np.select([out["n"] == 0, out["n"] == 1, several], ["missing", "untested", "plateau"], "peak")
     ends = depth[cells["n"] > 0].groupby(code[cells["n"] > 0]).agg(["min", "max"]).reindex(range(len(out)))
-    out["warnings"] = annotate(
+    out["warnings"] = add_codes(
         top["notes"].to_numpy(),
-        (ends["min"] == ends["max"], caveat("one-point")),
+        (ends["min"] == ends["max"], "one-point"),
         # Not so at the lowest: more load was tried, and below one outstanding I/O there is none.
-        ((out["best"] == ends["max"]) & (ends["min"] < ends["max"]), caveat("at-the-end/peak")),
+        ((out["best"] == ends["max"]) & (ends["min"] < ends["max"]), "at-the-end"),
     )
     return out
 
@@ -168,7 +166,7 @@ def _ratios(results: pd.DataFrame, a: str, b: str, metric: str, by: list[str]) -
     cells = curves(results[results["system"].isin([a, b])], metric, ["system", *by])[0]
     rows, base, keys = against(cells, a, [*by, "iodepth"])
     judged = judge(contrast(cells, rows, base, pairs="auto"), margin=0.05, adjust="bh")
-    notes = notes_of_pairs(cells, rows, base, keys, a)
+    notes = notes_of_pairs(cells, rows, base, keys)
     return pd.concat([keys, judged], axis=1).assign(warnings=notes), group_codes(cells, by)[1]
 
 
@@ -188,7 +186,7 @@ def _crossings(curve: dict[str, np.ndarray]) -> Iterator[dict[str, Any]]:
             **{"below": met["iodepth"][i], "above": met["iodepth"][i + 1]},
             **{"ratio_below": met["ratio"][i], "ratio_above": met["ratio"][i + 1], "verdict": verdict},
             "n": min(met["n"][i : i + 2].min(), met["n_baseline"][i : i + 2].min()),
-            "warnings": caveats(met["warnings"][i]) + caveats(met["warnings"][i + 1]),
+            "warnings": join_codes(*met["warnings"][i : i + 2]),
             "apart": False,
         }
     if not len(changes):
@@ -205,7 +203,7 @@ def _no_crossing(met: dict[str, np.ndarray], cells: int) -> dict[str, Any]:
         "verdict": "none" if found else "missing",
         "n": min(met["n"].min(), met["n_baseline"].min()) if found else 0,
         "apart": bool(np.isin(met["verdict"], ["higher", "lower", "untested"]).all()),
-        "warnings": caveats(caveat("no-ratio/curve", missing=unmet, tests=cells) if unmet else None),
+        "warnings": "no-ratio" if unmet else "",
     }
 
 
@@ -274,12 +272,8 @@ def _drops(cells: pd.DataFrame, curve: np.ndarray, drop: float) -> Iterator[dict
 def _told(cells: pd.DataFrame, row: int, best: int) -> dict:
     """What a drop's row says of its two points."""
     here, there = cells.loc[row], cells.loc[best]
-    unstable = [
-        caveats(point["notes"]).of(f"iodepth {point['iodepth']:g}") if point["unstable"] else NONE
-        for point in (there, here)
-    ]
     return {
         "iops": here["center"], "n": min(here["n"], there["n"]),
         "best_iops": there["center"], "best_at": there["iodepth"], "ratio": here["center"] / there["center"],
-        "warnings": together(unstable),
+        "warnings": join_codes(*(point["notes"] for point in (there, here) if point["unstable"])),
     }  # fmt: skip

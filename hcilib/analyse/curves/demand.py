@@ -20,8 +20,6 @@ from scipy.optimize import isotonic_regression
 from hcilib.analyse.compare.cells import LATENCY, SINGLE_RUN, group_codes, interval_names, refuse_mixing, valid_rows
 from hcilib.analyse.compare.compare import summarize
 from hcilib.analyse.compare.contrast import CONFIDENCE, mean_of
-from hcilib.model.caveats import Caveats
-from hcilib.say.caveats import caveat
 
 BY = ("system", "pattern")
 DEMAND = ("rate_iops", "offered_iops", "open_loop", "iops")
@@ -33,8 +31,6 @@ ABOVE = 1.001
 """Of the closed-loop maximum: a demand is a whole number of I/Os a second."""
 SHORT_RUN = 12.0
 """How far the log of a latency may lie too low, times the run's length in relaxation times (METHODS section 6)."""
-CLOSED = caveat("closed-loop")
-BEYOND = caveat("beyond-measured")
 
 
 def load_curve(results: pd.DataFrame, metric: str | Sequence[str] = "p99_ns", by: Sequence[str] = BY) -> pd.DataFrame:
@@ -243,7 +239,10 @@ def _offered(results: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFr
     valid = results[valid_rows(results)]
     closed, offered = (valid[valid["offered_iops"].isna() == is_closed] for is_closed in (True, False))
     if offered.empty:
-        raise ValueError(f"{CLOSED}; measure with sweep(offered=[0.25, 0.5, 0.75, 0.9])")
+        raise ValueError(
+            "measured without a request rate, so the latency follows from the IOPS; "
+            "measure with sweep(offered=[0.25, 0.5, 0.75, 0.9])"
+        )
     refuse_mixing(offered, by, besides=OF_A_LEVEL)
     if "rep" in offered and offered.reindex(columns=["block"])["block"].isna().all():
         offered = offered.assign(block=offered["rep"])  # files of other tools have no blocks: a repeat is a curve
@@ -292,17 +291,17 @@ def _level(runs: pd.DataFrame, metric: str) -> dict:
     rates = {name: np.exp(np.log(runs[name]).mean()) for name in ("offered_iops", "iops")}
     said = []
     if saturated:
-        said.append(caveat("saturated/runs", count=saturated, runs=len(runs)))
+        said.append("saturated")
     if above:
-        said.append(caveat("above-maximum", count=above, runs=len(runs)))
+        said.append("above-maximum")
     if unsure and not above:
-        said.append(caveat("too-few/runs", count=unsure, runs=len(runs)))
+        said.append("too-few")
     if missing:
-        said.append(caveat("no-value", count=missing, runs=len(runs)))
+        said.append("no-value")
     if found["n"] == 1:
         said.append(SINGLE_RUN)
     level = {"rate_iops": runs["rate_iops"].iloc[0], "metric": metric, "open_loop": not (saturated or above)}
-    return level | rates | found | {"warnings": Caveats(said)}
+    return level | rates | found | {"warnings": " ".join(said)}
 
 
 def _interval(values: ArrayLike, name: str) -> dict[str, Any]:
@@ -406,7 +405,7 @@ def _hidden(iops: float, latency_ns: float, metric: str, block: pd.DataFrame) ->
 
 
 def _over_blocks(blocks: pd.DataFrame) -> dict:
-    found, n = _interval(blocks["iops"], "iops"), len(blocks)
+    found = _interval(blocks["iops"], "iops")
     least, most, maximum = (_interval(blocks[end], "iops") for end in ("least", "most", "maximum"))
     found |= {"iops_lo": least["iops_lo"], "iops_hi": np.fmin(most["iops_hi"], maximum["iops_hi"])}
     said = [SINGLE_RUN] if found["n"] == 1 else []
@@ -414,49 +413,45 @@ def _over_blocks(blocks: pd.DataFrame) -> dict:
     bound, maxima = "", blocks["maximum"].replace(np.inf, np.nan)
     measured = np.fmax(blocks["delivered"].max(), maxima.max())
     if under and over:
-        said.append(caveat("disagree", under=under, blocks=n, over=over))
+        said.append("disagree")
         found |= dict.fromkeys(("iops", "iops_lo", "iops_hi"), np.nan)
     elif over:
         bound = "at least"
-        said.append(caveat("at-least", over=over, blocks=n))
+        said.append("at-least")
         lowest = blocks["least"].min() if np.isnan(found["iops_lo"]) else found["iops_lo"]
         found |= {"iops": lowest, "iops_lo": lowest, "iops_hi": np.inf}
     elif under:
         bound = "below"
-        said.append(caveat("below", under=under, blocks=n))
+        said.append("below")
         highest = blocks["most"].max() if np.isnan(found["iops_hi"]) else found["iops_hi"]
         highest = _up_to(highest, measured, said)
         found |= {"iops": highest, "iops_lo": 0.0, "iops_hi": highest}
     else:
         found["iops_hi"] = _up_to(found["iops_hi"], measured, said)
-    return found | {"bound": bound, "warnings": Caveats(said)}
+    return found | {"bound": bound, "warnings": " ".join(said)}
 
 
 def _up_to(value: float, most: float, said: list) -> float:
     """Return an upper end; NaN, and why, where it lies above everything that was measured: it is unknown."""
     if np.isfinite(value) and value > most:
-        said.append(BEYOND)
+        said.append("beyond-measured")
         return np.nan
     return value
 
 
 def _at(runs: pd.DataFrame, asked: float, metric: str) -> dict:
     own = [name for name in ("source", "run_id", "block") if name in runs]
-    found, least, most, low, high = [], [], [], np.inf, -np.inf
+    found, least, most = [], [], []
     for _, block in _groups(runs, own):
         x, y = _kept_up_with(block, metric)
-        if len(x):
-            low, high = min(low, x[0]), max(high, x[-1])
         if len(x) and x[0] <= asked <= x[-1]:
             found.append(np.exp(np.interp(asked, x, y)))
             least.append(_least_at(x, np.exp(y), asked) if len(x) > 1 else found[-1])
             most.append(np.interp(asked, x, np.exp(y)) * np.exp(_hidden(asked, found[-1], metric, block)))
     said = [SINGLE_RUN] if len(found) == 1 else []
-    if not found and high >= low:
-        said.append(caveat("not-measured/outside", iops=asked, low=low, high=high))
-    elif not found:
-        said.append(caveat("not-measured/none", iops=asked))
+    if not found:
+        said.append("not-measured")
     lo, hi = (_interval(ends, "latency_ns") for ends in (least, most))
     end = _up_to(hi["latency_ns_hi"], runs[metric].max(), said)
     interval = {"latency_ns_lo": lo["latency_ns_lo"], "latency_ns_hi": end}
-    return _interval(found, "latency_ns") | interval | {"warnings": Caveats(said)}
+    return _interval(found, "latency_ns") | interval | {"warnings": " ".join(said)}

@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -13,7 +11,6 @@ import pandas as pd
 from hcilib.analyse.compare.cells import valid_rows
 from hcilib.analyse.compare.compare import compare
 from hcilib.analyse.compare.contrast import CONFIDENCE, critical, interval, judge
-from hcilib.model.caveats import Caveats, column, warnings_of
 
 ALONE = "alone"
 RATES = {"m": "MiB/s", "iops": "IOPS"}
@@ -71,26 +68,11 @@ def neighbours(
         tables.append(_one_family(against_alone[asked], margin))
     table = pd.concat(tables, ignore_index=True)
     table = table.rename(columns={"system": "beside", "of": "system", "value_baseline": "alone"})
-    table["warnings"] = column(map(_next_to, warnings_of(table), table["beside"]))
     limited = [[name for name in beside.split(", ") if "-rate" in name] for beside in table["beside"]]
     table["limit"] = ["; ".join(name.partition("-rate")[2] for name in names) for names in limited]
     measured = ["n", "alone", "value", "ratio", "ratio_lo", "ratio_hi", "p_adjusted", "verdict", "equivalent"]
     keys = ["system", "tenant", "pattern", "beside", "limit", "metric"]
     return table[[*keys, *measured, "confidence", "margin", "paired", "warnings"]]
-
-
-def _next_to(said: Caveats, beside: str) -> Caveats:
-    """Return a row's caveats, with these words before the names of its neighbours and their limits.
-
-    In a column of a table a caveat is text, so whose it is stands at its beginning.
-    """
-    named = re.sub(r"-rate([\d.]+)(m|iops)", lambda cap: f" limited to {cap[1]} {RATES[cap[2]]} per VM", beside)
-    return Caveats(
-        replace(caveat, text=caveat.brief.replace(beside, f"next to {named}", 1), about="")
-        if caveat.brief.startswith(f"{beside}: ")
-        else caveat
-        for caveat in said
-    )
 
 
 def _one_family(table: pd.DataFrame, margin: float) -> pd.DataFrame:

@@ -14,9 +14,7 @@ from scipy.special import fdtrc
 
 from hcilib.analyse.compare.cells import groups_of, refuse_mixing, require_columns, valid_rows
 from hcilib.analyse.compare.contrast import CONFIDENCE, critical
-from hcilib.model.caveats import Caveat, Caveats
 from hcilib.model.metrics import FACTORS, MAY_BE_UNTOLD
-from hcilib.say.caveats import caveat
 
 GRID = 0.25
 NEAR_PEAK = 0.95
@@ -62,24 +60,24 @@ def saturation(results: pd.DataFrame, by: Sequence[str] = ("system", "pattern"))
     for place, group in groups_of(table, by, sort=True):
         runs = group[group["_usable"]]
         warnings = _refuse_mixing(runs, by)
-        if skipped := len(group) - len(runs):
-            warnings.append(caveat("invalid/vms", runs=skipped))
+        if len(group) > len(runs):
+            warnings.append("invalid")
         row = _saturate(runs["vms"].to_numpy(float), runs["iops"].to_numpy(float), warnings)
         rows.append(place | row)
     return pd.DataFrame(rows, columns=[*by, *COLUMNS])
 
 
-def _saturate(vms: np.ndarray, x: np.ndarray, warnings: list[Caveat]) -> dict:
+def _saturate(vms: np.ndarray, x: np.ndarray, warnings: list[str]) -> dict:
     """One group's row. `warnings` is added to."""
     row = dict.fromkeys(COLUMNS, np.nan) | {"n": 0, "points": 0, "model": "", "confidence": CONFIDENCE}
     if x.size:
         curve = _curve(vms, x)
         row |= _plateau(curve, warnings)
         if len(curve) < 5:
-            warnings.append(caveat("few-points/vms", counts=len(curve)))
+            warnings.append("few-points")
         else:
             row |= _model(curve, warnings)
-    return row | {"warnings": Caveats(warnings)}
+    return row | {"warnings": " ".join(warnings)}
 
 
 def _curve(vms: np.ndarray, x: np.ndarray) -> pd.DataFrame:
@@ -96,22 +94,22 @@ def _curve(vms: np.ndarray, x: np.ndarray) -> pd.DataFrame:
     return curve.assign(low=curve["center"] * np.exp(-half))
 
 
-def _plateau(curve: pd.DataFrame, warnings: list[Caveat]) -> dict:
+def _plateau(curve: pd.DataFrame, warnings: list[str]) -> dict:
     """Peak and the smallest fleet near it, by lower bounds; by the points where there are none."""
     top = curve.loc[curve["center"].idxmax()]
     single = int(curve["n"].min()) == 1
     if single:
-        warnings.append(caveat("single-runs/vms"))
+        warnings.append("single-runs")
     near = curve["center" if single else "low"] >= NEAR_PEAK * top["center"]
     if not near.any():
-        warnings.append(caveat("no-bound"))
+        warnings.append("no-bound")
     return {
         "n": int(curve["n"].min()), "points": len(curve), "peak": top["center"], "peak_vms": top["vms"],
         "smallest_vms": curve["vms"][near].min(),
     }  # fmt: skip
 
 
-def _model(curve: pd.DataFrame, warnings: list[Caveat]) -> dict:
+def _model(curve: pd.DataFrame, warnings: list[str]) -> dict:
     """Which model fits, by AICc on relative errors, and what it says: a knee only where no line and no smooth curve is
     as good (every smooth curve bends, few have a knee: METHODS section 7)."""
     n, y, counts = (curve[c].to_numpy(float) for c in ("vms", "center", "n"))
@@ -127,22 +125,22 @@ def _model(curve: pd.DataFrame, warnings: list[Caveat]) -> dict:
     smooth = _aicc(hyperbola, curve, 3)
     row = {"slope_before": before, "slope_after": before + change}
     if not _bend_is_real(line_rss, rss, curve):
-        warnings.append(caveat("no-knee/line"))
+        warnings.append("no-knee")
         row = {"slope_before": line[1], "slope_after": line[1], "model": "line"}
     elif smooth <= bend:
-        warnings.append(caveat("no-knee/smooth"))
+        warnings.append("no-knee")
         row["model"] = "smooth"
     else:
         row |= _knee(curve, knots, best, bends[best][0], warnings)
     return row
 
 
-def _knee(curve: pd.DataFrame, knots: np.ndarray, best: int, fit: np.ndarray, warnings: list[Caveat]) -> dict:
+def _knee(curve: pd.DataFrame, knots: np.ndarray, best: int, fit: np.ndarray, warnings: list[str]) -> dict:
     """The knot and its interval."""
     if best in (0, len(knots) - 1):
-        warnings.append(caveat("at-the-end/knee"))
+        warnings.append("at-the-end")
     if fit[2] > 0:
-        warnings.append(caveat("steepens"))
+        warnings.append("steepens")
     lo, hi = np.nan, np.nan
     if curve["n"].min() > 1:
         lo, hi = _knee_interval(curve, _hinge(curve["vms"].to_numpy(), knots[best]) @ fit, knots)
@@ -214,14 +212,14 @@ def _usable(results: pd.DataFrame, by: list[str]) -> np.ndarray:
     return usable & valid_rows(results)
 
 
-def _refuse_mixing(runs: pd.DataFrame, by: list[str]) -> list[Caveat]:
+def _refuse_mixing(runs: pd.DataFrame, by: list[str]) -> list[str]:
     """The refusal to pool at each VM count, and of known factors along the curve; what may follow the count is returned
     as caveats. A column of the user's own, such as a note, may change along it: nothing is pooled there."""
     refuse_mixing(runs, [*by, "vms"])
     refuse_mixing(runs, by, besides=("vms", *MAY_FOLLOW), among=FACTORS)
     own = [c for c in MAY_FOLLOW if c in runs and c not in by]
-    follow = [c for c in own if runs[c].nunique(dropna=c in MAY_BE_UNTOLD) > 1]
-    return [caveat("follows", column=COLUMN_WORDS.get(column, column)) for column in follow]
+    follow = any(runs[c].nunique(dropna=c in MAY_BE_UNTOLD) > 1 for c in own)
+    return ["follows"] if follow else []
 
 
 # ---- The curve over the VM count as a table tells it: measured, printed, or rebuilt from the gains an article prints

@@ -11,7 +11,7 @@ import pandas as pd
 from hcilib.analyse.compare.cells import numbers_of
 from hcilib.analyse.compare.select import until_stable
 from hcilib.analyse.physics.traffic import drive_rates_of
-from hcilib.model.caveats import THINKTIME, warnings_of
+from hcilib.model.caveats import has_code
 from hcilib.model.metrics import METRICS
 
 NAMES = ("source", "system", "pattern", "vms", "numjobs", "iodepth", "block", "rep")
@@ -101,14 +101,12 @@ def _little(results: pd.DataFrame) -> pd.DataFrame:
     demanded = numbers_of(results, "offered_iops").notna()
     if "rate_iops" in results:  # text, of a file of fio's that is nobody's plan
         capped |= results["rate_iops"].notna() & ~demanded
-    capped |= np.array([THINKTIME in said.codes for said in warnings_of(results)], bool)
+    capped |= has_code(results, "thinktime")
     lat = mean.mask(only_unweighted, unweighted)
     low, high = (np.where(published, a, b) for a, b in zip(LITTLE_PUBLISHED, LITTLE_OWN, strict=True))
     busy = results["iops"] * lat / 1e9
     # a flush, the page cache, and what fio's text does not state leave a queue that is not always full
-    loose = (numbers_of(results, "direct") == 0) | np.array(
-        ["text" in said.codes for said in warnings_of(results)], bool
-    )
+    loose = (numbers_of(results, "direct") == 0) | has_code(results, "text")
     if "fsync" in results:
         loose |= results["fsync"].notna()
     capped |= loose & ~demanded & (busy < low * expected)

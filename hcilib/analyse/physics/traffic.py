@@ -11,16 +11,14 @@ import pandas as pd
 
 from hcilib.analyse.compare.cells import (
     SINGLE_RUN,
-    annotate,
     center_of,
     group_codes,
     numbers_of,
-    runs_that,
     valid_rows,
 )
 from hcilib.analyse.compare.compare import summarize
 from hcilib.analyse.compare.contrast import CONFIDENCE, mean_of
-from hcilib.model.caveats import NONE
+from hcilib.model.caveats import add_codes
 from hcilib.model.metrics import FACTORS, KEYS
 from hcilib.model.schemes import ErasureCode, Product, Scheme, Tiers, Wrapped
 from hcilib.model.workload import READ_PCT
@@ -199,7 +197,7 @@ def traffic(
     code, valid, counted = group_codes(runs, list(by))[0], valid_rows(runs), np.isfinite(runs["observed"])
     rate = runs[["net_bytes_per_s", "bw_bytes"]].where(valid & counted).groupby(code).agg(center_of)
     absent = np.bincount(code[valid & runs["nic_bytes_per_s"].isna()], minlength=len(table))
-    said = annotate(table["warnings"], runs_that("counters/card", absent, card=nic))
+    said = add_codes(table["warnings"], (absent > 0, "counters"))
     return table.assign(warnings=said).join(rate)
 
 
@@ -398,8 +396,8 @@ def amplification(
             table = table.assign(
                 **group, measure=MEASURES, confidence=CONFIDENCE, expected=[costs[m] for m in MEASURES]
             )
-            unsampled = runs_that("drives", np.full(len(table), absent.sum()))
-            said = annotate([NONE] * len(table), unsampled, (table["n"] == 1, SINGLE_RUN))
+            unsampled = np.full(len(table), absent.any())
+            said = add_codes([""] * len(table), (unsampled, "drives"), (table["n"] == 1, SINGLE_RUN))
             count = own["drives"].max() if len(own) else 0
             pieces.append(_judged(table).assign(drives=count, warnings=said))
     columns = [

@@ -14,9 +14,8 @@ import pandas as pd
 from hcilib.analyse.compare.cells import SINGLE_RUN, TWO_RUNS, as_list, asked_by, group_codes, groups_of, refuse_varying
 from hcilib.analyse.compare.contrast import CONFIDENCE, half_width_of
 from hcilib.analyse.runs.series import mean_interval, mser5, run_columns
-from hcilib.model.caveats import Caveat, Caveats, caveats
+from hcilib.model.caveats import join_codes
 from hcilib.model.metrics import FACTORS
-from hcilib.say.caveats import caveat
 
 TOLERANCE, WINDOW_S, MIN_CUT_S = 0.1, 5, 20
 CONDITIONS = ("system", *FACTORS, "failure", "heal")
@@ -88,8 +87,7 @@ def failures(
         if key in ios:
             row["max_lat_ns"] = float(ios[key]["lat_ns_max"].max())
         if row["whole_s"] > row["runtime_s"] - row["heal_s"]:
-            late = caveat("not-whole", seconds=row["whole_s"])
-            row["warnings"] = Caveats([*caveats(row["warnings"]), late])
+            row["warnings"] = join_codes(row["warnings"], "not-whole")
         rows.append(dict(zip(keys, key, strict=True)) | row | {"confidence": CONFIDENCE})
     return pd.DataFrame(rows, columns=[*keys, *COLUMNS])
 
@@ -158,7 +156,7 @@ def _cost(
         "heal_gap_s": np.minimum(heal_gaps, silences["to_s"] - heal_s).max(),
         **_recovery(after, healthy["mean"], heal_s, tolerance, window_s),
     }  # fmt: skip
-    return row | {"warnings": Caveats(_complaints(row, before, plateau, tolerance, window_s))}
+    return row | {"warnings": " ".join(_complaints(row, before, plateau, window_s))}
 
 
 def _steady(phase: pd.Series) -> pd.Series:
@@ -229,17 +227,16 @@ def _stays(y: np.ndarray, least: float, window_s: int) -> np.ndarray:
     return from_then_on & (one[: two.size] >= least) & (y[: two.size] >= least)
 
 
-def _complaints(row: dict, before: pd.Series, plateau: pd.Series, tolerance: float, window_s: int) -> list[Caveat]:
+def _complaints(row: dict, before: pd.Series, plateau: pd.Series, window_s: int) -> list[str]:
     said = []
     if len(before) < window_s:
-        said.append(caveat("too-short/before", seconds=len(before)))
+        said.append("too-short")
     elif not row["healthy_iops"] > 0:
-        said.append(caveat("zero/before"))
+        said.append("zero")
     if not len(plateau):
-        said.append(caveat("no-level/degraded", seconds=window_s))
+        said.append("no-level")
     if row["heal"] and row["back_s"] != row["back_s"]:
-        left = row["runtime_s"] - row["heal_s"]
-        said.append(caveat("not-back", level_pct=100 * (1 - tolerance), seconds=left))
+        said.append("not-back")
     return said
 
 
@@ -263,12 +260,6 @@ QUANTITIES = {
     "whole_s": "copies complete after the repair (s)",
 }
 """Column of `failures` -> how it is called; max_lat_s is max_lat_ns in seconds."""
-NOT_SEEN = {
-    "back_s": "not-seen/back",
-    "whole_s": "not-seen/whole",
-    "ratio": "not-seen/level",
-}
-"""Column without a value in some runs -> why, as a key of `TEXTS`."""
 RATIOS = ("healthy_iops", "ratio")
 GAPS = ("gap_s", "gap_sum_s")
 BY = ("system", "pattern", "iodepth", "failure")
@@ -327,15 +318,14 @@ def _over_repeats(values: np.ndarray, column: str) -> dict:
         "confidence": CONFIDENCE,
     }
     if known.size < n:
-        unseen = caveat(NOT_SEEN.get(column, "not-seen/value"), unseen=n - known.size, runs=n)
-        return whole | {"warnings": caveats(unseen)}
+        return whole | {"warnings": "not-seen"}
     logs = column in RATIOS and bool((known > 0).all())
     x = np.log(known) if logs else known
     half = half_width_of(x)
     ends = np.array([x.mean(), x.mean() - half, x.mean() + half])
     mean, lo, hi = np.exp(ends) if logs else np.clip(ends, 0.0, 100.0 if column == "dip_pct" else np.inf)
-    few = {1: SINGLE_RUN, 2: TWO_RUNS}.get(n)
-    return whole | {"mean": mean, "mean_lo": lo, "mean_hi": hi, "warnings": caveats(few)}
+    few = {1: SINGLE_RUN, 2: TWO_RUNS}.get(n, "")
+    return whole | {"mean": mean, "mean_lo": lo, "mean_hi": hi, "warnings": few}
 
 
 def failure_verdicts(summary: pd.DataFrame, results: pd.DataFrame | None = None) -> pd.DataFrame:

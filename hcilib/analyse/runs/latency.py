@@ -14,10 +14,9 @@ import pandas as pd
 from hcilib.analyse.compare.cells import interval_names, refuse_mixing
 from hcilib.analyse.compare.compare import summarize
 from hcilib.analyse.runs.series import run_columns
-from hcilib.model.caveats import NONE, Caveats, caveats, column
+from hcilib.model.caveats import THIN_TAIL
 from hcilib.model.fio_buckets import BUCKETS, MIDPOINTS, TAIL, ios_to_reach
 from hcilib.model.metrics import FACTORS
-from hcilib.say.caveats import caveat
 
 RUN = ("run_id", "system", "block", "rep", "pattern", "numjobs", "iodepth", "vms")
 """Columns that tell a run in the results and in the bins."""
@@ -76,12 +75,8 @@ def _names(q: Sequence[float]) -> dict[str, float]:
 
 def _thin_tails(n: np.ndarray, names: dict[str, float]) -> np.ndarray:
     """A percentile that fewer than `TAIL` I/Os exceed is the story of those few."""
-    few = {name: n * (1 - percent / 100) < TAIL - 1e-6 for name, percent in names.items() if percent < 100}
-    said: list[Caveats] = [NONE] * n.size
-    for i in np.flatnonzero(np.any(list(few.values()), axis=0)) if few else ():
-        beyond = ", ".join(name for name, is_few in few.items() if is_few[i])
-        said[i] = caveats(caveat("thin-tail/beyond", least=TAIL, percentiles=beyond))
-    return column(said)
+    highest = max((percent for percent in names.values() if percent < 100), default=0)
+    return np.where(n * (1 - highest / 100) < TAIL - 1e-6, THIN_TAIL, "").astype(object)
 
 
 # ---- fio's latency histograms: their exact sum

@@ -17,9 +17,8 @@ from numpy.typing import ArrayLike
 
 from hcilib.analyse.compare.cells import groups_of
 from hcilib.analyse.compare.contrast import CONFIDENCE, critical, half_width_of
-from hcilib.model.caveats import Caveat, caveats
+from hcilib.model.caveats import join_codes
 from hcilib.model.metrics import FACTORS, KEYS
-from hcilib.say.caveats import caveat
 
 LONG_RUN_BATCHES = 20
 MIN_EFFECTIVE = 30
@@ -277,13 +276,7 @@ def _interval(y: np.ndarray) -> dict:
     short = not min(n_eff, y.size) >= MIN_EFFECTIVE
     se = np.nan if short else float(batch_means(y, BATCHES).std(ddof=1) / BATCHES**0.5)
     half = critical(BATCHES - 1) * se
-    warnings = []
-    if short and n_eff < y.size:
-        warnings.append(caveat("too-short/alike", samples=y.size, independent=n_eff, needed=MIN_EFFECTIVE))
-    elif short:
-        warnings.append(caveat("too-short/samples", samples=y.size, needed=MIN_EFFECTIVE))
-    if se == 0:
-        warnings.append(caveat("no-variation"))
+    warnings = "too-short" if short else "no-variation" if se == 0 else ""
     return {
         "n": 1, "seconds": y.size, "mean": mean, "mean_lo": mean - half, "mean_hi": mean + half, "se": se, "tau": tau,
         "n_eff": n_eff, "confidence": CONFIDENCE, "verdict": "run too short" if short else "ok", "warnings": warnings,
@@ -334,7 +327,7 @@ def _stands_still(t: np.ndarray, y: np.ndarray, round_s: float | None) -> dict:
     half = y.size // 2
     first, second = (y[:half].mean(), y[half:].mean()) if half else (np.nan, np.nan)
     drift_pct = 100 * (second / first - 1) if first > 0 and y.size >= 10 else np.nan
-    said = [caveat("drift", drift_pct=drift_pct)] if abs(drift_pct) > DRIFT_PCT else []
+    said = "drift" if abs(drift_pct) > DRIFT_PCT else ""
     return {
         "seconds": y.size, "mean": y.mean() if y.size else np.nan,
         "drift_pct": drift_pct, "drift": abs(drift_pct) > DRIFT_PCT if drift_pct == drift_pct else pd.NA,
@@ -367,12 +360,12 @@ def _per_run(series: pd.DataFrame, metric: str, columns: list[str], judge: Calla
     for key, total, cut in fleet(series, metric):
         known = total.dropna()
         row = judge(known.index.to_numpy(float), known.to_numpy(float))
-        rows.append(key | row | {"warnings": caveats(row["warnings"]) + cut})
+        rows.append(key | row | {"warnings": join_codes(row["warnings"], *cut)})
     keys = run_columns(series) if isinstance(series, pd.DataFrame) else []
     return pd.DataFrame(rows, columns=[*keys, *columns])
 
 
-def fleet(series: pd.DataFrame, metric: str = "iops") -> Iterator[tuple[dict, pd.Series, list[Caveat]]]:
+def fleet(series: pd.DataFrame, metric: str = "iops") -> Iterator[tuple[dict, pd.Series, list[str]]]:
     """Each run's keys, its one series, summed over hosts, jobs and directions on the seconds all of them have, and what
     was cut of it.
 
@@ -396,7 +389,7 @@ def _checked(series: pd.DataFrame, metric: str) -> pd.DataFrame:
     return series
 
 
-def _summed(run: pd.DataFrame, metric: str) -> tuple[pd.Series, list[Caveat]]:
+def _summed(run: pd.DataFrame, metric: str) -> tuple[pd.Series, list[str]]:
     """The fleet's series of one run, and warnings."""
     parts = [c for c in PARTS if c in run]
     writer = run.groupby(parts, dropna=False, sort=False).ngroup() if parts else pd.Series(0, run.index)
@@ -407,7 +400,7 @@ def _summed(run: pd.DataFrame, metric: str) -> tuple[pd.Series, list[Caveat]]:
     wide = table[metric].unstack("writer").sort_index()
     ends = [(c.first_valid_index(), c.last_valid_index()) for _, c in wide.items()]
     if not ends or any(first is None for first, _ in ends):
-        return wide.sum(axis=1, skipna=False).iloc[:0], [caveat("no-run/host")]
+        return wide.sum(axis=1, skipna=False).iloc[:0], ["no-run"]
     common = wide.loc[max(first for first, _ in ends) : min(last for _, last in ends)]
     if metric.endswith("lat_ns"):
         weight = table["iops"].unstack("writer").loc[common.index]
@@ -419,14 +412,14 @@ def _summed(run: pd.DataFrame, metric: str) -> tuple[pd.Series, list[Caveat]]:
     return total, _gaps(wide, total, metric)
 
 
-def _gaps(wide: pd.DataFrame, total: pd.Series, metric: str) -> list[Caveat]:
+def _gaps(wide: pd.DataFrame, total: pd.Series, metric: str) -> list[str]:
     said = []
     if len(total) < 0.95 * len(wide):
-        said.append(caveat("cut/ends", common=len(total), seconds=len(wide), writers=wide.shape[1]))
+        said.append("cut")
     steps = np.diff(total.index.to_numpy(float))
     lost = int(np.rint(steps / np.median(steps) - 1).sum()) if steps.size else 0
     if lost + total.isna().sum():
-        said.append(caveat("cut/seconds", seconds=lost + total.isna().sum()))
+        said.append("cut")
     if metric != "lat_ns" and (total == 0).any():
-        said.append(caveat("silent/run", seconds=(total == 0).sum()))
+        said.append("silent")
     return said

@@ -18,8 +18,6 @@ from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from hcilib.model.caveats import NONE, Caveats
-
 LOCAL_HOST, LOCAL_PORT = "localhost", 0
 """What stands for hostname and port where fio ran the job itself (`jobs`, not `client_stats`): no server, no port."""
 SUMS = "All clients"
@@ -130,7 +128,7 @@ class FioFile(NamedTuple):
     version: str
     disk_util: list[dict[str, Any]]
     clean: bool
-    caveats: Caveats = NONE
+    caveats: str = ""
     bins: Any = None
 
 

@@ -71,7 +71,7 @@ def read_fio(path: str | Path) -> pd.DataFrame:
         ctx, majf, minf, job_start, job_runtime, total_err of the whole report; job options over global ones as
         text, `opt_<name>`. A local run has hostname "localhost" and port 0.
         Counts are int64 where every row has one, all other numbers float64.
-        `.attrs`: noise (text around the JSON), fio_version, disk_util (list of dicts), warnings (values with a code:
+        `.attrs`: noise (text around the JSON), fio_version, disk_util (list of dicts), warnings (codes:
         ``interim`` where fio was killed after a report of --status-interval, or may have been).
 
     Raises

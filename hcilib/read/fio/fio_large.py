@@ -18,7 +18,6 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from hcilib.model.caveats import NONE
 from hcilib.model.compressed import pieces
 from hcilib.read.fio import fio_document, fio_fast
 from hcilib.read.fio.fio_document import FioOutputError
@@ -259,7 +258,7 @@ class _Reading:
             raise BrokenStream(f"several reports of one job, one of them without I/O. {_INTERIM}")
         entries = list(map(Entry, self._reports, clones, self._directions, self._options))
         clean = self._documents == 1 and not self._unclean
-        said = NONE if clean and of_clients else unfinished(entries, self._documents)
+        said = "" if clean and of_clients else unfinished(entries, self._documents)
         noise = "\n".join(filter(None, self._text))
         bins = self._of_groups(entries) if self._bins else None
         return FioFile(entries, noise, self._head.version, self._head.disk_util, clean, said, bins)

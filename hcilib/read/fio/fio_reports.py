@@ -20,12 +20,10 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from hcilib.model.caveats import NONE, Caveats, caveats
 from hcilib.model.fio_buckets import BUCKETS, MIDPOINTS, buckets_of, ios_to_reach
 from hcilib.read.fio import fio_document, fio_fast
 from hcilib.read.fio.fio_document import FioOutputError, Number
 from hcilib.read.fio.fio_fast import GROWTH, Busy, Direction, Entry, FioFile, Latency, Options, Report, Unusual
-from hcilib.say.caveats import caveat
 
 _PLANNED = {"w": "write", "t": "trim"}
 MEASURES = ("io_bytes", "bw_bytes", "iops", "runtime", "total_ios", "short_ios", "drop_ios")
@@ -66,7 +64,7 @@ def parse(raw: bytes, path: str | Path, *, fast: bool = True) -> FioFile:
     return FioFile(entries, noise, document.version, document.disk_util, False, unfinished(entries, documents))
 
 
-def unfinished(entries: list[Entry], documents: int) -> Caveats:
+def unfinished(entries: list[Entry], documents: int) -> str:
     """Of several documents (`--status-interval`) the last is the result, unless fio was killed before it wrote that
     one.
 
@@ -74,14 +72,11 @@ def unfinished(entries: list[Entry], documents: int) -> Caveats:
     """
     timed = [entry for entry in entries if documents > 1 or entry.options.get("time_based", "0") != "0"]
     if not timed:
-        return NONE
+        return ""
     wanted_ms = max(milliseconds(entry.options.get("runtime", "")) for entry in timed)
     ran_ms = max((d.runtime for entry in timed for _, d in entry.directions if d.runtime == d.runtime), default=0)
-    if ran_ms < ENDED * wanted_ms:
-        return caveats(caveat("interim/ended", ran_s=ran_ms / 1000, runtime_s=wanted_ms / 1000))
-    if documents > 1 and not wanted_ms:
-        return caveats(caveat("interim/last", reports=documents))
-    return NONE
+    is_last = documents > 1 and not wanted_ms
+    return "interim" if ran_ms < ENDED * wanted_ms or is_last else ""
 
 
 def milliseconds(duration: str) -> float:
@@ -100,7 +95,7 @@ def _clean(raw: bytes) -> FioFile:
     if document.client_stats is not None and any(clones):
         refuse_rounds(reports, options)
     entries = list(map(Entry, reports, clones, directions, options))
-    said = NONE if document.client_stats is not None else unfinished(entries, 1)  # a client waits for its servers
+    said = "" if document.client_stats is not None else unfinished(entries, 1)  # a client waits for its servers
     return FioFile(entries, noise, document.version, document.disk_util, True, said)
 
 

@@ -13,10 +13,8 @@ from itertools import accumulate, pairwise
 from math import isfinite, nan
 from typing import NamedTuple
 
-from hcilib.model.caveats import Caveat
 from hcilib.read.fio.fio_document import FioOutputError
 from hcilib.read.fio.fio_fast import LOCAL_HOST, LOCAL_PORT, SUMS, Direction, Entry, FioFile, Latency, Options, Report
-from hcilib.say.caveats import caveat
 
 _REPORT = re.compile(
     r"(?P<job>.*): \(groupid=(?P<group>\d+), jobs=(?P<jobs>\d+)\): "
@@ -417,7 +415,7 @@ def _latency(report: TextReport, key: str, ios: float) -> Latency:
     return Latency(low, high, mean, stddev, ios if isfinite(mean) else 0, percentiles)
 
 
-def rounded(run: TextRun) -> tuple[Caveat, ...]:
+def rounded(run: TextRun) -> tuple[str, ...]:
     """Whether a rate is known no better than printed, where rounding moves it by more than 0.1 %."""
     rates = [rate(report, ddir) for report in run.reports for ddir in report.directions]
-    return (caveat("printed-digits"),) if any(found.unit > 1e-3 * found.value for found in rates) else ()
+    return ("printed-digits",) if any(found.unit > 1e-3 * found.value for found in rates) else ()

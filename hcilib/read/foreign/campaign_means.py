@@ -15,13 +15,12 @@ import numpy as np
 import pandas as pd
 
 from hcilib.model.archives import ARCHIVE, extract
-from hcilib.model.caveats import Caveat, Caveats, caveats, column
+from hcilib.model.caveats import has_code, join_codes
 from hcilib.model.compressed import read_bytes
 from hcilib.model.metrics import FACTORS, SETTINGS
 from hcilib.model.places import FACTS, PLAN, RECORD, STEPS, WEAR
 from hcilib.read.foreign.results import read_results, recognise
 from hcilib.read.run.records import events_of, is_published, plan_of
-from hcilib.say.caveats import caveat
 
 KEPT = ("iops", "lat_ns", "p99_ns", "iops_per_cpu_pct")
 """Metrics of which a history keeps means."""
@@ -46,8 +45,8 @@ def means_of(place: Path, name: str, names: Any, system: str) -> pd.DataFrame:
         if place.is_dir() and is_published(place):
             return _of_published(place, name)
         return _of_files(place, name, names, system)
-    except (ValueError, OSError, KeyError, TypeError) as error:
-        return _nothing(name.removesuffix(ARCHIVE), caveat("unread/error", error=error))
+    except (ValueError, OSError, KeyError, TypeError):
+        return _nothing(name.removesuffix(ARCHIVE), "unread")
 
 
 def _of_archive(place: Path, name: str, names: Any, system: str) -> pd.DataFrame:
@@ -58,9 +57,9 @@ def _of_archive(place: Path, name: str, names: Any, system: str) -> pd.DataFrame
         return means_of(campaign, name, names, system)
 
 
-def _nothing(name: str, why: Caveat) -> pd.DataFrame:
+def _nothing(name: str, why: str) -> pd.DataFrame:
     row = {"campaign": name, "start": pd.NaT, "testbed": "", "system": "", "setup": "", "metric": "", "value": np.nan}
-    row |= {"log_se": np.nan, "n": 0, "accepted": False, "valid": False, "digest": "", "warnings": Caveats([why])}
+    row |= {"log_se": np.nan, "n": 0, "accepted": False, "valid": False, "digest": "", "warnings": why}
     return pd.DataFrame([row])
 
 
@@ -68,15 +67,15 @@ def _of_run(place: Path, name: str) -> pd.DataFrame:
     plan, events = plan_of(place), events_of(place)
     means = _means(read_results(place))
     if means.empty:
-        return _nothing(name, caveat("unread/no-run"))
+        return _nothing(name, "unread")
     times = [float(event["t"]) for event in events if isinstance(event.get("t"), (int, float))]
     starts = [float(event["t"]) for event in events if event.get("event") == "start" and "t" in event]
     setups = _setups(plan)
     notes = []
-    if (backwards := -min(np.diff(times), default=0.0)) > BACK_S:
-        notes.append(caveat("clock/back", seconds=backwards))
+    if -min(np.diff(times), default=0.0) > BACK_S:
+        notes.append("clock")
     if not any(event.get("event") == "end" and not event.get("missing") for event in events):
-        notes.append(caveat("unfinished"))
+        notes.append("unfinished")
     content = blake2b(json.dumps(plan, sort_keys=True).encode(), digest_size=16)
     for record in sorted(place.glob(f"{STEPS}/*/{RECORD}")):
         content.update(read_bytes(record))
@@ -136,9 +135,9 @@ def _of_published(place: Path, name: str) -> pd.DataFrame:
 
 def _of_files(place: Path, name: str, names: Any, system: str) -> pd.DataFrame:
     if not recognise(place, names=names)["what"].eq("result").any():
-        return _nothing(name, caveat("no-result"))
+        return _nothing(name, "no-result")
     results = read_results(place, names=names)
-    unnamed = ["system" in caveats(said).codes for said in results["warnings"]]
+    unnamed = has_code(results, "system")
     results = results.assign(system=results["system"].mask(unnamed, system))
     files = sorted(file for file in place.rglob("*") if file.is_file()) if place.is_dir() else [place]
     content, starts = blake2b(digest_size=16), []
@@ -149,8 +148,7 @@ def _of_files(place: Path, name: str, names: Any, system: str) -> pd.DataFrame:
             starts += _written(raw)
     if not starts and (found := _DATE.search(name)):
         starts = [_epoch(found.groups(default="0"))]
-    left_out = [f"{file}: {why}" for file, why in results.attrs.get("left_out", [])]
-    notes = [caveat("left-out/campaign", count=len(left_out), first=left_out[0])] if left_out else []
+    notes = ["left-out"] if results.attrs.get("left_out") else []
     start = min(starts, default=np.nan)
     return _campaign(_means(results).assign(testbed="", setup=""), name, start, content.hexdigest(), notes)
 
@@ -175,13 +173,12 @@ def _campaign(
     name: str,
     start_s: float,
     digest: str,
-    notes: Sequence[Caveat] = (),
+    notes: Sequence[str] = (),
     facts: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
-    said = [Caveats([*caveats(own), *notes]) for own in means["warnings"]]
     start = pd.Timestamp(start_s, unit="s", tz=UTC) if start_s == start_s else pd.NaT
     of_all: dict[str, Any] = {"campaign": name, "start": start, "digest": digest, "accepted": False, **(facts or {})}
-    return means.assign(**of_all, warnings=column(said))
+    return means.assign(**of_all, warnings=[join_codes(own, *notes) for own in means["warnings"]])
 
 
 def _means(results: pd.DataFrame) -> pd.DataFrame:
@@ -205,5 +202,4 @@ def _means(results: pd.DataFrame) -> pd.DataFrame:
     table["value"] = np.exp(table.pop("mean")).mask(zero, 0.0)
     table["log_se"] = np.sqrt(table.pop("var") / table["n"])
     table["valid"] = ~zero
-    note = Caveats([caveat("zero/campaign")])
-    return table.assign(warnings=column([note if bad else Caveats() for bad in zero]))
+    return table.assign(warnings=np.where(zero, "zero", ""))

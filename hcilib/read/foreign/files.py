@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hcilib.model.caveats import Caveat
 from hcilib.model.metrics import QUANTILES
 from hcilib.read.diskspd.diskspd import buckets_of, load, outstanding_of, rows_of, version_of
 from hcilib.read.diskspd.diskspd_document import DiskspdOutputError, Timespan
@@ -40,10 +39,8 @@ from hcilib.read.foreign.parts import (
 )
 from hcilib.read.foreign.settings import DEFAULTS, OFF, settings_of, together
 from hcilib.read.run.step_tables import NUMBERS, carried, thin_tail
-from hcilib.say.caveats import caveat, text_of
 
 _SHOWN = ("rw", "bs", "iodepth", "numjobs", "rwmixread", "rate_iops", "runtime")
-_OF_CLAT = text_of("percentiles/completion")
 _APART = 0.9
 """Groups overlap where one begins before this share of the other's runtime has passed."""
 
@@ -83,16 +80,15 @@ def large_fio_parts(stream: Iterator[bytes], path: str) -> tuple[list[Part], str
     return _parts_of(file, b"", path), file.version
 
 
-_TEXT = caveat("text/fio")
 _TERSE = re.compile(rb"^[345];fio-[^;\n]*;", re.MULTILINE)
 
 
 def _text_parts(run: TextRun, path: str) -> list[Part]:
     """The runs of one start of fio by its text, with what the text leaves open."""
-    said = [_TEXT, *rounded(run)]
+    said = ("text", *rounded(run))
     parts = _parts_of(fio_file(run), b"", path, stated=False)
     for part in parts:
-        part.caveats += tuple(said)
+        part.caveats += said
     return parts
 
 
@@ -106,7 +102,7 @@ def _parts_of(file: FioFile, raw: bytes, path: str, *, stated: bool = True) -> l
     bins = (found.kind, found.of_rows()) if found and found.kind else (None, [])
     together = _groups(file.entries, path)
     groups = [own for group in together for own in _by_workload(file.entries, group)]
-    notes = notes_of(file.noise) if file.noise else ()
+    notes = ("fio",) if _NOTE.search(file.noise) else ()
     parts = [_part(file.entries, own, rows, bins, len(groups) > 1, stated) for own in groups]
     for part, own in zip(parts, groups, strict=True):
         part.caveats += notes
@@ -127,11 +123,7 @@ def _parts_of(file: FioFile, raw: bytes, path: str, *, stated: bool = True) -> l
 
 
 _NOTE = re.compile(r"^(?:<\S+> )?((?:note|fio|warning|WARNING)(?:: | ).{1,160})", re.MULTILINE)
-
-
-def notes_of(noise: str) -> tuple[Caveat, ...]:
-    """What fio itself warns of in front of its results, each once and at most three."""
-    return tuple(caveat("fio", line=line.strip()) for line in list(dict.fromkeys(_NOTE.findall(noise)))[:3])
+"""What fio itself warns of in front of its results."""
 
 
 def _of(entries: Sequence[Entry], own: Sequence[int]) -> Callable[[str, str], bool]:
@@ -193,7 +185,7 @@ def _part(entries: Sequence[Entry], own: list[int], rows: Sequence, bins, severa
     if not places and "mixed" in ddirs.values():
         raise FioOutputError("unified_rw_reporting: reads and writes are one number in it, and cannot be told apart")
     kind, of_row = bins
-    own_percentiles, why = ({}, _OF_CLAT if kind == "clat" else "") if kind else _own(places, rows)
+    own_percentiles, inexact = ({}, kind == "clat") if kind else _own(places, rows)
     given = [of_row[place] for place in places] if kind else []
     remote = {(e.report.hostname, e.report.port) for e in mine} - {(LOCAL_HOST, LOCAL_PORT)}
     counted = [Row(ddirs[place], _numbers(rows[place][2]), rows[place][2].total_ios) for place in places]
@@ -212,9 +204,9 @@ def _part(entries: Sequence[Entry], own: list[int], rows: Sequence, bins, severa
         jobs=load.jobs,
         outstanding=load.outstanding,
         offered=load.offered,
-        errors=tuple(_errors(mine)),
+        failed=_has_failed(mine),
         caveats=load.caveats,
-        percentiles=why,
+        inexact=inexact,
         unlike=unlike,
         contradicted=GROUPED if stated_here else OF_ANOTHER_TEST,
     )
@@ -232,12 +224,12 @@ def _by_time(load: _Load, rows: Sequence[Row], ran: float, runtime_ms: float) ->
             jobs=int(jobs),
             outstanding=load.flying * jobs / load.jobs,
             offered=load.offered * jobs / load.jobs,
-            caveats=(*load.caveats, caveat("sections", jobs=jobs)),
+            caveats=(*load.caveats, "sections"),
         )
     elif ran < (1 - EVEN) * jobs - MORE_MS / runtime_ms:
         load = load._replace(
             outstanding=load.flying * ran / jobs,
-            caveats=(*load.caveats, caveat("ended-early", ran=ran, jobs=jobs)),
+            caveats=(*load.caveats, "ended-early"),
         )
     return load, ()
 
@@ -252,7 +244,7 @@ class _Load(NamedTuple):
     outstanding: float
     flying: float
     offered: float
-    caveats: tuple[Caveat, ...]
+    caveats: tuple[str, ...]
 
 
 _LOADS: dict[tuple, _Load] = {}
@@ -338,20 +330,20 @@ def _jobs(entries: Sequence[Entry], told: Sequence[dict]) -> tuple[int, bool, fl
     return sum(jobs for jobs, _ in seen.values()), stated, sum(flying for _, flying in seen.values())
 
 
-def _own(places: Sequence[int], rows: Sequence) -> tuple[dict[str, float], str]:
-    """fio's own percentiles, which are those of one job and direction, where there is only one; else why there are
-    none."""
+def _own(places: Sequence[int], rows: Sequence) -> tuple[dict[str, float], bool]:
+    """fio's own percentiles, which are those of one job and direction, where there is only one; and whether some are
+    missing or of completion latency."""
     if len(places) != 1:
-        return {}, text_of("percentiles/jobs", count=len(places))
+        return {}, True
     direction = rows[places[0]][2]
     lat = direction.lat_ns.percentile
     printed = lat or direction.clat_ns.percentile
     found = {name: printed[q] for name, q in _printed_as(tuple(printed)).items()}
     if not found:
-        return {}, text_of("percentiles/none")
-    few, known = thin_tail(direction.total_ios), carried(direction.total_ios)
+        return {}, True
+    known = carried(direction.total_ios)
     found = {name: found.get(name, nan) if n < known else nan for n, name in enumerate(QUANTILES)}
-    return found, "; ".join(filter(None, [str(few), "" if lat else _OF_CLAT]))
+    return found, bool(thin_tail(direction.total_ios)) or not lat
 
 
 @lru_cache(maxsize=256)
@@ -361,28 +353,17 @@ def _printed_as(names: tuple[str, ...]) -> dict[str, str]:
     return {column: numbers[q] for column, q in QUANTILES.items() if q in numbers}
 
 
-def _errors(entries: Sequence[Entry]) -> list[str]:
-    said = []
-    for entry in entries:
-        report = entry.report
-        if report.error > 0:
-            problem = f"fio reports error {int(report.error)}"
-        elif report.total_err > 0:
-            problem = f"{int(report.total_err)} I/Os failed and fio went on"
-        elif not any([direction.any_io for _, direction in entry.directions]):
-            problem = "no I/O was done"
-        else:
-            continue
-        place = f" on {report.hostname}" if report.hostname != LOCAL_HOST else ""
-        said.append(f"job {report.jobname}{place}: {problem}")
-    return said
+def _has_failed(entries: Sequence[Entry]) -> bool:
+    """Whether fio reports an error of some job, or failed I/Os after which it went on, or no I/O."""
+    reports = [entry.report for entry in entries]
+    failed = any(report.error > 0 or report.total_err > 0 for report in reports)
+    return failed or not all(any(direction.any_io for _, direction in entry.directions) for entry in entries)
 
 
 _SHOWN_OF_DISKSPD = ("rw", "bs", "iodepth", "numjobs", "rwmixread", "runtime")
 _XML = re.compile(rb"<Results[\s>]")
 _TEXT_OF_DISKSPD = re.compile(rb"Command Line:.*(?:Input parameters:|Results for timespan \d)", re.DOTALL)
 _UTF_16 = ("utf-16-le", "utf-16-be")
-_REBUILT = caveat("percentiles/rebuilt")
 
 
 def is_diskspd(raw: bytes) -> bool:
@@ -419,7 +400,6 @@ def _span(span: Timespan, rows: list[dict[str, Any]], job: str) -> Part:
     depth = outstanding / jobs
     factors |= {"numjobs": jobs, "iodepth": int(depth) if depth.is_integer() else depth}
     factors |= together([settings_of(given) for given in options])
-    errors = {4: "interrupted before it measured", 74: "its rows cannot be the whole timespan"}
     buckets = np.array(list(buckets_of(span)))
     latency = len(buckets) > 0
     return Part(
@@ -433,14 +413,12 @@ def _span(span: Timespan, rows: list[dict[str, Any]], job: str) -> Part:
         bins=(buckets[:, 0], buckets[:, 1]) if latency else None,
         hosts=(),
         outstanding=outstanding,
-        errors=tuple(errors[code] for code in sorted({row["error"] for row in rows}) if code),
-        caveats=(_REBUILT,) if latency else (),
-        percentiles="" if latency else text_of("percentiles/no-latency"),
+        failed=any(row["error"] for row in rows),
+        inexact=True,
     )
 
 
 _PHASE = re.compile(r"(READ|WRITE)|RWMIX(\d+)")
-_COARSE = text_of("percentiles/coarse")
 _TRUE = ("1", "true")
 _HEAD = b"ISO date,label,path type,"
 
@@ -512,7 +490,7 @@ def _phase(phase: Phase, job: str) -> Part | None:
         rows=rows,
         hosts=tuple(f"host {n}" for n in range(1, hosts + 1)),
         outstanding=hosts * threads * depth,
-        percentiles=_COARSE,
+        inexact=True,
         label=phase.get("label", ""),
     )
 

@@ -18,13 +18,12 @@ from typing import Any
 import pandas as pd
 
 from hcilib.model.archives import ARCHIVE
-from hcilib.model.caveats import Caveat, Caveats, caveats, column
+from hcilib.model.caveats import has_code, join_codes
 from hcilib.model.metrics import FACTORS, SETTINGS
 from hcilib.model.places import PLAN, STEPS, at_home
 from hcilib.model.yaml_files import read_yaml
 from hcilib.read.foreign.campaign_means import FACT, means_of
 from hcilib.read.run.records import RunReadError
-from hcilib.say.caveats import caveat
 
 NOTES = "history.yaml"
 AHEAD_S = 86_400.0
@@ -34,7 +33,7 @@ LAST = ("metric", "value", "log_se", "n", "accepted", "valid", "warnings")
 _LOOSE = (".json", ".xml", ".csv", ".txt", ".zst", ".gz")
 """Endings of files that may be a campaign each."""
 _TESTBED = f"{FACT}testbed_file"
-Found = list[tuple[str, Caveat]]
+Found = list[tuple[str, str]]
 """Campaigns, and what to know of each."""
 
 
@@ -87,7 +86,7 @@ def history(folder: str | Path, names: Any = None, system: str | None = None) ->
     notes = notes_of(root / NOTES)
     named = [(place, place.relative_to(root).as_posix()) for place in _places(root)]
     parts = [means_of(place, name, names, system or root.resolve().name) for place, name in named]
-    parts = [part for part in parts if not part["warnings"].str.startswith("no-result:").all()]
+    parts = [part for part in parts if not has_code(part, "no-result").all()]
     if not parts:
         none = "no campaign in it: no run directory, no published table, no result of a tool"
         raise RunReadError(f"{folder}: {none}. Give the folder that holds the campaigns.")
@@ -191,11 +190,11 @@ def judged(table: pd.DataFrame) -> pd.DataFrame:
     notes, out = _clocks(table)
     same, also = _same(table)
     table, others = _series(table)
-    said: dict[str, list[Caveat]] = {}
+    said: dict[str, list[str]] = {}
     for name, note in [*notes, *same, *others]:
         said.setdefault(name, []).append(note)
     both = zip(table["warnings"], table["campaign"], strict=True)
-    warnings = column([Caveats([*caveats(own), *said.get(name, ())]) for own, name in both])
+    warnings = [join_codes(own, *said.get(name, ())) for own, name in both]
     valid = table["valid"].astype(bool) & ~table["campaign"].isin(out | also)
     return table.assign(valid=valid, warnings=warnings)
 
@@ -205,15 +204,10 @@ def _clocks(table: pd.DataFrame) -> tuple[Found, set[str]]:
     read = table[table["digest"].ne("")].drop_duplicates("campaign")
     ahead = pd.Timestamp.now(UTC) + pd.Timedelta(AHEAD_S, "s")
     unknown, future = read["start"].isna(), read["start"] > ahead
-    back = read["warnings"].str.contains("clock: ", regex=False) & ~read["corrected"]
-    notes = [(name, _ask("no-start", name)) for name in read["campaign"][unknown]]
-    for name, start in zip(read["campaign"][future], read["start"][future], strict=True):
-        notes.append((name, _ask("clock/ahead", name, start=start)))
+    back = has_code(read, "clock") & ~read["corrected"]
+    notes = [(name, "no-start") for name in read["campaign"][unknown]]
+    notes += [(name, "clock") for name in read["campaign"][future]]
     return notes, set(read["campaign"][unknown | future | back])
-
-
-def _ask(key: str, campaign: str, **values: Any) -> Caveat:
-    return caveat(key, notes=NOTES, campaign=campaign, **values)
 
 
 def _same(table: pd.DataFrame) -> tuple[Found, set[str]]:
@@ -225,11 +219,10 @@ def _same(table: pd.DataFrame) -> tuple[Found, set[str]]:
         names = list(group["campaign"])
         for name, digest in zip(names[1:], group["digest"].iloc[1:], strict=True):
             if digest == group["digest"].iloc[0]:
-                notes.append((name, caveat("copy", original=names[0])))
+                notes.append((name, "copy"))
                 out.add(name)
         for name in names if group["digest"].nunique() > 1 else []:
-            others = ", ".join(other for other in names if other != name)
-            notes.append((name, _ask("same-start", name, others=others)))
+            notes.append((name, "same-start"))
             out.add(name)
     return notes, out
 
@@ -241,8 +234,5 @@ def _series(table: pd.DataFrame) -> tuple[pd.DataFrame, Found]:
     files = table[_TESTBED]
     other = files.notna() & files.ne(files.groupby(table["testbed"]).transform("first"))
     begin = table[other].drop_duplicates(["testbed", _TESTBED])
-    notes = [
-        (name, caveat("another-testbed", testbed=testbed))
-        for name, testbed in zip(begin["campaign"], begin["testbed"], strict=True)
-    ]
+    notes = [(name, "another-testbed") for name in begin["campaign"]]
     return table.assign(testbed=table["testbed"].mask(other, table["testbed"] + " " + files.str[:8])), notes

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 import zstandard
 
-from hcilib.model.caveats import Caveat, Caveats
+from hcilib.model.caveats import LEFT_OUT, join_codes
 from hcilib.model.compressed import TooLargeError, first_bytes, is_packed, pieces, read_bytes
 from hcilib.model.places import at_home
 from hcilib.read.foreign.files import (
@@ -37,7 +37,6 @@ from hcilib.read.foreign.layouts import Naming, Place, cbt_twin, placed
 from hcilib.read.foreign.parts import ForeignError, Part, row_of
 from hcilib.read.run.cache import code
 from hcilib.read.run.records import rounds_of
-from hcilib.say.caveats import caveat
 
 HEAD = 2**16
 """Bytes of a file that are looked at before it is read whole."""
@@ -193,7 +192,7 @@ def _runs(files: list[File], read: dict[str, list[tuple[Part, str]]], place: Pla
             run.measured = [repr([row.numbers for row in part.rows]) for part, _ in of_run]
         runs.append(run)
     for run in runs if refused else []:
-        run.row["warnings"] += Caveats([caveat("left-out/entries", file=names[0], reasons="; ".join(refused))])
+        run.row["warnings"] = join_codes(run.row["warnings"], LEFT_OUT)
     if not runs:
         for file in files:
             file.skipped = refused[0]
@@ -296,13 +295,11 @@ class Cache:
         found = {n: kept[key] for n, task in enumerate(tasks) if (key := _key(task)) in kept}
         for row in (run.row for _, runs in found.values() for run in runs):
             row |= {name: nan for name, value in row.items() if value is None}  # JSON has no NaN
-            row["warnings"] = Caveats(Caveat(**caveat) for caveat in row["warnings"])
         return found
 
     def keep(self, tasks: Sequence[Task], outcomes: dict[int, Outcome]) -> None:
         kept = {_key(tasks[n]): outcome for n, outcome in outcomes.items()}
-        plain = lambda value: list(value) if isinstance(value, Caveats) else value.item()  # noqa: E731
-        raw = zstandard.ZstdCompressor().compress(msgspec.json.encode(kept, enc_hook=plain))
+        raw = zstandard.ZstdCompressor().compress(msgspec.json.encode(kept, enc_hook=lambda value: value.item()))
         self._file.parent.mkdir(parents=True, exist_ok=True)
         beside = self._file.with_name(f"{self._file.name}.{os.getpid()}")
         beside.write_bytes(raw)

@@ -11,17 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from hcilib.model.caveats import NONE, Caveat, Caveats
+from hcilib.model.caveats import PERCENTILES, join_codes
 from hcilib.model.metrics import QUANTILES
 from hcilib.model.workload import LONG_RW, MIXED, READ_PCT, SYNC, Pattern, PlanError
 from hcilib.read.fio.fio_reports import milliseconds
 from hcilib.read.foreign.counted import Row, contradictions
 from hcilib.read.foreign.settings import bytes_of, together
 from hcilib.read.run.records import RunReadError
-from hcilib.read.run.results import ONE_IN_FLIGHT, SATURATED, TOO_FEW, held_back, open_loop, short_cuts
+from hcilib.read.run.results import ONE_IN_FLIGHT, held_back, open_loop, short_cuts, unmet
 from hcilib.read.run.step_tables import NUMBERS, aggregate, of_one, thin_tail
 from hcilib.read.run.step_tables import percentiles as percentiles_of
-from hcilib.say.caveats import caveat, text_of
 
 
 class ForeignError(RunReadError):
@@ -49,8 +48,8 @@ class Part:
     offered, full_depth_pct : IOPS that all of its jobs were to do, whether or not the storage keeps up, and the share
         of I/Os that found the queue full; NaN in a closed loop
     flushes : sync_lat_ns and sync_p99_ns of jobs that flush after each write
-    errors : why it may not count
-    percentiles : what is to be known of percentiles taken from it, or why it has none
+    failed : it ended with an error, and may not count
+    inexact : percentiles taken from it are not of every I/O's total latency, or it has none
     label : what the tool was told to call the run: its system, where nobody says another
     unlike : what its numbers contradict, as its reader found; `contradicted`: what is said of such a part
     """
@@ -67,9 +66,9 @@ class Part:
     offered: float = nan
     full_depth_pct: float = nan
     flushes: dict[str, float] = field(default_factory=dict)
-    errors: tuple[str, ...] = ()
-    caveats: tuple[Caveat, ...] = ()
-    percentiles: str = ""
+    failed: bool = False
+    caveats: tuple[str, ...] = ()
+    inexact: bool = False
     label: str = ""
     unlike: tuple[str, ...] = ()
     contradicted: str = OF_ANOTHER_TEST
@@ -106,13 +105,11 @@ def row_of(parts: Sequence[tuple[Part, str]], named: dict[str, Any]) -> dict[str
     for part in of:
         _refuse_contradictions(part, named)
     row, numjobs = dict(cell), cell["numjobs"]
-    said: list[Caveat] = []
-    errors: list[str] = []
+    said: list[str] = []
     rows: list[Row] = []
     offered = 0.0
     for part in of:
         said += part.caveats
-        errors += part.errors
         rows += part.rows
         offered += part.offered
     said += contradictions
@@ -122,24 +119,25 @@ def row_of(parts: Sequence[tuple[Part, str]], named: dict[str, Any]) -> dict[str
         row |= told
         said += caveats
     row |= _flushes(of)
-    percentiles, why = _percentiles(of)
+    percentiles, inexact = _percentiles(of)
     if all(part.bins for part in of):
-        said += thin_tail(sum(part.bins[1].sum() for part in of if part.bins)).found
-    said += short_cuts(row, row.get("size_bytes", nan) * max(numjobs, 1) * vms, row["runtime_s"])
+        said.append(thin_tail(sum(part.bins[1].sum() for part in of if part.bins)))
+    said.append(short_cuts(row, row.get("size_bytes", nan) * max(numjobs, 1) * vms, row["runtime_s"]))
     ran_s, wanted_s = row["runtime_s"], found.get("runtime_s", nan)
-    if found.get("time_based") and ran_s < 0.95 * wanted_s:
-        errors.append(f"ran {ran_s:.3g} s of {wanted_s:g} s")
-    if why:
-        said.append(caveat("percentiles/reason", reason=why))
-    said += [caveat("invalid/file", reason=error) for error in errors]
+    cut_short = found.get("time_based", False) and ran_s < 0.95 * wanted_s
+    valid = not (cut_short or any(part.failed for part in of))
+    if inexact:
+        said.append(PERCENTILES)
+    if not valid:
+        said.append("invalid")
     row |= percentiles
-    row["valid"], row["warnings"] = not errors, _together(tuple(said)) if said else NONE
+    row["valid"], row["warnings"] = bool(valid), join_codes(*said)
     return row
 
 
 def _refuse_contradictions(part: Part, named: Mapping[str, Any]) -> None:
     """ForeignError of a part whose numbers are not of what it says, or its name; a failed one counts as nothing."""
-    if part.errors:
+    if part.failed:
         return
     asked = {**named, **{name: value for name, value in part.factors.items() if value == value}}
     if "block_sizes" in asked:
@@ -152,13 +150,12 @@ def _refuse_contradictions(part: Part, named: Mapping[str, Any]) -> None:
         raise ForeignError(f"{'; '.join(damage)}. Copy the file again, or repeat the run")
 
 
-_together = lru_cache(maxsize=4096)(Caveats)
 _CELLS: dict[tuple, tuple] = {}
 """Of runs of one job by what they were asked for and what their names say: a folder has thousands of the same."""
 _MOST_CELLS = 4096
 
 
-def _cell_of_one(part: Part, named: dict[str, Any], vms: int) -> tuple[dict[str, Any], list[Caveat]]:
+def _cell_of_one(part: Part, named: dict[str, Any], vms: int) -> tuple[dict[str, Any], list[str]]:
     """As `_cell`. The factors are kept with it, so that no others are taken for them."""
     key = id(part.factors), part.jobs, part.outstanding, vms, tuple(named.items())
     known = _CELLS.get(key)
@@ -171,13 +168,9 @@ def _cell_of_one(part: Part, named: dict[str, Any], vms: int) -> tuple[dict[str,
 
 def _cell(
     of: Sequence[Part], found: dict[str, Any], named: dict[str, Any], vms: int
-) -> tuple[dict[str, Any], list[Caveat]]:
+) -> tuple[dict[str, Any], list[str]]:
     """The columns of a run that say what was asked for, and where files and names contradict each other."""
-    said = [
-        caveat("names", factor=name, named=named[name], stated=found[name])
-        for name in FACTORS
-        if name in named and found.get(name, nan) == found.get(name) != named[name]
-    ]
+    said = ["names" for name in FACTORS if name in named and found.get(name, nan) == found.get(name) != named[name]]
     factors = {**named, **{name: value for name, value in found.items() if value == value}}
     if "block_sizes" in factors:  # whatever a name says
         factors["bs_bytes"] = nan
@@ -198,8 +191,7 @@ def _cell(
     row |= {"sync": factors.get("sync", nan), "rate_bytes": factors.get("rate_bytes", 0) * numjobs}
     row["outstanding"] = _outstanding(of, vms, numjobs, depth)
     if depth != depth and "iodepth" in found:
-        depths = sorted({str(part.factors.get("iodepth")) for part in of})
-        said.append(caveat("iodepth/several", depths=", ".join(depths)))
+        said.append("iodepth")
     return row, said
 
 
@@ -236,7 +228,7 @@ def _jobs_of_a_vm(parts: Sequence[Part], named: dict[str, Any], vms: int) -> flo
     return jobs / vms if jobs % vms else jobs // vms
 
 
-def _at_demand(row: Mapping[str, Any], offered: float, full_pct: float) -> tuple[dict[str, Any], list[Caveat]]:
+def _at_demand(row: Mapping[str, Any], offered: float, full_pct: float) -> tuple[dict[str, Any], list[str]]:
     """Columns and caveats of a run whose jobs were to do so many I/Os a second."""
     delivered = 100 * row["iops"] / offered
     [kept_up] = open_loop(*map(np.atleast_1d, (delivered, row["iops"] * row["runtime_s"])))
@@ -244,8 +236,7 @@ def _at_demand(row: Mapping[str, Any], offered: float, full_pct: float) -> tuple
     [held] = held_back(iops, lat_ns, vms, numjobs, np.array([offered]), np.array([kept_up], dtype=object))
     told = {"rate_iops": f"{offered:.0f}iops", "offered_iops": offered, "delivered_pct": delivered}
     told |= {"full_depth_pct": full_pct, "open_loop": kept_up}
-    said = [] if kept_up else [TOO_FEW if kept_up is None else SATURATED]
-    return told, [*said, *held]
+    return told, [unmet(kept_up), held]
 
 
 def _outstanding(parts: Sequence[Part], vms: int, numjobs: float, iodepth: float) -> float:
@@ -266,18 +257,15 @@ def _flushes(parts: Sequence[Part]) -> dict[str, float]:
     return {"sync_lat_ns": float(np.average([part.flushes["sync_lat_ns"] for part in parts], weights=writes))}
 
 
-def _percentiles(parts: Sequence[Part]) -> tuple[dict[str, float], str]:
-    """Of all histograms together; NaN, and why, where the tool kept only percentiles: those of several parts cannot be
+def _percentiles(parts: Sequence[Part]) -> tuple[dict[str, float], bool]:
+    """Of all histograms together, and whether they are inexact or missing: percentiles of several parts cannot be
     merged."""
     if len(parts) == 1 and parts[0].bins is None:
-        return parts[0].own_percentiles or dict.fromkeys(QUANTILES, nan), parts[0].percentiles
-    whys = "; ".join(dict.fromkeys(part.percentiles for part in parts if part.percentiles))
+        return parts[0].own_percentiles or dict.fromkeys(QUANTILES, nan), parts[0].inexact
     if all(part.bins is not None for part in parts):
         lat_ns, count = (np.concatenate(arrays) for arrays in zip(*[p.bins for p in parts if p.bins], strict=True))
-        return percentiles_of(lat_ns, count), whys
-    if not whys or any(part.own_percentiles for part in parts):
-        whys = text_of("percentiles/files", count=len(parts))
-    return dict.fromkeys(QUANTILES, nan), whys
+        return percentiles_of(lat_ns, count), any(part.inexact for part in parts)
+    return dict.fromkeys(QUANTILES, nan), True
 
 
 RELEVANT = (
@@ -298,7 +286,7 @@ def rw_of(reads_pct: float, random: bool) -> str:
     return ("rand" if random else "") + {100.0: "read", 0.0: "write"}.get(reads_pct, "rw")
 
 
-def asked(options: Mapping[str, str]) -> tuple[dict[str, Any], tuple[Caveat, ...]]:
+def asked(options: Mapping[str, str]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Factors and caveats of a job's options under fio's names; what they do not say is not among the factors.
 
     Besides `FACTORS`: runtime_s, time_based, in_flight (1 for an engine that waits for each I/O), offered (IOPS of each
@@ -310,7 +298,7 @@ def asked(options: Mapping[str, str]) -> tuple[dict[str, Any], tuple[Caveat, ...
 
 
 @lru_cache(maxsize=4096)
-def _asked(values: tuple[str | None, ...]) -> tuple[dict[str, Any], tuple[Caveat, ...]]:
+def _asked(values: tuple[str | None, ...]) -> tuple[dict[str, Any], tuple[str, ...]]:
     told = {name: value for name, value in zip(RELEVANT, values, strict=True) if value is not None}
     found: dict[str, Any] = {}
     if rw := told.get("rw", told.get("readwrite")):
@@ -344,9 +332,9 @@ def _asked(values: tuple[str | None, ...]) -> tuple[dict[str, Any], tuple[Caveat
     if engine in ONE_IN_FLIGHT:
         found["in_flight"] = 1
         if found.get("iodepth", 1) > 1:
-            said.append(caveat("iodepth/engine", engine=engine))
+            said.append("iodepth")
     if told.get("thinktime", "0") != "0":
-        said.append(caveat("thinktime", thinktime=told["thinktime"]))
+        said.append("thinktime")
     return found, tuple(said)
 
 

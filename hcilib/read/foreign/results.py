@@ -16,7 +16,7 @@ from typing import Any
 
 import pandas as pd
 
-from hcilib.model.caveats import Caveats, column
+from hcilib.model.caveats import LEFT_OUT, join_codes
 from hcilib.model.metrics import COLUMNS, SETTINGS
 from hcilib.model.places import Sources
 from hcilib.read.foreign.layouts import cbt_settings, naming_of
@@ -41,7 +41,6 @@ from hcilib.read.foreign.look import (
 from hcilib.read.foreign.parts import FACTORS, ForeignError
 from hcilib.read.run.records import names_of_places, refuse_nothing
 from hcilib.read.run.results import tables_of, under_each_other
-from hcilib.say.caveats import caveat
 
 CHUNK = 200
 """Runs that are read at a time."""
@@ -217,11 +216,11 @@ def _read(place: Folder, run_id: str, cache: str | Path | None, executor: Execut
     left_out = [(file.file, file.skipped) for file in files if file.left_out]
     if not rows:
         raise ForeignError(_nothing(place.source.path, files))
-    unsaid = any("system" in file.missing for file in files)
-    said = _said_of_all(place.root.name, left_out, unsaid)
+    unnamed = any("system" in file.missing for file in files)
+    said = join_codes(LEFT_OUT if left_out else "", "system" if unnamed else "")
     table = pd.DataFrame(rows, columns=list(dict.fromkeys(chain(COLUMNS, *rows))))
     if said:
-        table["warnings"] = column([row["warnings"] + said for row in rows])
+        table["warnings"] = [join_codes(row["warnings"], said) for row in rows]
     table.attrs |= {"left_out": left_out}
     return table
 
@@ -368,20 +367,6 @@ def _label(runs: list[Run]) -> None:
     if any(len(own) > 1 for own in labels.values()):
         for run in runs:
             run.row["label"] = run.label
-
-
-# --- what has to be said ----------------------------------------------------------------------------------------------
-
-
-def _said_of_all(folder: str, left_out: list[tuple[str, str]], unsaid: bool) -> Caveats:
-    said = []
-    if left_out:
-        named = ", ".join(file for file, _ in left_out[:3]) + ", ..." * (len(left_out) > 3)
-        files = f"{len(left_out)} result file{'s' * (len(left_out) > 1)}"
-        said.append(caveat("left-out/files", files=files, folder=folder, names=named))
-    if unsaid:
-        said.append(caveat("system", folder=folder))
-    return Caveats(said)
 
 
 def _nothing(path: Any, files: list[File]) -> str:

@@ -10,10 +10,9 @@ from typing import Any
 
 import pandas as pd
 
-from hcilib.model.caveats import NONE, Caveats, caveats, column, together
+from hcilib.model.caveats import join_codes
 from hcilib.model.compressed import read_bytes
 from hcilib.model.places import NETWORK, POOL_FILL, at_home
-from hcilib.say.caveats import caveat
 
 _NAN = float("nan")
 
@@ -21,6 +20,7 @@ _NAN = float("nan")
 # How full a system's pool was while it was measured -> the level in its results. Where nothing was asked, or nothing
 # was told, the level is missing: it is no zero, and forbids nothing.
 
+POOL_UNSURE = "pool-fill"
 POOL_COLUMNS = ("system", "when", "at_s", "host", "pool_fill_pct", "line", "warnings")
 STEP_PCT = 10
 """Results tell levels apart in tens of per cent, to the nearest. A campaign has one level, so what its own blocks write
@@ -40,12 +40,11 @@ def rows_of_pools(folder: Path, _: Mapping[str, Any] | None = None) -> Iterator[
             for system, answers in reading["systems"].items():
                 for said in answers:
                     of = {"system": system, **when, "host": str(said["host"])}
-                    full, why = float(said.get("pct", _NAN)), said.get("error", "no percentage")
+                    full = float(said.get("pct", _NAN))
                     if not (full != full or 0 <= full <= 100):
                         raise ValueError(f"{full:g} %")
-                    unknown = caveat("pool-fill/unknown", host=said["host"], reason=why)
-                    about = NONE if full == full else caveats(unknown)
-                    yield of | {"pool_fill_pct": full, "line": str(said.get("line", "")), "warnings": about}
+                    of["line"] = str(said.get("line", said.get("error", "")))
+                    yield of | {"pool_fill_pct": full, "warnings": "" if full == full else POOL_UNSURE}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{file}: not what systems say of their pools: {type(error).__name__} {error}") from None
 
@@ -53,19 +52,19 @@ def rows_of_pools(folder: Path, _: Mapping[str, Any] | None = None) -> Iterator[
 def levels_of(systems: pd.Series, folder: Path) -> pd.DataFrame:
     """pool_fill_pct and warnings beside each of a campaign's `systems`, by its facts. Where these are damaged, that is
     said, and costs the level alone."""
-    rows, broken = [], NONE
+    rows, broken = [], ""
     try:
         rows = list(rows_of_pools(folder))
-    except (OSError, ValueError) as error:
-        broken = caveats(caveat("pool-fill/damaged", reason=error))
+    except (OSError, ValueError):
+        broken = POOL_UNSURE
     # a setting is measured on its system's pool
     names = systems.astype(str).str.partition(" [").reindex(columns=[0])[0]
     told = {name: _level([row for row in rows if row["system"] == name]) for name in names.unique()}
     full = names.map({name: full for name, (full, _) in told.items()}).astype(float)
-    return pd.DataFrame({"pool_fill_pct": full, "warnings": column(told[name][1] + broken for name in names)})
+    return pd.DataFrame({"pool_fill_pct": full, "warnings": [join_codes(told[name][1], broken) for name in names]})
 
 
-def _level(rows: Sequence[Mapping[str, Any]]) -> tuple[float, Caveats]:
+def _level(rows: Sequence[Mapping[str, Any]]) -> tuple[float, str]:
     """One system's level, in steps of `STEP_PCT`, and what is to be said of it; `rows` are its own.
 
     The fullest host of the fullest reading counts, as pools fill up while they are measured. A reading in which a host
@@ -76,10 +75,10 @@ def _level(rows: Sequence[Mapping[str, Any]]) -> tuple[float, Caveats]:
         readings.setdefault(row["at_s"], []).append(row["pool_fill_pct"])
     full = [max(told) for told in readings.values() if all(pct == pct for pct in told)]
     if not full:
-        return _NAN, together(row["warnings"] for row in rows)
+        return _NAN, join_codes(*(row["warnings"] for row in rows))
     least, most = min(full), max(full)
-    said = caveats(caveat("pool-fill/changed", least=least, most=most))
-    return STEP_PCT * float((most + STEP_PCT / 2) // STEP_PCT), said if most - least > STEP_PCT else NONE
+    said = POOL_UNSURE if most - least > STEP_PCT else ""
+    return STEP_PCT * float((most + STEP_PCT / 2) // STEP_PCT), said
 
 
 # The links between nodes: iperf3's JSON and ping's text -> numbers, kept as the `network` table.

@@ -138,8 +138,8 @@ def _digest(content: bytes) -> str:
 
 
 USED = (
-    "model/columns.csv", "model/compressed.py", "model/fio_buckets.py", "model/metrics.py", "model/plan.py",
-    "model/workload.py", "say/caveats.py",
+    "model/caveats.py", "model/columns.csv", "model/compressed.py", "model/fio_buckets.py", "model/metrics.py",
+    "model/plan.py", "model/workload.py",
 )  # fmt: skip
 """Files of hcilib outside read on which the tables depend, and the warnings that are kept with them."""
 

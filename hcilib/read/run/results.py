@@ -9,7 +9,7 @@ import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
-from itertools import chain, repeat
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from hcilib.model.caveats import NONE, Caveat, Caveats, caveats, column, warnings_of
+from hcilib.model.caveats import add_codes, join_codes
 from hcilib.model.metrics import COLUMNS, OF_FLUSHES, QUANTILES, STAMPED
 from hcilib.model.places import RECORD, Paths, at_home, several
 from hcilib.model.plan import is_never_asked
@@ -45,7 +45,6 @@ from hcilib.read.run.step_tables import (
     thin_tail,
     together,
 )
-from hcilib.say.caveats import caveat
 
 _ASKED = ("events", "rate_iops", "random_distribution")
 IN_FLIGHT = 0.1
@@ -55,8 +54,8 @@ JOBS_OF_A_VM = 64
 """Most fio jobs that one VM is advised to run: they are processes that share its processors."""
 CAP_REACHED = 0.95
 """Share of a cap below which it was missed: fio holds a job to its cap within a few percent."""
+COUNTERS = "counters"
 BUSY_PCT = 90.0
-BUSY = Caveats([caveat("busy", limit_pct=BUSY_PCT)])
 """Of the embedded lab alone: a rack's processors at their limit are a finding, the lab's are the end of its method."""
 
 ONE_IN_FLIGHT = frozenset({"sync", "psync", "vsync", "pvsync", "pvsync2", "mmap"})
@@ -66,15 +65,8 @@ SHORT_S = 10
 """Runs that are shorter show caches and a drive's first seconds."""
 MEMORY_BYTES = 16 * 2**30
 """What is smaller fits into the memory of almost every server."""
-CACHED = caveat("direct")
-SHORT = caveat("short", least_s=SHORT_S)
-SMALL = caveat("small-file", least_gib=MEMORY_BYTES // 2**30)
-UNSYNCED = Caveats([caveat("unsynced")])
 DELIVERED = 0.99
 """Share of its request rate that a run has to deliver, at least."""
-TOO_FEW = caveat("too-few/run")
-SATURATED = caveat("saturated/run")
-CEILING = caveat("ceiling-reached")
 
 
 class _Record(msgspec.Struct, gc=False):
@@ -107,8 +99,6 @@ class _Record(msgspec.Struct, gc=False):
     beside: str | float = float("nan")
 
 
-NO_LEASE = caveat("no-lease")
-NOT_ASKED = caveat("health-not-asked")
 _DECODE = msgspec.json.Decoder(_Record).decode
 
 
@@ -177,14 +167,16 @@ def _of_campaign(folder: Path, run_id: str, executor: Executor | None) -> pd.Dat
     plan = plan_of(folder)
     results = _of_steps(folder, plan, executor)
     full = levels_of(results["system"], folder)
-    every = [NO_LEASE] if plan["testbed"].get("lease") == "none" else []
     measured = plan.get("systems") or [plan.get("system", {})]
     unasked = {system["name"] for system in measured if is_never_asked(system)}
-    names = (variant.partition(" [")[0] for variant in results["system"])  # without its setting
-    asked = [[NOT_ASKED] if name in unasked else [] for name in names]
-    known = zip(warnings_of(results), warnings_of(full), asked, strict=True)
-    said = column(own + more + lacking + every for own, more, lacking in known)
-    results = results.assign(run_id=run_id, pool_fill_pct=full["pool_fill_pct"], warnings=said)
+    names = results["system"].astype(str).str.partition(" [").reindex(columns=[0])[0]  # without its setting
+    codes = add_codes(
+        results["warnings"],
+        (True, full["warnings"]),
+        (names.isin(unasked), "health-not-asked"),
+        (np.full(len(results), plan["testbed"].get("lease") == "none"), "no-lease"),
+    )
+    results = results.assign(run_id=run_id, pool_fill_pct=full["pool_fill_pct"], warnings=codes)
     results.attrs |= {"caveat": plan.get("caveat", ""), "unmeasured": unmeasured(folder, plan, results)}
     return results
 
@@ -234,7 +226,8 @@ def _table(steps: list[_Record], table: pa.Table, plan: dict) -> pd.DataFrame:
     vms, numjobs = (factors[name].to_numpy(float) for name in ("vms", "numjobs"))
     said = (
         [unsteady[n] for n in measured],
-        [_unsampled(run, sampled[n], plan) for n, run in zip(measured, runs, strict=True)],
+        # Of a lab on one kernel any node's counters are those of all.
+        ["" if sampled[n] is None or plan["one_kernel"] else COUNTERS for n in measured],
         map(_warned, runs, kept_up),
         _from_one_start(runs, factors, plan),
         _missed_caps(own, factors),
@@ -243,7 +236,7 @@ def _table(steps: list[_Record], table: pa.Table, plan: dict) -> pd.DataFrame:
         _of_engine(cpu_pct, factors["sync"], plan),
         map(short_cuts, repeat({"ioengine": "libaio"} | plan["testbed"].get("fio", {})), span_bytes, own["runtime_s"]),
     )
-    warnings = [Caveats(chain(*each)) for each in zip(*said, strict=True)]
+    warnings = [join_codes(*each) for each in zip(*said, strict=True)]
     nothing = np.full(len(runs), np.nan)
     columns: dict[str, Any] = dict.fromkeys(_ASKED, nothing)  # where no cell has any
     columns |= factors
@@ -259,7 +252,7 @@ def _table(steps: list[_Record], table: pa.Table, plan: dict) -> pd.DataFrame:
     columns["iops_per_cpu_pct"] = own["iops"] / nodes / np.where(shared_cpu, np.nan, cpu_pct)
     columns["bw_bytes"] = own["bw_bytes"].astype(np.int64)
     columns["savings_pct"] = np.array([run.savings_pct for run in runs], dtype=float)  # where a store says so
-    columns |= {"valid": [run.ceiling is None for run in runs], "warnings": column(warnings)}
+    columns |= {"valid": [run.ceiling is None for run in runs], "warnings": warnings}
     return pd.DataFrame(columns, columns=list(COLUMNS))
 
 
@@ -284,17 +277,15 @@ def _loads_of(step: _Record, measures: str | None) -> list[tuple[_Record, dict[s
     ]
 
 
-def _missed_caps(own: dict[str, np.ndarray], factors: dict[str, pd.Series]) -> list[Caveats]:
-    """What a run under a cap says that did not come near it: its rate is the storage's, not the cap's."""
-    said = [NONE] * len(own["iops"])
-    for name, measured, unit, scale in (("rate_bytes", "bw_bytes", "MiB/s", 2**20), ("rate_iops", "iops", "IOPS", 1)):
+def _missed_caps(own: dict[str, np.ndarray], factors: dict[str, pd.Series]) -> np.ndarray:
+    """The code of runs under a cap that did not come near it: the rate is the storage's, not the cap's."""
+    missed = np.zeros(len(own["iops"]), dtype=bool)
+    for name, measured in (("rate_bytes", "bw_bytes"), ("rate_iops", "iops")):
         if name in factors:
             stated = pd.to_numeric(factors[name], errors="coerce")  # a demand, such as 2000iops, is no cap
             cap = stated.to_numpy(float) * factors["vms"].to_numpy(float)
-            for n in np.flatnonzero((cap > 0) & (own[measured] < CAP_REACHED * cap)):
-                delivered, limit = own[measured][n] / scale, cap[n] / scale
-                said[n] += [caveat("cap-missed", delivered=delivered, limit=limit, unit=unit)]
-    return said
+            missed |= (cap > 0) & (own[measured] < CAP_REACHED * cap)
+    return np.where(missed, "cap-missed", "")
 
 
 def _factors_of(runs: list[_Record]) -> dict[str, pd.Series]:
@@ -306,37 +297,25 @@ def _factors_of(runs: list[_Record]) -> dict[str, pd.Series]:
     return dict(factors.iloc[[place[cell] for cell in cells]].reset_index(drop=True).items())
 
 
-def _unsteady_before(steps: list[_Record]) -> list[Caveats]:
-    """What the warm-ups before each step left to be said: of each pattern the last round's warnings."""
-    said: dict[str, list[Caveat]] = {}
-    before, now = [], NONE
+def _unsteady_before(steps: list[_Record]) -> list[str]:
+    """The code of each step before which the last warm-up of some pattern was not steady."""
+    unsteady: dict[str, bool] = {}
+    before = []
     for step in steps:
-        before.append(now)
+        before.append("not-steady" if any(unsteady.values()) else "")
         if step.kind == "warmup":
-            pattern = json.loads(bytes(step.cell))["pattern"]
-            said[pattern] = [caveat("not-steady", pattern=pattern, rounds=step.rep)] if step.warnings else []
-            now = Caveats(chain.from_iterable(said.values()))
+            unsteady[json.loads(bytes(step.cell))["pattern"]] = bool(step.warnings)
     return before
 
 
-def _of_engine(cpu_pct: np.ndarray, sync: pd.Series, plan: dict) -> list[Caveats]:
-    """What a lab says whose VMs reach their disks through fio's engine nbd."""
-    if plan["testbed"].get("fio", {}).get("ioengine") != "nbd":
-        return [NONE] * len(cpu_pct)
-    busy = plan["one_kernel"] & (cpu_pct > BUSY_PCT)
-    return [(BUSY if hot else NONE) + (UNSYNCED if plain else NONE) for hot, plain in zip(busy, sync == 1, strict=True)]
+def _of_engine(cpu_pct: np.ndarray, sync: pd.Series, plan: dict) -> np.ndarray:
+    """The codes of a lab whose VMs reach their disks through fio's engine nbd."""
+    is_nbd = plan["testbed"].get("fio", {}).get("ioengine") == "nbd"
+    busy = is_nbd & plan["one_kernel"] & (cpu_pct > BUSY_PCT)
+    return add_codes([""] * len(cpu_pct), (busy, "busy"), (is_nbd & (sync == 1), "unsynced"))
 
 
-def _unsampled(step: _Record, sampled: list[str] | None, plan: dict) -> Caveats:
-    """Which nodes' counters are missing; nothing of a lab on one kernel, of which any node tells all."""
-    if sampled is None or plan["one_kernel"]:
-        return NONE
-    names = [node["name"] for node in plan["testbed"].get("nodes", []) if node["name"] not in sampled]
-    who = ", ".join(names) or f"{step.nodes - len(sampled)} of {step.nodes} nodes"
-    return caveats(caveat("counters/nodes", nodes=who))
-
-
-def _from_one_start(runs: list[_Record], factors: dict[str, pd.Series], plan: dict) -> list[Caveats]:
+def _from_one_start(runs: list[_Record], factors: dict[str, pd.Series], plan: dict) -> list[str]:
     """What to know of sequential runs of earlier versions, whose jobs all began where their disk begins: a run that
     recorded its `offsets` gave each job a part of its own."""
     fewest: dict[str, int] = {}  # disks of the VM of a system that has the fewest; 0 where the testbed names none
@@ -347,24 +326,27 @@ def _from_one_start(runs: list[_Record], factors: dict[str, pd.Series], plan: di
     for run, rw, jobs in zip(runs, factors["rw"], factors["numjobs"], strict=True):
         most = fewest[run.disks_of or run.system]
         shared = run.offsets is None and not rw.startswith("rand") and 0 < most < jobs
-        said = caveat("one-start", jobs=jobs, disks=f"{most} disk{'s' * (most > 1)}")
-        found.append(caveats(said) if shared else NONE)
+        found.append("one-start" if shared else "")
     return found
 
 
-def _warned(step: _Record, kept_up: bool | None) -> list[Caveat]:
-    """What every reader of the run must know: counters of nodes that are doubtful, VMs that fell silent, a demand that
-    was not met."""
-    own = [caveat("counters/doubt", reason=reason) for reason in step.counters]
-    own += [CEILING] * (step.ceiling is not None)
-    if step.silent_s:
-        own.append(caveat("silent/vms", vms=", ".join(f"{vm} for up to {s:.2g} s" for vm, s in step.silent_s.items())))
-    if np.isnan(step.offered_iops) or kept_up:
-        return own
-    return [*own, TOO_FEW if kept_up is None else SATURATED]
+def _warned(step: _Record, kept_up: bool | None) -> str:
+    """The codes of doubtful counters of nodes, of VMs that fell silent, and of a demand that was not met."""
+    known = {
+        COUNTERS: step.counters,
+        "ceiling-reached": step.ceiling is not None,
+        "silent": step.silent_s,
+        unmet(kept_up): not np.isnan(step.offered_iops),
+    }
+    return " ".join(code for code, is_so in known.items() if is_so)
 
 
-def short_cuts(fio: Mapping[str, Any], working_set_bytes: float, runtime_s: float) -> list[Caveat]:
+def unmet(kept_up: bool | None) -> str:
+    """Return the code of a request rate that was not kept up with, or of which this is not known."""
+    return "" if kept_up else "too-few" if kept_up is None else "saturated"
+
+
+def short_cuts(fio: Mapping[str, Any], working_set_bytes: float, runtime_s: float) -> str:
     """Return what may have answered in place of the storage, of every source: the page cache, memory, the first
     seconds.
 
@@ -373,14 +355,12 @@ def short_cuts(fio: Mapping[str, Any], working_set_bytes: float, runtime_s: floa
     fio : ioengine and direct, where they are stated
     working_set_bytes : of all jobs together
     """
-    said = []
-    if fio.get("direct") in (0, False) and fio.get("ioengine", "psync") in PAGE_CACHED:
-        said.append(CACHED)
-    if runtime_s < SHORT_S:
-        said.append(SHORT)
-    if working_set_bytes < MEMORY_BYTES:
-        said.append(SMALL)
-    return said
+    known = {
+        "direct": fio.get("direct") in (0, False) and fio.get("ioengine", "psync") in PAGE_CACHED,
+        "short": runtime_s < SHORT_S,
+        "small-file": working_set_bytes < MEMORY_BYTES,
+    }
+    return " ".join(code for code, is_so in known.items() if is_so)
 
 
 def held_back(
@@ -390,24 +370,16 @@ def held_back(
     numjobs: np.ndarray,
     offered: np.ndarray,
     kept_up: np.ndarray,
-) -> list[Caveats]:
-    """What a run at a demand says whose jobs nearly always had I/Os in flight: before fio sleeps until the next
+) -> np.ndarray:
+    """The code of runs at a demand whose jobs nearly always had I/Os in flight: before fio sleeps until the next
     arrival it waits for those, and what was due meanwhile is issued late and charged from then (METHODS section 6).
 
-    More jobs help only storage that keeps up. Beyond `JOBS_OF_A_VM` the advice is more VMs; a deeper queue is none,
-    as fio waits for all that is in flight.
+    More jobs help only storage that keeps up, or more VMs; a deeper queue does not, as fio waits for all that is in
+    flight.
     """
-    said = [NONE] * len(offered)
     in_flight = iops * lat_ns / 1e9 / (vms * numjobs)
     too_few = ~np.isnan(offered) & (in_flight > IN_FLIGHT) & (kept_up != False)  # noqa: E712 (None: not known)
-    for n in np.flatnonzero(too_few):
-        needed = int(np.ceil(numjobs[n] * in_flight[n] / IN_FLIGHT))
-        if needed <= JOBS_OF_A_VM:
-            said[n] += [caveat("held-back/jobs", numjobs=needed)]
-        else:
-            fleet, several = int(np.ceil(vms[n] * needed / JOBS_OF_A_VM)), "s" * int(vms[n] != 1)
-            said[n] += [caveat("held-back/vms", vms=f"{vms[n]:g} VM{several}", fleet=fleet, numjobs=JOBS_OF_A_VM)]
-    return said
+    return np.where(too_few.astype(bool), "held-back", "")
 
 
 def open_loop(delivered_pct: np.ndarray, ios: np.ndarray) -> np.ndarray:

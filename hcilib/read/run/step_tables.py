@@ -18,7 +18,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hcilib.model.caveats import NONE, Caveats
+from hcilib.model.caveats import THIN_TAIL
 from hcilib.model.compressed import opened, read_bounded, read_bytes, unpacked
 from hcilib.model.fio_buckets import TAIL
 from hcilib.model.metrics import OF_FLUSHES, OF_MEANS, OF_RATES, QUANTILES
@@ -36,7 +36,6 @@ from hcilib.read.fio.fio_reports import BIN_KEYS, Bins, bins_of, by_key, reached
 from hcilib.read.nodes import counters, perfmon
 from hcilib.read.run import acceptance
 from hcilib.read.run.records import keys_of, plan_of, record_of, sound, when, window
-from hcilib.say.caveats import caveat
 
 FILES = (RECORD, OUTPUT, COUNTERS, JOB)
 HASHES = tuple(f"{file}:sha256" for file in FILES)
@@ -420,12 +419,6 @@ def carried(ios: float) -> int:
     return bisect_right(_NEEDED, ios)
 
 
-def thin_tail(ios: float) -> Caveats:
-    """Which percentiles a run of so many I/Os cannot carry; nothing where it carries all."""
-    return _of_few(carried(ios)) if ios > 0 else NONE
-
-
-@lru_cache  # files come by the ten thousand, and there are six answers
-def _of_few(known: int) -> Caveats:
-    few = [f"p{percent:g}" for percent in list(QUANTILES.values())[known:]]
-    return Caveats([caveat("thin-tail/beyond", least=TAIL, percentiles=", ".join(few))]) if few else NONE
+def thin_tail(ios: float) -> str:
+    """Return the code of a run whose I/Os are too few for some percentile; nothing where it carries all."""
+    return THIN_TAIL if ios > 0 and carried(ios) < len(QUANTILES) else ""

@@ -63,11 +63,6 @@ class Part:
     of_study: bool = False
 
     @property
-    def marked(self) -> list[str]:
-        """Numbered notes, to which cells refer."""
-        return [note for note in self.notes if note.startswith("(")]
-
-    @property
     def folded(self) -> int:
         """How many rows of a table are out of sight at first."""
         return max(self.rows - ROWS, 0)

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 from nbconvert.filters import markdown2html
 
-from hcilib.model.caveats import warnings_of
+from hcilib.model.caveats import glossary, warnings_of
 from hcilib.model.places import ROOT
 from hcilib.model.system import System, TestbedError, load_systems
 from hcilib.say.lines import setting_value
@@ -55,12 +55,11 @@ def _conditions(story: Story, out: Path) -> tuple[str, list[str]]:
     runs = "runtime not stated" if runtime is None else f"runs of at least {runtime:.3g} s"
     size = "working set not stated" if span is None else f"working set of at least {setting_value('size_bytes', span)}"
     rows = warnings_of(pd.DataFrame([row for page in pages for row in _download(page / "iops.csv")]))
-    every = frozenset.intersection(*(own.codes for own in rows)) if len(rows) else frozenset()
-    texts = {code: {str(caveat) for own in rows for caveat in own if caveat.code == code} for code in sorted(every)}
+    every = set.intersection(*(set(codes.split()) for codes in rows)) if len(rows) else set()
+    meanings = glossary(pd.DataFrame({"warnings": sorted(every)}))
     set_to = "drives set to {read_iops:g} read and {write_iops:g} write IOPS"
     drives = dict.fromkeys(set_to.format(**page["drive"]) for page in compared if isinstance(page.get("drive"), dict))
-    said = [f"{code}: {min(own)}" if len(own) == 1 else code for code, own in texts.items()]
-    return ", ".join([runs, size, *drives]), said
+    return ", ".join([runs, size, *drives]), [f"{row.code}: {row.meaning}" for row in meanings.itertuples()]
 
 
 CONDITIONS = ("runtime_s", "span_bytes")

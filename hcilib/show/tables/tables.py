@@ -14,7 +14,7 @@ from html import escape
 import numpy as np
 import pandas as pd
 
-from hcilib.model.caveats import LEFT_OUT, PERCENTILES, THIN_TAIL, Caveats, warnings_of
+from hcilib.model.caveats import PERCENTILES, THIN_TAIL, warnings_of
 from hcilib.model.metrics import FACTORS, KNOWN, RENAMED, column_of, metric_of, pattern_order
 from hcilib.model.system import known_labels
 from hcilib.say.words import noun
@@ -32,7 +32,7 @@ from hcilib.show.tables.columns import (
 __all__ = ["Shown", "number", "text"]
 
 ASIDE = ("warnings", "confidence", "sentence")
-"""Columns that are shown beside the table: as footnotes, in the heading of an interval, and below a row of a page."""
+"""Columns with a place of their own: the last column, the heading of an interval, and below a row of a page."""
 FROM_RUNS = ("cv_pct", "unstable", "p_adjusted")
 """What takes two runs to say: not shown where every row has one, the note says why."""
 OUTAGES = ("gap_s", "median", "worst", "mean")
@@ -121,16 +121,15 @@ def text(
     wide: str | None = None,
     caption: str = "",
     ranks: pd.DataFrame | None = None,
-    brief: bool = False,
     empty: str = "",
 ) -> Shown:
     """Show a frame for reading: units in the header, thousands separators, intervals beside their values.
 
     Every column is shown, in the frame's order. The unit and the digits follow from a column's
     name. Unknown columns are shown unchanged. ``iops_lo`` and ``iops_hi`` become one column right
-    of ``iops``. Twelve rows are in sight; a click shows the others. ``warnings`` become footnotes,
-    each written once and numbered where it first appears. ``confidence`` is in the heading of the
-    intervals.
+    of ``iops``. Twelve rows are in sight; a click shows the others. The codes of ``warnings`` are the
+    last column, and :func:`hcilib.glossary` lists what they mean. ``confidence`` is in the heading of
+    the intervals.
 
     Parameters
     ----------
@@ -139,7 +138,6 @@ def text(
         first of `columns` with an interval, or the first of them that is no factor
     caption : text above the table
     ranks : what :func:`hcilib.rank` returns of the same results: the leader of each row is marked with ``*``
-    brief : leave the runs of unstable cells, and which warm-ups were not steady, to an earlier table
     empty : a sentence in place of a table without rows
 
     Raises
@@ -176,7 +174,8 @@ def text(
     best = pd.Series(False if ranks is None else _leads(frame, ranks), index=frame.index)
     single = _single(frame)
     shown, numeric = _texts(frame, metric, shown_columns, single, best)
-    notes, shown = _footnotes(frame, shown, single, brief)
+    shown = _with_codes(frame, shown, single, wide)
+    notes: tuple[str, ...] = ()
     if wide and len(frame):
         value = _spread(frame, shown_columns)
         shown = _widen(shown, frame, metric, wide, value)
@@ -201,15 +200,12 @@ def _own_metric(frame: pd.DataFrame) -> str | None:
 
 def _nothing(frame: pd.DataFrame) -> str:
     """The sentence in place of a table without a value: a metric that no source gives."""
-    told = list(warnings_of(frame)) if "warnings" in frame else []
-    lost = "".join(dict.fromkeys(f" {said.text}." for row in told for said in row if said.code == LEFT_OUT))
     if {"ceiling_iops", "pct_of_ceiling"} <= set(frame.columns) and len(frame) and frame["ceiling_iops"].isna().all():
-        return f"Nothing to check, because the speed of one drive is not known.{lost}"
+        return "Nothing to check, because the speed of one drive is not known."
     given = bounded(frame)
     if not given or not {"cv_pct", "unstable"} <= set(frame.columns) or frame[given].notna().any(axis=None):
         return ""
-    why = dict.fromkeys(said.text for row in told for said in row if said.code == PERCENTILES)
-    return f"No value of {noun(metric_of(given[0]))} is known{f' ({next(iter(why))})' if why else ''}.{lost}"
+    return f"No value of {noun(metric_of(given[0]))} is known."
 
 
 def _single(frame: pd.DataFrame) -> bool:
@@ -292,25 +288,20 @@ def _leads(frame: pd.DataFrame, ranks: pd.DataFrame) -> list[bool]:
     return [row in first for row in frame[keys].itertuples(index=False, name=None)]
 
 
-def _footnotes(
-    frame: pd.DataFrame, shown: pd.DataFrame, single: bool, brief: bool
-) -> tuple[tuple[str, ...], pd.DataFrame]:
-    """Number each warning by first appearance, and mark the interval, or the last cell, of its rows."""
-    if "warnings" not in frame or shown.empty:
-        return (), shown
-    found = list(warnings_of(frame))
+def _with_codes(frame: pd.DataFrame, shown: pd.DataFrame, single: bool, wide: str | None) -> pd.DataFrame:
+    """Add the codes of `warnings` as the last column; in a wide table to the cells, which have no row of their own."""
     tails = [header(column, None) for column in frame if re.fullmatch(r"p\d+_ns", str(column))]
     needless = {"single-run"} if single else set()  # one note says it for all rows
     if tails and not set(tails) & set(shown):  # runs whose percentiles nobody sees
         needless |= {THIN_TAIL, PERCENTILES}
-    found = [Caveats(caveat for caveat in row if caveat.code not in needless) for row in found]
-    # Brief: then all unstable cells of a system share a note.
-    said = [list(dict.fromkeys(caveat.brief if brief else str(caveat) for caveat in row)) for row in found]
-    order = {text: i for i, text in enumerate(dict.fromkeys(w for warnings in said for w in warnings), start=1)}
-    marks = [f" ({', '.join(map(str, sorted(order[w] for w in warnings)))})" if warnings else "" for warnings in said]
+    codes = [" ".join(code for code in row.split() if code not in needless) for row in warnings_of(frame)]
+    if shown.empty or not any(codes):
+        return shown
+    if not wide:
+        return shown.assign(**{header("warnings", None): codes})
     carrier = next((c for c in shown if c.lower().endswith("interval")), shown.columns[-1])
-    notes = tuple(f"({i}) {text}" for text, i in order.items())
-    return notes, shown.assign(**{carrier: shown[carrier].astype(str) + marks})
+    marks = [f" ({row})" if row else "" for row in codes]
+    return shown.assign(**{carrier: shown[carrier].astype(str) + marks})
 
 
 def _spread(frame: pd.DataFrame, chosen: Sequence[str]) -> str:
