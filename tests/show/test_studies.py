@@ -84,11 +84,14 @@ def test_a_story_has_the_answers_of_its_pages_in_reading_order():
     shown = ["04_compare.x", "09_capacity.x", "13_failure.x"]
     assert Story("x", study, pages).answers == [(CHAPTERS[name[:2]], f"{name}.") for name in shown]
     assert Story("x", study, pages[-1:]).answers == [(CHAPTERS["10"], "10_audit.x.")]
+    assert Story("x", study, [{**pages[0], "ok": False}]).answers == [], "a failed page holds its notebook's outputs"
 
 
 def test_a_study_without_a_comparison_is_called_after_the_page_that_its_file_names_first():
     method = find_studies(ROOT)["method"]
-    results = [{"name": name, "study": "method", "title": name, "answer": f"{name}."} for name in method.scenarios]
+    results = [
+        {"name": name, "study": "method", "ok": True, "title": name, "answer": f"{name}."} for name in method.scenarios
+    ]
     (story,) = stories(results, ROOT)
     assert story.pages[0]["name"] != method.scenarios[0] == story.title
     assert [text for _, text in story.answers] == [f"{method.scenarios[0]}."]

@@ -112,7 +112,7 @@ class Story:
     @property
     def answers(self) -> list[tuple[str, str]]:
         """The questions that the index has of a study, each with the answer of its first page."""
-        pages = {page["name"][:2]: page for page in reversed(self.front) if page["answer"]}
+        pages = {page["name"][:2]: page for page in reversed(self.front) if page["ok"] and page["answer"]}
         numbers = [number for number in ANSWERED if number in pages] or [page["name"][:2] for page in self.front[:1]]
         return [(chapter(number), pages[number]["answer"]) for number in numbers if number in pages]
 
