@@ -22,7 +22,7 @@ _ROOMS = {
     "model.testbed": "Testbed load_testbed",
     "model.system": "System load_system load_systems systems_of short_labels",
     "model.yaml_models": "TestbedError",
-    "model.metrics": "METRICS metric",
+    "model.metrics": "METRICS metric pattern_order",
     "model.caveats": "glossary",
     "drive.guard.preflight": "preflight require_ready PreflightError",
     "drive.launch.job": "job_files",
@@ -78,9 +78,7 @@ _ROOMS = {
     "say.campaigns.plan": "plan_warning_sentences",
     "say.campaigns.history": "check_sentences check_lines",
     "say.lines": "comparability",
-    "show.figures.cells": "theme by finish label_lines",
-    "show.figures.marks": "intervals",
-    "show.figures.glance": "glance",
+    "show.plots": "theme by marks finish at_right label_lines bars",
     "show.figures.loads": "plot_loads",
     "show.figures.lanes": "plot_lanes",
     "show.figures.ridges": "plot_ridges",
@@ -117,7 +115,7 @@ def _in_notebook() -> None:
     if shell is not None:
         import_module("hcilib.show.report.errors").explain_errors(shell)
         if "seaborn" in sys.modules:  # its figures then have the house style
-            import_module("hcilib.show.figures.cells").theme()
+            import_module("hcilib.show.plots").theme()
 
 
 _in_notebook()

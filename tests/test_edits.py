@@ -16,7 +16,7 @@ from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
 
 ROOT = Path(__file__).resolve().parents[1]
-FIGURE = 'y="iops", col="pattern"'
+FIGURE = 'x="iodepth", y="iops"'
 TABLE = "hci.text(iops"
 WORDS = "import matplotlib.pyplot as plt, pandas as pd\nfrom matplotlib.colors import to_rgb\nfrom scipy import stats"
 """What the edits, and the expressions that show their effects, import."""
@@ -45,23 +45,24 @@ EDITS = {
         {
             "g = sns": 'iops["per_io"] = iops["iops"] / iops["iodepth"]\ng = sns',
             'y="iops"': 'y="per_io"',
-            'iops, "iops"': 'iops, "per_io"',
+            '"iodepth", "iops"': '"iodepth", "per_io"',
         },
-        "len(g.axes_dict) == len(few) and 'per' in plt.gcf().get_supylabel().lower()",
+        "len(g.axes_dict) == len(few) and 'per' in g.axes.flat[0].get_ylabel().lower()",
     ),
     "another metric": (
         FIGURE,
         {
             "g = sns": 'iops = hci.summarize(results, "lat_ns")\ng = sns',
             'y="iops"': 'y="lat_ns"',
-            'iops, "iops"': 'iops, "lat_ns"',
+            '"iodepth", "iops"': '"iodepth", "lat_ns"',
         },
         "plt.gcf().get_supylabel() == 'Mean latency (ms)'",
     ),
     "a filter": (
         FIGURE,
-        {"relplot(iops": 'relplot(iops.query("iodepth > 4")', 'iops, "iops"': 'iops.query("iodepth > 4"), "iops"'},
-        "min(x for ax in g.axes.flat for line in ax.get_lines() for x in line.get_xdata()) >= 7.5",
+        {"g = sns": 'iops = iops.query("iodepth > 4")\ng = sns'},
+        "min(x for ax in g.axes.flat for line in ax.get_lines() if line.get_marker() != 'None' "
+        "for x in line.get_xdata()) >= 7.5",
     ),
     "a merge with rows that are missing": (
         FIGURE,
@@ -69,16 +70,16 @@ EDITS = {
             "g = sns": 'own = pd.DataFrame({"system": ["ceph-pve"], "power_w": [400]})\n'
             'iops = iops.merge(own, how="left")\ng = sns'
         },
-        "plt.gcf().get_supylabel() == 'IOPS' and 'Power w' in hci.text(iops).cells",
+        "g.axes.flat[0].get_ylabel() == 'IOPS' and 'Power w' in hci.text(iops).cells",
     ),
     "hue by another factor": (
         FIGURE,
-        {'col="pattern"': 'col="system"', 'hci.by("system"': 'hci.by("pattern"'},
+        {'"col": "pattern"': '"col": "system"', 'hci.by("system"': 'hci.by("pattern"'},
         "len(g.axes_dict) == 4",
     ),
     "col_wrap": (
         FIGURE,
-        {"col_wrap=3": "col_wrap=2"},
+        {'"col_wrap": 3': '"col_wrap": 2'},
         "g._ncol == 2 and len(g.axes_dict) == len(few)",
     ),
     "a log axis": (FIGURE, {"ylim=(0, None)": 'yscale="log"'}, "g.axes.flat[0].get_yscale() == 'log'"),

@@ -34,7 +34,7 @@ MUST = (
     "parse_scheme",
     "expected_traffic",
     "text",
-    "intervals",
+    "marks",
     "metric",
 )
 """The calls a first notebook is made of."""

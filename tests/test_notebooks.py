@@ -50,7 +50,7 @@ def test_is_thin_and_finished(notebook):
                    for c in cells if "open_testbed" not in text(c)
                    for node in ast.walk(ast.parse(text(c))))  # fmt: skip
     for cell in cells:
-        if re.search(r"hci\.(plot_|glance)", text(cell)):
+        if re.search(r"hci\.plot_", text(cell)):
             assert "nbval-ignore-output" in tags(cell)
             assert text(cell).rstrip().endswith(";")
 
@@ -97,14 +97,13 @@ OF_THE_LIBRARY = {
     "plot_lanes",
     "plot_ridges",
     "plot_latency_over_time",
-    "glance",
 }
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda p: p.stem)
-def test_figures_are_drawn_in_their_cells_but_for_nine_kinds(notebook):
+def test_figures_are_drawn_in_their_cells_but_for_six_kinds(notebook):
     sources = [text(c) for c in code_cells(notebook)]
-    assert {name for s in sources for name in re.findall(r"hci\.(plot_\w+|glance)", s)} <= OF_THE_LIBRARY
+    assert {name for s in sources for name in re.findall(r"hci\.(plot_\w+)", s)} <= OF_THE_LIBRARY
 
 
 def test_they_are_stripped_as_agreed_and_name_no_place_of_this_machine(tmp_path):

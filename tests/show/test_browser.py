@@ -352,8 +352,8 @@ def report(tmp_path_factory) -> Path:
     (root / "params").mkdir()
     parameters = new_code_cell(f"source: str = {str(ROOT / 'data/published')!r}", metadata={"tags": ["parameters"]})
     shown = [
-        "ax = sns.lineplot(iops, x='iodepth', y='iops', **hci.by('system', iops))\n"
-        "hci.intervals(ax, iops, 'iops')\nhci.finish(ax)",
+        "g = sns.FacetGrid(iops, **hci.by('system', iops))\n"
+        "g.map_dataframe(hci.marks, x='iodepth', y='iops')\nhci.finish(g, 'iodepth', 'iops')",
         "hci.text(iops, wide='system')",
         "hci.text(iops)",
         "iops",

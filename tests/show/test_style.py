@@ -19,9 +19,7 @@ from hcilib.show.figures.style import (
     drawn,
     log_axis,
     looks,
-    panels,
     pattern_label,
-    point_labels,
     row_axis,
     runs_note,
 )
@@ -144,21 +142,6 @@ def test_runs_note_says_what_an_interval_is():
     assert mixed.startswith("3 to 5 runs each with 90 % intervals. Open markers: one run")
     assert runs_note(pd.DataFrame({"n": [3, 3], "confidence": 0.95})) == "3 runs each.", "no interval, none promised"
     assert runs_note(pd.DataFrame({"x": [1]})) is None
-
-
-@pytest.mark.parametrize("gap", [0.0, 0.02, 0.05, 0.2])
-def test_names_at_points_leave_each_other_free_on_both_sides_of_a_panel(gap):
-    _, axes = panels(["a", "b", "c"], 3, 3.4, 2.4)
-    ax = axes[0]
-    points = {"S2D mirror tier at 64": (8.3, 1.0, "k"), "S2D mirror + parity at 64": (8.3, 1.0 - gap, "k"),
-              "StarWind RDMA at 16": (11.6, 0.9, "k"), "Ceph at 8": (3.0, 0.95, "k")}  # fmt: skip
-    ax.set(xlim=(0, 13), ylim=(0, 1.2))
-    point_labels(ax, points, 7.5)
-    ax.figure.canvas.draw()
-    boxes = [text.get_window_extent().shrunk(1, 0.8) for text in ax.texts]
-    assert len(boxes) == 4
-    assert not [1 for a, b in combinations(boxes, 2) if a.overlaps(b)]
-    plt.close("all")
 
 
 def test_names_of_rows_are_folded_on_a_phone():

@@ -20,7 +20,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from matplotlib.ticker import (
-    AutoLocator,
     FixedFormatter,
     FixedLocator,
     FuncFormatter,
@@ -31,7 +30,6 @@ from matplotlib.ticker import (
 from matplotlib.transforms import offset_copy
 from scipy.optimize import isotonic_regression
 
-from hcilib.model.metrics import pattern_order
 from hcilib.model.system import known_labels
 from hcilib.model.workload import NAME
 from hcilib.say.words import cap_words
@@ -255,19 +253,6 @@ def value_axis(axis, unit: str, scale: float = 1.0) -> None:
     axis.set_major_formatter(FuncFormatter(lambda y, _: show(y / scale)))
 
 
-class ShownTicks(AutoLocator):
-    """Ticks at round numbers of the unit that is shown, which is `scale` of the axis' own."""
-
-    def __init__(self, scale: float, most: int | str = "auto") -> None:
-        super().__init__()
-        self.set_params(nbins=most)
-        self.scale = scale
-
-    def tick_values(self, vmin: float, vmax: float) -> Any:
-        """Ticks between two values of the axis."""
-        return np.asarray(super().tick_values(vmin / self.scale, vmax / self.scale)) * self.scale
-
-
 def log_axis(axis, unit: str, least: float, most: float) -> None:
     """A log axis from `least` to `most`: 1, 2 and 5 are named where there is room, every digit has its tick."""
     axis.axes.set(**{f"{axis.axis_name}scale": "log"})
@@ -291,11 +276,6 @@ def log_ticks(axis, least: float, most: float, scale: float = 1.0) -> None:
     axis.axes.tick_params(axis.axis_name, which="minor", length=3, width=0.7, color="#9aa0a6", **{side: True})
 
 
-RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.33, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 20, 50, 100)
-DECADES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
-TENTHS = tuple(n / 10 for n in range(3, 21))
-
-
 LABEL = {"x": 34, "y": 12}
 """Points that a tick's label takes along its axis."""
 
@@ -316,14 +296,6 @@ class RoomyTicks(FixedLocator):
             if all(abs(np.log(tick / other)) > apart for other in shown):
                 shown.append(tick)
         return sorted(shown)
-
-
-def ratio_ticks(axis) -> None:
-    """Ticks of a log axis of ratios, the nearer to 1 the rather."""
-    least, most = sorted(axis.get_view_interval())
-    ticks = TENTHS if most / least < 3 else RATIOS if most / least < 12 else DECADES
-    axis.set_major_locator(RoomyTicks(axis, sorted(ticks, key=lambda tick: abs(np.log(tick)))))
-    axis.set_minor_locator(NullLocator())
 
 
 class RowNames(FixedFormatter):
@@ -434,12 +406,6 @@ def nothing(ax: Axes, said: str) -> Axes:
     return ax
 
 
-def in_order(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """The rows in the articles' order of the first column, which names patterns, then of the others."""
-    place = {name: n for n, name in enumerate(pattern_order(table[by[0]]))}
-    return table.sort_values(by, key=lambda c: c.astype(str).map(place) if c.name == by[0] else c, kind="stable")
-
-
 def pattern_label(pattern: str) -> str:
     """``4k-randrw70`` as the articles say it: ``4k random 70/30``."""
     match = NAME.fullmatch(str(pattern))
@@ -484,42 +450,6 @@ def direct_labels(ax: Axes, ends: Mapping[str, tuple[float, float, Any]], size: 
         ax.annotate(name, (x, y), (1.03, height), textcoords="axes fraction", color=colour, va="center", fontsize=size,
                     fontweight="bold", annotation_clip=False,
                     arrowprops={"arrowstyle": "-", "shrinkB": 5, "shrinkA": 1, **dotted})  # fmt: skip
-
-
-def point_labels(ax: Axes, points: Mapping[str, tuple[float, float, Any]], size: float = 9.5) -> None:
-    """Name points where they are: on the side where there is room, higher or lower where a name would cover another,
-    or another's point."""
-    where = {n: ax.transLimits.transform(ax.transScale.transform(p[:2])) for n, p in points.items()}
-    fig, (rows, columns) = sheet(ax), grid_of(ax)
-    line = 1.2 * size / (fig.get_figheight() / rows * 72 * 0.72)  # letters as shares of the axes
-    letter = 0.66 * size / (fig.get_figwidth() / columns * 72 * 0.8)
-    taken = {name: [(x - 0.03, y - 0.035, x + 0.03, y + 0.035)] for name, (x, y) in where.items()}
-    for name in sorted(where, key=lambda name: -where[name][1]):
-        (x, y), wide = where[name], letter * len(name)
-        others = [box for other, boxes in taken.items() if other != name for box in boxes]
-        sides = ("right", "left") if x > 0.55 else ("left", "right")
-        heights = [height for n in range(4) for height in (y + 0.03 + n * line, y - 0.03 - (n + 1) * line)]
-        choices = [(side, height) for height in heights for side in sides]
-        boxes = [(x - wide, h, x, h + line) if side == "right" else (x, h, x + wide, h + line) for side, h in choices]
-        costs = [sum(_covered(box, other) for other in others) + _outside(box) for box in boxes]
-        chosen = int(np.argmin(np.round(costs, 4)))
-        side, height = choices[chosen]
-        taken[name].append(boxes[chosen])
-        ax.text(x, height, name, transform=ax.transAxes, color=points[name][2], fontsize=size, fontweight="bold",
-                ha=side, va="bottom", zorder=5, bbox=PLATE)  # fmt: skip
-
-
-Box = tuple[float, float, float, float]
-
-
-def _covered(a: Box, b: Box) -> float:
-    """The area that two boxes share."""
-    return max(0.0, min(a[2], b[2]) - max(a[0], b[0])) * max(0.0, min(a[3], b[3]) - max(a[1], b[1]))
-
-
-def _outside(box: Box) -> float:
-    """How far a name leaves its axes; a little to the right and above there is room."""
-    return max(0.0, -box[0]) + max(0.0, box[2] - 1.02) + max(0.0, -box[1]) + max(0.0, box[3] - 1.0)
 
 
 def _apart(wanted: np.ndarray, gap: float) -> np.ndarray:

@@ -31,8 +31,8 @@ from matplotlib.gridspec import SubplotSpec
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.text import Text
 
-from hcilib.show.figures.cells import theme
 from hcilib.show.figures.style import folded, grid_of, has_colorbar
+from hcilib.show.plots import theme
 from hcilib.show.report.page import NARROW, escaped, width_pt
 from hcilib.show.tables.tables import Shown
 

@@ -29,7 +29,7 @@ _PRELOADED = (
     "scipy.stats",
     "seaborn",
     "hcilib.show.report.export",
-    "hcilib.show.figures.cells",
+    "hcilib.show.plots",
     "hcilib.show.tables.tables",
     "hcilib.read.run.run",
     "hcilib.read.published",

@@ -1,0 +1,210 @@
+"""Figures in cells: what is drawn equals the rows, what is refused, and how names are written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.colors import to_hex
+
+import hcilib as hci
+
+PUBLISHED = hci.published().query("source == 'proxmox-2node-hci' and vms > 1")
+BOX = hci.read_results([str(hci.ROOT / f"data/samples/box/box-{name}") for name in ("raid5", "drbd", "nvme-tcp")])
+
+
+@pytest.fixture(autouse=True)
+def figures() -> Iterator[None]:
+    """Draw without a window, and leave no figure."""
+    mpl.use("Agg")
+    yield
+    plt.close("all")
+
+
+def dots(ax: Axes) -> pd.DataFrame:
+    """Return the marks of a panel: place, value, colour, and whether each is open."""
+    lines = [line for line in ax.get_lines() if line.get_marker() != "None" and not line.get_gid()]
+    rows = [
+        (x, y, to_hex(line.get_color()), line.get_markerfacecolor() == "white")
+        for line in lines
+        for x, y in np.asarray(line.get_xydata())
+    ]
+    return pd.DataFrame(rows, columns=["x", "y", "colour", "open"])
+
+
+def spans(ax: Axes) -> np.ndarray:
+    """Return the ends of each interval, as x, y."""
+    ends = [c for c in ax.collections if isinstance(c, LineCollection) and c.get_gid() == "interval"]
+    return np.array([segment for each in ends for segment in each.get_segments()])
+
+
+def lines_of(table: pd.DataFrame, value: str, **changes) -> sns.FacetGrid:
+    """Draw a value over iodepth, a panel a pattern."""
+    g = sns.FacetGrid(table, col="pattern", col_wrap=3, sharex=False, sharey=False, **hci.by("system", table))
+    g.map_dataframe(hci.marks, x="iodepth", y=value, **changes).set(xscale="log", ylim=(0, None))
+    hci.finish(g, "iodepth", value)
+    return g
+
+
+@pytest.mark.parametrize(("value", "scale"), [("iops", 1), ("lat_ns", 1e6), ("bw_bytes", 2**20)])
+@pytest.mark.parametrize("results", [PUBLISHED, BOX], ids=["published", "box"])
+def test_marks_and_intervals_are_the_rows_in_the_shown_unit(results, value, scale):
+    scale = hci.METRICS[value].scale
+    table = hci.summarize(results, value)
+    g = lines_of(table, value)
+    for pattern, rows in table.groupby("pattern"):
+        ax = g.axes_dict[pattern]
+        drawn = dots(ax)
+        assert sorted(drawn["y"]) == pytest.approx(sorted(rows[value] / scale))
+        assert drawn["open"].sum() == rows[f"{value}_lo"].isna().sum()
+        known = rows.dropna(subset=[f"{value}_lo"])
+        assert len(spans(ax)) == len(known)
+        if len(known):
+            assert sorted(spans(ax)[:, 0, 1]) == pytest.approx(sorted(known[f"{value}_lo"] / scale))
+            assert sorted(spans(ax)[:, 1, 1]) == pytest.approx(sorted(known[f"{value}_hi"] / scale))
+        loads = np.log2(rows["iodepth"].unique())
+        near = np.abs(np.log2(drawn["x"].to_numpy())[:, None] - loads).min(axis=1)
+        assert near.max() < 0.45  # moved apart, but still nearest to its own load
+
+
+def test_a_colour_is_that_of_its_system_on_every_figure():
+    table = hci.summarize(PUBLISHED, "iops")
+    look = hci.by("system", table)
+    ax = lines_of(table, "iops").axes_dict["4k-randread"]
+    rows = table.query("pattern == '4k-randread'")
+    for system, own in rows.groupby("system"):
+        drawn = dots(ax)[dots(ax)["colour"] == to_hex(look["palette"][system])]
+        assert sorted(drawn["y"]) == pytest.approx(sorted(own["iops"]))
+    assert hci.by("system", rows.query("system == 'ceph-pve'"))["palette"]["ceph-pve"] == look["palette"]["ceph-pve"]
+
+
+def test_rows_of_a_forest_are_at_their_names_with_their_ratios_at_the_right():
+    table = hci.compare(BOX, "box-raid5")
+    table["test"] = table["pattern"] + ", " + table["iodepth"].astype(str)
+    table["differs"] = table["verdict"].isin(["higher", "lower"])
+    g = sns.FacetGrid(table, col="system", **hci.by("system", table)).set(xscale="log")
+    g.map_dataframe(hci.marks, x="ratio", y="test").map_dataframe(hci.at_right, y="test", text="ratio", bold="differs")
+    hci.finish(g, "ratio", "test", band=0.05)
+    names = list(table["test"].unique())
+    for system, rows in table.groupby("system"):
+        ax = g.axes_dict[system]
+        drawn = dict(zip(dots(ax)["y"].round().astype(int), dots(ax)["x"], strict=True))
+        expected = {names.index(test): ratio for test, ratio in zip(rows["test"], rows["ratio"], strict=True)}
+        assert drawn == pytest.approx(expected)
+        texts = {round(t.get_position()[1]): (t.get_text(), t.get_fontweight()) for t in ax.texts}
+        for row in rows.itertuples():
+            heavy = "bold" if row.differs else "normal"
+            assert texts[names.index(row.test)] == (f"{row.ratio:.3f}×", heavy)
+    assert g.axes.flat[0].get_xlabel() == "IOPS relative to box RAID 5"
+
+
+def test_marks_are_moved_apart_only_where_they_collide():
+    table = pd.DataFrame({"system": ["a", "b"] * 2, "row": ["near", "near", "far", "far"],
+                          "ratio": [1.0, 1.01, 0.5, 2.0], "ratio_lo": np.nan, "ratio_hi": np.nan})  # fmt: skip
+    g = sns.FacetGrid(table, **hci.by("system", table)).map_dataframe(hci.marks, x="ratio", y="row")
+    hci.finish(g, "ratio", "row")
+    drawn = dots(g.ax).set_index("x")["y"]
+    assert drawn[0.5] == drawn[2.0] == 1
+    assert drawn[1.0] < 0 < drawn[1.01]
+
+
+def test_latency_over_iops_stays_at_its_iops():
+    curve = hci.latency_over_iops(BOX)
+    g = sns.FacetGrid(curve, col="pattern", sharex=False, sharey=False, **hci.by("system", curve))
+    g.map_dataframe(hci.marks, x="iops", y="latency_ns", joined="open_loop").set(yscale="log")
+    hci.finish(g, "iops", "latency_ns")
+    for pattern, rows in curve.groupby("pattern"):
+        drawn = dots(g.axes_dict[pattern])
+        expected = rows[["iops", "latency_ns"]].div([1, 1e6]).sort_values(["iops", "latency_ns"])
+        assert drawn[["x", "y"]].sort_values(["x", "y"]).to_numpy() == pytest.approx(expected.to_numpy())
+
+
+def test_an_arrow_is_where_an_interval_is_cut():
+    table = pd.DataFrame({"row": ["a", "b"], "ratio": [0.9, 0.9], "ratio_lo": 0.8, "ratio_hi": [1.0, 9.0]})
+    g = sns.FacetGrid(table).map_dataframe(hci.marks, x="ratio", y="row").set(xlim=(0.5, 1.5))
+    hci.finish(g, "ratio", "row")
+    arrows = [line for line in g.ax.get_lines() if line.get_gid() == "arrow"]
+    assert [(line.get_marker(), line.get_ydata()[0]) for line in arrows] == [(">", 1)]
+
+
+def test_bars_are_as_long_as_the_rows_and_stacked_from_left():
+    table = pd.DataFrame({"row": ["a", "a", "b"], "part": ["x", "y", "x"],
+                          "ms": [1.0, 2.0, 4.0], "start": [0.0, 1.0, 0.0]})  # fmt: skip
+    g = sns.FacetGrid(table, **hci.by("part", table)).map_dataframe(hci.bars, x="ms", y="row", left="start")
+    hci.finish(g, "ms", "row")
+    drawn = sorted((bar.get_x(), bar.get_width(), round(bar.get_y() + bar.get_height() / 2)) for bar in g.ax.patches)
+    assert drawn == [(0, 1, 0), (0, 4, 1), (1, 2, 0)]
+
+
+def test_a_row_without_a_value_says_so_and_a_load_without_one_has_a_cross():
+    table = hci.compare(BOX, "box-raid5").head(2).assign(ratio=[np.nan, 1.0], system=["a_1", "b"], pattern="4k-read")
+    g = sns.FacetGrid(table, **hci.by("system", table)).map_dataframe(hci.marks, x="ratio", y="pattern")
+    hci.finish(g, "ratio", "pattern")
+    assert any(text.get_text() == "missing: a_1" for text in g.ax.texts)
+    iops = hci.summarize(PUBLISHED.query("pattern == '4k-randread'"), "iops")
+    gone = iops.query("system != 'ceph-pve' or iodepth != 16")
+    ax = lines_of(gone, "iops").axes_dict["4k-randread"]
+    assert [line.get_xdata()[0] for line in ax.get_lines() if line.get_gid() == "cross"] == [16]
+
+
+REFUSED = {
+    "two rows for one mark": (lambda t: t, {"x": "iodepth", "y": "iops"}, "pattern"),
+    "a mean by hand": (
+        lambda t: t.groupby(["system", "iodepth"], as_index=False)["iops"].mean(),
+        {"x": "iodepth", "y": "iops"},
+        "summarize",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_marks_refuses_what_is_no_row(case):
+    change, columns, says = REFUSED[case]
+    table = change(hci.summarize(PUBLISHED, "iops"))
+    with pytest.raises(ValueError, match=says):
+        sns.FacetGrid(table, hue="system").map_dataframe(hci.marks, **columns)
+
+
+@pytest.mark.parametrize("draw", [sns.lineplot, sns.barplot])
+def test_finish_refuses_means_that_seaborn_drew(draw):
+    table = hci.summarize(PUBLISHED, "iops")
+    g = sns.FacetGrid(table).map_dataframe(draw, x="iodepth", y="iops", errorbar=None)
+    with pytest.raises(ValueError, match="mean of several rows"):
+        hci.finish(g, "iodepth", "iops")
+
+
+def test_a_name_with_a_dollar_or_an_underscore_is_text():
+    table = hci.summarize(PUBLISHED.query("pattern == '4k-randread'"), "iops")
+    names = {"ceph-pve": "_x", "drbd-tcp-pve": "$a$ b", "starwind-rdma-pve": "$x_1", "starwind-tcp-pve": "c_d"}
+    table = table.assign(system=table["system"].map(names))
+    g = sns.FacetGrid(table, col="pattern", **hci.by("system", table))
+    g.map_dataframe(hci.marks, x="iodepth", y="iops", joined=False)
+    hci.finish(g, "iodepth", "iops")
+    g.figure.canvas.draw()
+    [legend] = g.figure.legends
+    assert {text.get_text().replace("\\$", "$") for text in legend.get_texts()} == set(names.values())
+
+
+def test_open_marks_are_open_in_the_legend():
+    best = hci.best_points(PUBLISHED)
+    g = sns.FacetGrid(best, **hci.by("system", best)).map_dataframe(hci.marks, x="pct_of_best", y="pattern")
+    hci.finish(g, "pct_of_best", "pattern")
+    [legend] = g.figure.legends
+    assert {handle.get_markerfacecolor() for handle in legend.legend_handles} == {"white"}
+
+
+def test_panels_fill_their_row_in_the_order_of_patterns():
+    g = lines_of(hci.summarize(PUBLISHED, "iops"), "iops")
+    g.figure.canvas.draw()
+    boxes = {name: ax.get_position() for name, ax in g.axes_dict.items()}
+    order = sorted(boxes, key=lambda name: (-round(boxes[name].y1, 2), boxes[name].x0))
+    assert order == hci.pattern_order(boxes)
+    rows = [round(boxes[name].y1, 2) for name in order]
+    assert [rows.count(row) for row in sorted(set(rows), reverse=True)] == [3, 2, 2]
