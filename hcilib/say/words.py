@@ -19,9 +19,9 @@ TIMES = 2.0
 """A ratio from here on is written as a factor ("2.4 times"), a smaller one in percent."""
 
 
-def counted(count: int, noun: str) -> str:
+def counted(count: float, noun: str) -> str:
     """Return a count with its noun: ``1 test``, ``3 tests``."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+    return f"{count:,.10g} {noun if count == 1 else noun + 's'}"
 
 
 def listed(items: Iterable[object], word: str = "and") -> str:
