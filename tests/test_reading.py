@@ -42,7 +42,7 @@ REFUSED = (ValueError, OSError, RuntimeError, KeyError)
 def readers() -> dict[str, str]:
     """Every public function that is told where something is -> the parameter that says it.
 
-    Outside read/, those that need a frame or hosts as well (`finish`, `preflight`, `run`) are none. `obtain` is below.
+    Outside read/, those that need a frame or hosts as well (`finish`, `preflight`, `run`) are none.
     """
     found = {}
     for name, home in hci._HOME.items():

@@ -229,8 +229,9 @@ def load_losses(results: pd.DataFrame, drop: float = 0.1) -> pd.DataFrame:
 
     IOPS are those of ``summarize``. A drop is told if a one-sided Welch test shows the point to be below that best, at
     ALPHA / (k - 1) for a curve of k points as in ``peak`` (`lower`), or if one of the two is a single value, which
-    nobody can test (`point`). What repeated runs do not show is left out. `dip`: a later point is not below the earlier
-    best, so the system works in two regimes and a peak alone misleads; `decline`: all are, the peak lies behind.
+    nobody can test (`untested`). What repeated runs do not show is left out. `dip`: a later point is not below the
+    earlier best, so the system works in two regimes and a peak alone misleads; `decline`: all are, the peak lies
+    behind.
 
     Returns
     -------
