@@ -83,8 +83,7 @@ _ROOMS = {
     "show.figures.lanes": "plot_lanes",
     "show.figures.ridges": "plot_ridges",
     "show.figures.times": "plot_failure plot_latency_over_time plot_plan",
-    "show.tables.columns": "words",
-    "show.tables.tables": "text",
+    "show.text": "text",
     "show.report.report": "report",
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names.split()}
@@ -114,6 +113,8 @@ def _in_notebook() -> None:
     shell = sys.modules["IPython"].get_ipython() if sys.modules.get("IPython") else None
     if shell is not None:
         import_module("hcilib.show.report.errors").explain_errors(shell)
+        whole = ("display.max_rows", 400, "display.max_colwidth", None, "display.max_columns", 50, "display.width", 200)
+        import_module("pandas").set_option(*whole)  # a cut table is no evidence
         if "seaborn" in sys.modules:  # its figures then have the house style
             import_module("hcilib.show.plots").theme()
 

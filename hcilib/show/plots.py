@@ -31,7 +31,7 @@ from hcilib.model.metrics import FACTORS, METRICS, Metric, pattern_order
 from hcilib.model.system import known_labels
 from hcilib.show.figures import style
 from hcilib.show.figures.style import GRID, INK, LOOK, QUIET, darker, dash, looks, pattern_label
-from hcilib.show.tables.columns import printed_as, word_of
+from hcilib.show.text import printed_as, word_of
 
 NEAR = 0.04
 """Of an axis: marks that are nearer to each other than this are moved apart."""

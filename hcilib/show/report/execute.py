@@ -65,14 +65,14 @@ def execute(scenario: Scenario, root: Path, out: Path, revision: str, refused: s
 
     Returns
     -------
-    dict : name, ok, question, answer, error, page, files, archive and provenance
+    dict : name, ok, question, answer, error, page, files and provenance
     """
     import papermill  # a second and a half, paid in the worker only
 
     # It warns of every parameter annotated `str | None`, which its regular expression does not see; scenarios.py does.
     logging.getLogger("papermill").setLevel(logging.ERROR)
 
-    from hcilib.show.report.page import without_bars, without_numbers, write_page
+    from hcilib.show.report.page import without_bars, without_narrow, write_page
 
     folder = out / scenario.name
     folder.mkdir(parents=True, exist_ok=True)
@@ -102,7 +102,7 @@ def execute(scenario: Scenario, root: Path, out: Path, revision: str, refused: s
     result = describe(scenario, notebook, error, root) | provenance(revision, seconds, data)
     result["digest"] = everything(sources, data) if not error else ""
     result |= write_page(notebook, result, folder)
-    _replace(folder / f"{scenario.name}.ipynb", nbformat.writes(without_numbers(notebook)))
+    _replace(folder / f"{scenario.name}.ipynb", nbformat.writes(without_narrow(notebook)))
     part.unlink(missing_ok=True)
     if result["ok"]:
         _replace(result_path(scenario, out), json.dumps(result, indent=1, ensure_ascii=False))
@@ -161,7 +161,6 @@ def unchanged(scenario: Scenario, root: Path, out: Path, shared: str | None = No
     if result.get("format") != FORMAT:
         return None
     kept = [f"{scenario.name}.ipynb", f"{scenario.name}.html", CHAPTER, *result["files"]]
-    kept += [result["archive"]] if result["archive"] else []
     now = everything(sources_digest(scenario, root, shared), data_named(scenario, root))
     return result if result["digest"] == now and all((path.parent / name).is_file() for name in kept) else None
 

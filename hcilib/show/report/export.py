@@ -1,9 +1,8 @@
 """An IPython extension for the kernels of `report`: tables carry their numbers along, figures their vectors.
 
-The notebooks know nothing of it. A kernel started with ``--ext=hcilib.show.report.export`` adds to every table it
-shows, whether made by ``hci.text`` or a bare DataFrame, its unrounded numbers as CSV and as Parquet;
-hcilib.show.report.page makes files of them. Kernels of JupyterLab and nbval do not load it: committed notebooks
-hold no second copy of their numbers.
+The notebooks know nothing of it. In a kernel started with ``--ext=hcilib.show.report.export``, ``hci.text``
+displays the unrounded numbers of its frame too, as CSV; hcilib.show.report.page makes files of them. Kernels of
+JupyterLab and nbval do not load it: committed notebooks hold no second copy of their numbers.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import json
 import logging
 import re
 import warnings
-from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import wraps
@@ -22,8 +20,8 @@ from typing import Any
 
 import pandas as pd
 from IPython.core import pylabtools
-from IPython.core.formatters import BaseFormatter
 from IPython.core.interactiveshell import InteractiveShell
+from IPython.display import display
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -31,10 +29,10 @@ from matplotlib.gridspec import SubplotSpec
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.text import Text
 
+import hcilib
 from hcilib.show.figures.style import folded, grid_of, has_colorbar
 from hcilib.show.plots import theme
-from hcilib.show.report.page import NARROW, escaped, width_pt
-from hcilib.show.tables.tables import Shown
+from hcilib.show.report.page import CSV, NAME, NARROW, escaped, width_pt
 
 # jupyter_client interrupts a kernel before it asks it to end. One that is still busy with its last message then logs an
 # error in the middle of the progress bar, about a scenario that has succeeded. Every other error is said.
@@ -43,21 +41,27 @@ PHONE = 4.4
 """Inches: as wide as a phone shows at full size."""
 LINE = 38
 """Letters that such a panel has room for."""
-CSV, PARQUET = "text/csv", "application/vnd.apache.parquet"
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Called by IPython once, before the first cell."""
     logging.getLogger("IPKernelApp").addFilter(lambda record: _ENDED not in record.getMessage())
-    assert shell.display_formatter is not None  # a shell has one from its start
-    formatters = shell.display_formatter.formatters
-    for mime, rendered in ((CSV, as_csv), (PARQUET, as_parquet)):
-        formatter = BaseFormatter(parent=shell.display_formatter, format_type=mime, print_method="_repr_numbers_")
-        for shown in (pd.DataFrame, Shown):
-            formatter.for_type(shown, rendered)
-        formatters[mime] = formatter
+    hcilib.text = recording(hcilib.text, shell)
     pylabtools.print_figure = with_tips(pylabtools.print_figure)
     theme()  # a kernel that is forked has imported hcilib before there was a shell
+
+
+def recording(text: Callable[..., pd.DataFrame], shell: InteractiveShell) -> Callable[..., pd.DataFrame]:
+    """``hci.text`` that displays the numbers of its frame too, under the frame's name in the notebook."""
+
+    @wraps(text)
+    def recorded(frame: pd.DataFrame, *args: Any, **kwargs: Any) -> pd.DataFrame:
+        shown = text(frame, *args, **kwargs)
+        named = (name for name, value in shell.user_ns.items() if value is frame and not name.startswith("_"))
+        display({CSV: as_csv(frame)}, raw=True, metadata={NAME: next(named, "table")})
+        return shown
+
+    return recorded
 
 
 def with_tips(print_figure: Callable[..., Any]) -> Callable[..., Any]:
@@ -154,30 +158,11 @@ def _folded_legend(fig: Figure, legend: Any) -> Any:
     )  # fmt: skip
 
 
-def as_csv(table: pd.DataFrame | Shown) -> str:
+def as_csv(frame: pd.DataFrame) -> str:
     """Comma-separated, full precision; what is missing is an empty field. No text is a spreadsheet's formula."""
-    frame = _plain(table)
-    frame.columns = [escaped(name) for name in frame.columns]
+    frame = frame.reset_index(drop=all(name is None for name in frame.index.names))
+    frame.columns = [escaped(" ".join(map(str, c)).strip() if isinstance(c, tuple) else str(c)) for c in frame]
     for place, dtype in enumerate(frame.dtypes):
         if isinstance(dtype, pd.CategoricalDtype) or dtype.kind not in "biufcmM":
             frame.isetitem(place, frame.iloc[:, place].astype(object).map(escaped, na_action="ignore"))
     return frame.to_csv(index=False, lineterminator="\n")
-
-
-def as_parquet(table: pd.DataFrame | Shown) -> str:
-    """Parquet as base64 text, which is how notebooks hold bytes."""
-    return b64encode(_plain(table).to_parquet(index=False)).decode()
-
-
-def _plain(table: pd.DataFrame | Shown) -> pd.DataFrame:
-    """An index that means something as columns; a column of mixed types as text, for Parquet's columns have one type.
-
-    attrs are left behind: pandas would write them as JSON and fail on a frame among them.
-    """
-    frame: Any = table.frame if isinstance(table, Shown) else table
-    frame = frame.reset_index(drop=all(name is None for name in frame.index.names))
-    frame.columns = [" ".join(map(str, c)).strip() if isinstance(c, tuple) else str(c) for c in frame.columns]
-    frame.attrs = {}
-    objects = [name for name in frame if pd.api.types.is_object_dtype(frame[name])]
-    mixed = [name for name in objects if pd.api.types.infer_dtype(frame[name]) != "string"]
-    return frame.assign(**{name: frame[name].map(str, na_action="ignore").astype("string") for name in mixed})

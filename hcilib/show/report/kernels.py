@@ -30,7 +30,7 @@ _PRELOADED = (
     "seaborn",
     "hcilib.show.report.export",
     "hcilib.show.plots",
-    "hcilib.show.tables.tables",
+    "hcilib.show.text",
     "hcilib.read.run.run",
     "hcilib.read.published",
     "hcilib.analyse.compare.compare",

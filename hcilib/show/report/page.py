@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from base64 import b64decode
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from colorsys import hls_to_rgb, rgb_to_hls
@@ -14,7 +12,6 @@ from html import escape, unescape
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
-from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 from zlib import crc32
 
 from jinja2 import Environment, FileSystemLoader
@@ -26,7 +23,6 @@ from pygments.formatters import HtmlFormatter
 from seaborn.utils import relative_luminance
 
 from hcilib.show.report.studies import CHAPTER
-from hcilib.show.tables.tables import ROWS, unfolded
 
 TEMPLATES = Path(__file__).parent / "templates"
 # No widgets: what they show is in the outputs' other forms, and nothing is fetched from a network.
@@ -36,13 +32,13 @@ CHAPTER_TAG = "chapter"
 NARROW = "<!-- narrow -->"
 """Between a figure and the same for a phone (hcilib.show.report.export)."""
 DRAWN = ("figure", "picture")
-FIGURE = re.compile(r"sns\.\w+|hci\.plot_\w+")
-"""A function that draws its first argument."""
-DRAWS = re.compile(r"\bsns\.\w+\(|\bhci\.plot_")
-"""A cell that draws; what it prints in place of a figure says why there is none."""
+DRAWS = re.compile(r"\bsns\.\w+\(|\bhci\.(plot_|text\()")
+"""A cell that draws; what it prints in place of a figure or table says why there is none."""
 NOTHING_DRAWN = re.compile(r'id="nothing">.*?<text[^>]*>(.*?)</text>', re.S)
 EMPTY = "This table has no rows."
-"""Shown in place of an empty table that has no sentence of its own (``hci.text(empty=...)``)."""
+"""Shown in place of a table whose one row says "none" (``hci.text`` of no rows)."""
+SHORT = 12
+"""Rows of a table that a study's page shows."""
 SLIM_PT = 370
 """A little more than a phone's width; text of figures stays readable at that size."""
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -56,16 +52,9 @@ class Part:
     body: str
     alt: str = ""
     rows: int = 0
-    caption: str = ""
     heads: str = ""
     narrow: str = ""
-    notes: list[str] = field(default_factory=list)
     of_study: bool = False
-
-    @property
-    def folded(self) -> int:
-        """How many rows of a table are out of sight at first."""
-        return max(self.rows - ROWS, 0)
 
     @property
     def slim(self) -> bool:
@@ -109,14 +98,13 @@ class Section:
 
 
 def write_page(notebook: NotebookNode, result: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The page of one executed notebook, and beside it the files of its tables and figures, also as one archive.
+    """The page of one executed notebook, and beside it the numbers of its tables.
 
     Returns
     -------
-    dict : page (relative to the site), files, archive ("" where there are no files)
+    dict : page (relative to the site), files
     """
-    files = write_downloads(notebook, folder)
-    archive = write_archive(folder, f"{result['name']}.zip", files)
+    files, main = write_numbers(notebook, folder)
     found = list(sections(notebook, result))
     hero = next((part for section in found for part in section.parts if part.kind in DRAWN), None)
     absent = [section for section in found if section.empty]
@@ -125,11 +113,11 @@ def write_page(notebook: NotebookNode, result: dict[str, Any], folder: Path) -> 
     shown = [s for s in found if s not in absent and (s.parts or s.said or s.code)]
     body = "".join(part.body for s in shown for part in s.parts) + (hero.body if hero else "")
     page = folder / f"{result['name']}.html"
-    parts = {"sections": shown, "absent": absent, "hero": hero, "archive": archive, "files": len(files)}
+    parts = {"sections": shown, "absent": absent, "hero": hero, "main": main}
     page.write_text(rendered("scenario", page=result, inks=dark_inks(body), **parts), "utf-8")
     drawn = [*([hero] if hero else []), *(part for s in shown for part in s.parts if part.kind in DRAWN)]
     _write_chapter(folder, *([part for part in drawn if part.of_study] or drawn[:1]), _short_table(shown))
-    return {"page": f"{folder.name}/{page.name}", "files": files, "archive": archive}
+    return {"page": f"{folder.name}/{page.name}", "files": files}
 
 
 def _write_chapter(folder: Path, *shown: Part | None) -> None:
@@ -140,7 +128,7 @@ def _write_chapter(folder: Path, *shown: Part | None) -> None:
 def _short_table(shown: Sequence[Section]) -> Part | None:
     """Return the first table of at most twelve rows."""
     tables = (part for section in shown for part in section.parts if part.kind == "table")
-    return next((table for table in tables if 0 < table.rows <= ROWS), None)
+    return next((table for table in tables if 0 < table.rows <= SHORT), None)
 
 
 def sections(notebook: NotebookNode, result: Mapping[str, Any]) -> Iterator[Section]:
@@ -170,7 +158,7 @@ def sections(notebook: NotebookNode, result: Mapping[str, Any]) -> Iterator[Sect
             if not ("answer" in tags and result["answer"]):
                 alt = cell.metadata.get("alt") or before
                 parts = [part for output in cell.get("outputs", []) for part in _parts(output, alt, numbers)]
-                undrawn = DRAWS.search(cell.source) and not any(part.kind in DRAWN for part in parts)
+                undrawn = DRAWS.search(cell.source) and not any(part.kind in (*DRAWN, "table") for part in parts)
                 for part in parts:
                     if undrawn and part.kind == "stream":
                         part = Part("nothing", part.body.strip())
@@ -206,18 +194,15 @@ def _parts(output: NotebookNode, alt: str, numbers: dict) -> Iterator[Part]:
     data = output.get("data", {})
     kind = next((kind for kind in SHOWN if kind in data), None)
     if kind == "text/html":
-        html = unfolded(data[kind]).replace('<td style="text-align:right">', "<td>")  # templates/style.css has it
-        rows = html.count("<tr") - 1
-        if instead := re.fullmatch(r'<p class="nothing">(.*)</p>', html, re.S):
-            yield Part("nothing", unescape(instead[1]))
-        elif "<tr data-empty>" in html:
+        html = data[kind]
+        cells = re.findall(r"<td>(.*?)</td>", html, re.S)
+        if cells[:1] == ["none"] and not any(cells[1:]):
             yield Part("nothing", EMPTY)
         else:
-            caption = re.search(r"<caption[^>]*>(.*?)</caption>", html, re.S)
-            body, notes = without_notes(html)
-            said = f"Table {next(numbers['Table'])}: {alt}"
-            heads = ", ".join(unescape(head) for head in re.findall(r"<th\b[^>]*>(.*?)</th>", body, re.S))
-            yield Part("table", body, said, rows, caption[1] if caption else "", heads, "", notes)
+            heads = ", ".join(unescape(head) for head in re.findall(r"<th>(.+?)</th>", html.partition("<tbody>")[0]))
+            rows = html.partition("<tbody>")[2].count("<tr>")
+            html = re.sub(r"<td>(?=[^\d<–∞-])", '<td class="words">', html)
+            yield Part("table", html, f"Table {next(numbers['Table'])}: {alt}", rows, heads)
     elif kind == "image/svg+xml" and (empty := NOTHING_DRAWN.search(data[kind])):
         yield Part("nothing", unescape(empty[1].strip()))
     elif kind == "image/svg+xml":
@@ -233,12 +218,6 @@ def _parts(output: NotebookNode, alt: str, numbers: dict) -> Iterator[Part]:
         yield Part("text", markdown2html(data[kind]))
     elif kind:
         yield Part("stream", strip_ansi(data[kind]))
-
-
-def without_notes(table: str) -> tuple[str, list[str]]:
-    """Split a table's HTML from its footnotes, which must not scroll with it."""
-    below = re.search(r'<p class="footnotes"><small>(.*?)</small></p>', table, re.S)
-    return (table.replace(below[0], ""), below[1].split("<br>")) if below else (table, [])
 
 
 def finding(svg: str) -> str:
@@ -295,17 +274,13 @@ def without_bars(notebook: NotebookNode) -> None:
         output.text = re.sub(r"[^\n]*\r(?!\n)", "", output.text)
 
 
-# ---- Files beside the page: every table as CSV and Parquet, every figure as SVG and PNG
+# ---- Files beside the page: the numbers of each table
 
-KINDS = {"text/csv": "csv", "application/vnd.apache.parquet": "parquet", "image/svg+xml": "svg", "image/png": "png"}
-"""Form of an output -> ending of its file."""
-
-NUMBERS = ("text/csv", "application/vnd.apache.parquet")
-"""Forms that hcilib.show.report.export gives every table."""
-
-BASE64 = ("application/vnd.apache.parquet", "image/png")
-
-
+CSV = "text/csv"
+"""Form in which hcilib.show.report.export gives a table's numbers, and `NAME` in its metadata what it is called."""
+NAME = "name"
+MAIN_TAG = "main"
+"""Tag of the cell whose table is the page's download."""
 _FORMULA = re.compile(r"'*[=+\-@\t\r\n\uff0b\uff0d\uff1d\uff20]")
 _NUMBER = re.compile(r"[+-](?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[+-](?:inf|nan)")
 
@@ -324,110 +299,42 @@ def unescaped(cell: str) -> str:
     return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
-def write_downloads(notebook: NotebookNode, folder: Path) -> list[str]:
-    """Write the files of an executed notebook's outputs.
-
-    A file is named after what its cell shows: ``iops.csv`` for ``hci.text(iops)``, ``iops.svg`` for
-    ``hci.plot_loads(loads)`` and for a cell that calls ``sns.relplot(iops, ...)``. Two views of one
-    table share its files; other repetitions are numbered.
+def write_numbers(notebook: NotebookNode, folder: Path) -> tuple[list[str], str]:
+    """Move the numbers of an executed notebook's tables into CSV files named after their frames.
 
     Returns
     -------
-    list : names of all files, each once
+    list, str : names of all files, each once, and that of the cell tagged ``main``, else ""
     """
-    for stale in (p for ending in KINDS.values() for p in folder.glob(f"*.{ending}")):
+    for stale in folder.glob("*.csv"):
         stale.unlink()
-    written: dict[str, bytes] = {}
+    written: dict[str, str] = {}
+    main = ""
     for cell in notebook.cells:
-        outputs = [o for o in cell.get("outputs", []) if KINDS.keys() & o.get("data", {}).keys()]
-        for output, name in zip(outputs, shown_names(cell.source, len(outputs)), strict=True):
-            data = output["data"]
-            contents = {ending: _bytes(kind, data[kind]) for kind, ending in KINDS.items() if kind in data}
-            files = _named(name, contents, written)
-            written |= files
+        numbers = [output for output in cell.get("outputs", []) if CSV in output.get("data", {})]
+        for output in numbers:
+            name = _free_name(output["metadata"][NAME], output["data"][CSV], written)
+            written[name] = output["data"][CSV]
+            main = main or name * (MAIN_TAG in cell.metadata.get("tags", []))
+        if numbers:
+            cell.outputs = [output for output in cell.outputs if output not in numbers]
     for name, content in written.items():
-        (folder / name).write_bytes(content)
-    return list(written)
+        (folder / name).write_text(content, "utf-8")
+    return list(written), main
 
 
-def write_archive(folder: Path, name: str, files: Sequence[str]) -> str:
-    """Write one archive of a page's files, equal for equal files; return its name, "" where there are none."""
-    (folder / name).unlink(missing_ok=True)
-    if not files:
-        return ""
-    with ZipFile(folder / name, "w", ZIP_DEFLATED) as archive:
-        for file in files:
-            archive.writestr(ZipInfo(file), (folder / file).read_bytes(), ZIP_DEFLATED)
-    return name
+def _free_name(name: str, content: str, written: Mapping[str, str]) -> str:
+    """Return the first free name of a file, or the one that already holds exactly this."""
+    files = (f"{stem}.csv" for stem in chain([name], (f"{name}-{number}" for number in count(2))))
+    return next(file for file in files if written.get(file, content) == content)
 
 
-def without_numbers(notebook: NotebookNode) -> NotebookNode:
-    """The same notebook after its tables' second and third forms, and its figures' second, have found their places."""
+def without_narrow(notebook: NotebookNode) -> NotebookNode:
+    """The same notebook with one form of each figure."""
     for output in (o for cell in notebook.cells for o in cell.get("outputs", []) if "data" in o):
-        output["data"] = {kind: value for kind, value in output["data"].items() if kind not in NUMBERS}
         if svg := output["data"].get("image/svg+xml"):
             output["data"]["image/svg+xml"] = svg.partition(NARROW)[0]
     return notebook
-
-
-def shown_names(source: str, outputs: int) -> list[str]:
-    """A name for each of a cell's `outputs`: after what each ``display`` is given, else all after its last expression.
-
-    Which of its displays a cell has come to is not known; where there are as many as outputs, it was all of them.
-    """
-    try:
-        tree = ast.parse(source)
-    except SyntaxError:
-        return ["output"] * outputs
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    ending = tree.body[-1] if tree.body else None
-    value = ending.value if isinstance(ending, ast.Expr) else None
-    last = _subject(value)
-    if value is None or not ast.unparse(value).startswith("hci.text("):
-        last = _drawn_subject(calls) or last
-    displays = [c for c in calls if isinstance(c.func, ast.Name) and c.func.id == "display" and len(c.args) == 1]
-    shown = [_subject(call.args[0]) for call in sorted(displays, key=lambda call: call.lineno)]
-    shown += [last] * (len(shown) < outputs)
-    return shown if len(shown) == outputs else [last] * outputs
-
-
-def _drawn_subject(calls: list[ast.Call]) -> str:
-    """Return what the first figure in a cell draws; "" where there is none."""
-    drawn = [call for call in calls if call.args and FIGURE.fullmatch(ast.unparse(call.func))]
-    return _subject(min(drawn, key=lambda call: call.lineno).args[0]) if drawn else ""
-
-
-def _subject(node: ast.expr | None) -> str:
-    """The name of what an expression shows, e.g. ``iops`` of ``hci.text(iops, "iops")``.
-
-    A call within the call names itself: ``hci.text(hci.noise(results))`` is ``noise``.
-    """
-    while not isinstance(node, ast.Name):
-        match node:
-            case ast.Call(func=ast.Attribute(value=ast.Name(id="hci"), attr=attr), args=args):
-                if not attr.startswith(("text", "plot_")):
-                    return attr
-                node = args[0] if args else None
-            case ast.Call(func=ast.Attribute(value=ast.Name(id="pd")), args=[first, *_]):
-                node = first  # pd.read_csv(measured) shows what was measured, not pandas
-            case ast.Call(func=inner) | ast.Attribute(value=inner) | ast.Subscript(value=inner):
-                node = inner
-            case _:
-                return "output"
-    return node.id
-
-
-def _named(name: str, contents: dict[str, bytes], written: dict[str, bytes]) -> dict[str, bytes]:
-    """File name -> content under the first free name, or the name that already holds exactly this."""
-    for stem in chain([name], (f"{name}-{number}" for number in count(2))):
-        files = {f"{stem}.{ending}": content for ending, content in contents.items()}
-        if all(written.get(file, content) == content for file, content in files.items()):
-            break
-    return files
-
-
-def _bytes(kind: str, data: str) -> bytes:
-    return b64decode(data) if kind in BASE64 else data.partition(NARROW)[0].encode()
 
 
 # ---- A figure's colours as variables of the page, read on a light and on a dark screen alike

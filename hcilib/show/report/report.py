@@ -361,7 +361,7 @@ def _failed(scenario: Scenario, root: Path, revision: str, error: str) -> dict[s
 
     notebook = nbformat.read(scenario.notebook, as_version=4)
     result = describe(scenario, notebook, error, root) | provenance(revision, 0.0, data_named(scenario, root))
-    return result | {"page": "", "files": [], "archive": ""}
+    return result | {"page": "", "files": []}
 
 
 def _worker() -> None:

@@ -23,7 +23,7 @@
     });
   };
   all("#code", "details.code", "Show code", "Hide code", true);
-  all("#tables", "details.table, details.more", "Open all tables", "Close all tables");
+  all("#tables", "details.table", "Open all tables", "Close all tables");
 
   // what leads from page to page
   const name = document.body.dataset.name, story = (window.SITE || []).find(s => s.pages.some(p => p.name === name));
@@ -38,49 +38,6 @@
     list(story.short, story.pages);
     const others = window.SITE.flatMap(s => s.pages.filter(p => s !== story && p.systems.some(x => here.systems.includes(x))));
     list("The same system elsewhere", others);
-  }
-
-  // tables: sort by a click on a head, filter by a word where there are many rows
-  const number = t => { const m = t.replace(/,/g, "").match(/-?\d+(\.\d+)?(e[+-]?\d+)?/); return m ? +m[0] : NaN; };
-  for (const table of $$("table.hci")) {
-    const body = table.tBodies[0], rows = [...body.rows];
-    if (rows.length < 2) continue;
-    $$("thead th", table).forEach((th, column) => {
-      const button = make("button", { type: "button", className: "sort" }, ...th.childNodes);
-      th.append(button);
-      button.addEventListener("click", () => {
-        const down = th.getAttribute("aria-sort") === "ascending";
-        $$("th", table.tHead).forEach(o => o.removeAttribute("aria-sort"));
-        th.setAttribute("aria-sort", down ? "descending" : "ascending");
-        const key = r => r.cells[column]?.textContent.trim() ?? "";
-        const numeric = th.dataset.kind === "number";
-        const sorted = [...rows].sort((a, b) => {
-          if (!numeric) return key(a).localeCompare(key(b), "en", { numeric: true });
-          const [x, y] = [number(key(a)), number(key(b))];
-          return isNaN(x) ? (isNaN(y) ? 0 : 1) : isNaN(y) ? -1 : down ? y - x : x - y;
-        });
-        body.append(...(down && !numeric ? sorted.reverse() : sorted));
-      });
-    });
-    if (rows.length > 12) {
-      const field = make("input", { type: "search", placeholder: "filter rows" });
-      field.setAttribute("aria-label", "Filter the rows of this table");
-      field.addEventListener("input", () => { const w = field.value.toLowerCase(), more = $("details.more", table.closest("details")); if (w && more) more.open = true; rows.forEach(r => { r.hidden = !r.textContent.toLowerCase().includes(w); }); });
-      table.closest(".scroll")?.before(make("p", { className: "filter" }, field));
-    }
-    // a row's own sentence opens below it
-    for (const row of rows) if (row.dataset.note) {
-      const mark = make("button", { type: "button", className: "note", textContent: "?" });
-      mark.setAttribute("aria-label", "Sentence of this row"); mark.setAttribute("aria-expanded", "false");
-      mark.addEventListener("click", () => {
-        const open = mark.getAttribute("aria-expanded") === "true";
-        mark.setAttribute("aria-expanded", !open);
-        if (open) { row.nextElementSibling.remove(); return; }
-        const cell = make("td", { colSpan: row.cells.length, textContent: row.dataset.note });
-        row.after(make("tr", { className: "said" }, cell));
-      });
-      row.cells[row.cells.length - 1].append(" ", mark);
-    }
   }
 
   // figures: a mark says its value, a click on a system dims the others

@@ -1,1 +1,0 @@
-"""How is a table printed?"""
