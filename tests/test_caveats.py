@@ -9,7 +9,7 @@ import pytest
 
 import hcilib as hci
 from hcilib.model.metrics import read_columns
-from hcilib.show.report.export import as_csv, as_parquet
+from hcilib.show.report.export import as_csv
 
 LIST = pd.read_csv(Path(hci.__file__).parent / "model/caveats.csv", keep_default_na=False)
 
@@ -50,7 +50,6 @@ def test_the_glossary_of_a_saved_table_is_that_of_the_table(tmp_path):
     summary.to_csv(tmp_path / "summary.csv")
     assert hci.glossary(pd.read_csv(tmp_path / "summary.csv")).equals(hci.glossary(summary))
     assert as_csv(summary) == summary.to_csv(index=False)
-    assert as_parquet(summary)
 
 
 def test_a_table_without_warnings_has_an_empty_glossary_and_an_unknown_code_is_refused():

@@ -223,7 +223,7 @@ def test_a_price_becomes_a_figure_and_shares_and_none_is_made_up(built):
     result = built[1]["09_capacity.priced"]
     assert result["ok"], result["error"]
     page = built[0] / "09_capacity.priced"
-    assert {"priced.svg", "prices.csv", "speeds.csv"} <= set(result["files"])
+    assert {"prices.csv", "speeds.csv"} <= set(result["files"])
     prices, speeds = (pd.read_csv(page / name).set_index("system") for name in ("prices.csv", "speeds.csv"))
     assert prices["price"].to_dict() == PRICES
     assert set(speeds.index) == set(PRICES)

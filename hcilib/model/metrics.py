@@ -50,15 +50,6 @@ def steady(value: float) -> float:
     return value * (1 + 1e-13)
 
 
-RENAMED = {
-    "center": "the metric's own name, such as iops, or value, latency_ns or mean",
-    "center_baseline": "value_baseline, or latency_ns_baseline",
-    "lo": "the value's name with _lo, such as iops_lo or ratio_lo",
-    "hi": "the value's name with _hi, such as iops_hi or ratio_hi",
-}
-"""Columns of tables of version 0.1, and what they are called now. Kept for one version."""
-
-
 def read_columns() -> list[dict[str, str]]:
     """Return the rows of columns.csv: every column that a public function returns.
 

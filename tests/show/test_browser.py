@@ -212,7 +212,7 @@ def errors(book: nbformat.NotebookNode) -> list[str]:
     return [f"{o.ename}: {o.evalue}" for c in book.cells for o in c.get("outputs", []) if o.output_type == "error"]
 
 
-FIGURE, TABLE = ".jp-OutputArea-output img", ".jp-OutputArea-output table.hci"
+FIGURE, TABLE = ".jp-OutputArea-output img", ".jp-OutputArea-output table.dataframe"
 
 
 @pytest.mark.parametrize(
@@ -458,7 +458,7 @@ def test_a_scenario_page_prints_to_pdf_and_its_downloads_are_there(chromium, rep
     page = chromium.new_context(viewport=LAPTOP).new_page()
     page.goto(f"file://{report / '03_sweep.case/03_sweep.case.html'}")
     links = page.locator("a[download]").evaluate_all("links => links.map(a => decodeURI(a.href))")
-    assert {Path(link).suffix for link in links} == {".zip", ".ipynb"}
+    assert {Path(link).suffix for link in links} == {".csv", ".ipynb"}
     assert all(Path(link.removeprefix("file://")).is_file() for link in links)
     printed = page.pdf(format="A4")
     assert printed.startswith(b"%PDF")
@@ -535,42 +535,8 @@ def test_one_switch_shows_all_code_and_one_opens_all_tables(chromium, repository
     page.click("#code")
     assert all(code.nth(i).get_attribute("open") is not None and code.nth(i).is_visible() for i in range(code.count()))
     page.click("#tables")
-    tables = page.locator("table.hci")
+    tables = page.locator("table.dataframe")
     assert all(tables.nth(i).is_visible() for i in range(tables.count()))
-    page.context.close()
-
-
-@pytest.mark.deep
-def test_a_table_is_sorted_filtered_and_its_rows_say_their_sentence(chromium, repository_report):
-    page = opened(chromium, repository_report / COMPARED)
-    page.click("#tables")
-    section = page.locator("section", has=page.locator("h2#ratios-to-the-baseline"))
-    column = section.locator("thead th").all_inner_texts().index("Ratio")
-    values = lambda: [float(t) for t in section.locator(f"tbody tr td:nth-child({column + 1})").all_inner_texts()]  # noqa: E731
-    section.locator("thead th").nth(column).locator("button").click()
-    assert values() == sorted(values())
-    assert len(values()) == 81
-    section.locator("thead th").nth(column).locator("button").click()
-    assert values() == sorted(values(), reverse=True)
-    section.locator("input[type=search]").fill("1m-write")
-    assert section.locator("tbody tr:visible").count() == 9
-    section.locator("tbody tr:visible button.note").first.click()
-    assert "1M write" in section.locator("tr.said").inner_text()
-    page.context.close()
-
-
-@pytest.mark.deep
-def test_a_long_table_shows_twelve_rows_until_all_are_asked_for(chromium, repository_report):
-    page = opened(chromium, repository_report / COMPARED)
-    section = page.locator("section", has=page.locator("h2#ratios-to-the-baseline"))
-    section.locator("details.table > summary").first.click()
-    seen = section.locator("table.hci").first.locator("tbody tr:visible")
-    assert seen.count() == 12
-    section.get_by_text("and 69 more rows").click()
-    assert seen.count() == 81
-    section.get_by_text("and 69 more rows").click()
-    section.locator("input[type=search]").first.fill("1m-write")
-    assert seen.count() == 9
     page.context.close()
 
 

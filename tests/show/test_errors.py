@@ -14,7 +14,6 @@ CELLS = {
     "file": "hci.load_testbed('params/testbeds/nowhere.yaml')",
     "column": "hci.text(hci.published(), columns=['iopz'])",
     "mixture": "hci.summarize(hci.published(), 'iops', by=['system'])",
-    "renamed": "hci.summarize(hci.published().head(1))['center']",
     "own": "{}['mine']",
     "other": "hci.published().no_such_column",
 }
@@ -38,7 +37,6 @@ def shown() -> dict[str, str]:
         ("file", "params/testbeds/nowhere.yaml: no such file", "YAML file under params/"),
         ("column", "the table has no column 'iopz'", "it has source, system"),
         ("mixture", "results vary in pattern", "add it to by= or filter"),
-        ("renamed", "Column 'center' has a new name", "such as iops"),
     ],
 )
 def test_an_error_of_the_library_is_a_paragraph_and_then_its_traceback(shown, cell, what, to_do):

@@ -9,8 +9,6 @@ from types import TracebackType
 
 from IPython.core.interactiveshell import InteractiveShell
 
-from hcilib.model.metrics import RENAMED
-
 LIBRARY = Path(__file__).resolve().parents[2]
 WIDTH = 100
 
@@ -26,8 +24,6 @@ def explain_errors(shell: InteractiveShell) -> None:
         lines = shell.InteractiveTB.structured_traceback(kind, error, traceback, tb_offset=tb_offset)
         if raised_by_library(traceback):
             lines = [paragraph(error), "", *lines]
-        elif new := renamed(error):
-            lines = [paragraph(ValueError(new)), "", *lines]
         shell._showtraceback(kind, error, lines)
         return lines
 
@@ -40,14 +36,6 @@ def paragraph(error: BaseException) -> str:
     indents = ((line, " " * (len(line) - len(line.lstrip()))) for line in text.splitlines())
     lines = "\n".join(textwrap.fill(line, WIDTH, subsequent_indent=indent) for line, indent in indents)
     return f"\033[1m{lines}\033[0m"
-
-
-def renamed(error: BaseException) -> str:
-    """Return what a column of version 0.1 is called now, where a notebook asks a table for it."""
-    old = error.args[0] if isinstance(error, KeyError) and error.args else getattr(error, "name", None)
-    if not isinstance(old, str) or old not in RENAMED:
-        return ""
-    return f"Column {old!r} has a new name: {RENAMED[old]}. CHANGELOG.md lists all of them."
 
 
 def raised_by_library(traceback: TracebackType | None) -> bool:
