@@ -44,7 +44,7 @@ _ROOMS = {
     "read.foreign.history": "history",
     "read.nodes.facts": "read_network",
     "read.run.acceptance": "verify RunDirWarning",
-    "read.run.records": "read_set_speeds campaign_times read_failed_events watch progress",
+    "read.run.records": "read_set_speeds read_failed_events watch progress",
     "read.fio.fio_json": "read_fio FioOutputError",
     "read.published": "published published_claims published_datasheet published_facts stated_cpu PublishedDataError",
     "analyse.compare.compare": "summarize compare rank",

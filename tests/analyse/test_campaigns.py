@@ -1,5 +1,3 @@
-import shutil
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,8 +5,6 @@ from scipy import stats
 
 import hcilib as hci
 from hcilib import chance_to_see, regression
-from hcilib.analyse.campaigns.regression import spread_between
-from hcilib.model.places import shipped
 
 
 def campaigns(logs, system="a"):
@@ -23,14 +19,6 @@ def campaigns(logs, system="a"):
         pattern="4k-randread",
         iops=1e5 * np.exp(logs.ravel()),
     )
-
-
-def test_the_spread_between_campaigns_by_hand():
-    logs = np.random.default_rng(0).normal(size=(5, 3, 5)) * 0.01
-    spread, most = spread_between(regression(campaigns(logs), "c4"))
-    means = logs[:4].mean(axis=2)
-    assert spread == pytest.approx(100 * np.sqrt(means.var(axis=0, ddof=1).mean()))
-    assert most == pytest.approx(spread * np.sqrt(3 / stats.chi2.ppf(0.025, 3)))
 
 
 def test_a_verdict_turns_where_its_range_ends():
@@ -88,11 +76,24 @@ def test_the_chances_that_were_called_none():
 SAMPLES = [f"data/samples/lab-single{n}" for n in ("", "-2", "-3")]
 
 
-def test_campaigns_are_dated_by_their_journals(tmp_path):
-    times = hci.campaign_times(SAMPLES).set_index("run_id")
-    assert times.loc["lab-single-3", "began"] == "2026-11-23 14:12:03 UTC"
-    assert (times["began"] < times["ended"]).all()
-    copy = tmp_path / "lab-single"
-    shutil.copytree(shipped(SAMPLES[0]), copy)
-    (copy / "journal.jsonl").unlink()
-    assert hci.campaign_times(copy)["began"].isna().all()
+def test_a_history_gives_the_verdicts_of_its_runs():
+    """The means of run directories, as `history` keeps them, are compared as their runs are."""
+    runs, means = (hci.regression(read(SAMPLES), "lab-single-3") for read in (hci.read_results, hci.history))
+    pd.testing.assert_frame_equal(means.drop(columns="warnings"), runs.drop(columns="warnings"))
+
+
+def test_campaigns_of_another_setup_are_another_series():
+    months = hci.history(SAMPLES)
+    other = months.assign(setup=months["setup"].mask(months["campaign"] == "lab-single", "runtime_s=60"))
+    assert set(hci.regression(months, "lab-single-3")["k"]) == {2}
+    assert set(hci.regression(other, "lab-single-3")["k"]) == {1}
+
+
+def test_a_change_is_judged_by_the_campaigns_before_it():
+    """Drives of the lab were slowed by 12 % before the 19th of thirty campaigns."""
+    months = hci.history("data/samples/history.csv")
+    earlier = [f"c{number:02}" for number in range(1, 19)]
+    found = hci.regression(months, "c30", earlier).set_index("iodepth")
+    assert set(found.loc[8, "verdict"]) == {"regression"}
+    assert found.loc[8, "ratio"].between(0.875, 0.885).all()
+    assert set(found.loc[1, "verdict"]) == {"no change seen"}

@@ -67,7 +67,7 @@ CAMPAIGN = (
     hci.read_results, hci.read_hosts, hci.read_bins, hci.read_series, hci.read_io_gaps,
     hci.read_counters, hci.read_drives, hci.read_layers, hci.read_osds, hci.read_pool_fill,
     hci.read_events, hci.read_rollup, hci.read_histograms, hci.read_network,
-    hci.read_set_speeds, hci.read_failed_events, hci.campaign_times, hci.verify,
+    hci.read_set_speeds, hci.read_failed_events, hci.verify,
 )  # fmt: skip
 """Readers of a run directory."""
 OF_LOGS = {hci.read_series, hci.read_io_gaps, hci.read_rollup}

@@ -8,11 +8,13 @@ import numpy as np
 import pandas as pd
 from scipy.special import gammaincinv, ndtr
 
-from hcilib.analyse.campaigns.design import spread_interval
 from hcilib.analyse.compare.cells import as_list, describe_along, listed, moments
 from hcilib.analyse.compare.contrast import CONFIDENCE, FLOOR, check_options, critical, judge
-from hcilib.model.caveats import add_codes, join_codes
+from hcilib.model.caveats import add_codes, join_codes, warnings_of
 from hcilib.model.metrics import metric_of
+
+SERIES = ["system", "pattern", "testbed", "setup"]
+"""Rows of a history that differ in one of these are never compared."""
 
 
 def regression(
@@ -31,6 +33,7 @@ def regression(
 
     Parameters
     ----------
+    results : runs of several campaigns, or their means as `hcilib.history` returns them
     new : name of the campaign in question
     baselines : names of the earlier ones, None for all others
     by : columns that make a cell
@@ -51,11 +54,20 @@ def regression(
     """
     by = as_list(by)
     check_options(margin, adjust=adjust)
+    is_history = "campaign" in results
+    if is_history:
+        results = results[results["metric"] == metric]
+        results = results.rename(columns={"campaign": "run_id", "value": metric})
     earlier = None if baselines is None else as_list(baselines)
     _require_campaigns(results, [new, *(earlier or [])])
+    if is_history:
+        results = results.merge(results.loc[results["run_id"] == new, SERIES].drop_duplicates())
     if "run_id" in results and earlier is not None:
         results = results[results["run_id"].isin([new, *earlier])]
     cells, code, places = describe_along(results, metric, by, "run_id")
+    if is_history:  # a row is a mean: what is known of its runs stands beside it
+        means = cells[[*by, "run_id"]].merge(results, how="left")
+        cells = cells.assign(n=means["n"].where(cells["n"] > 0, 0), notes=warnings_of(means))
     predicted = _prediction(cells, code, (cells["run_id"] == new).to_numpy(), len(places))
     judged = judge(predicted, margin=margin, adjust=adjust).rename(columns={"n_baseline": "k"})
     out = pd.concat([places, judged, predicted[["value", "value_baseline", "floored"]]], axis=1)
@@ -108,25 +120,6 @@ def _verdict(out: pd.DataFrame, metric: str, margin: float, alpha: float) -> np.
 
 
 # ---- What can be seen
-
-
-def spread_between(found: pd.DataFrame) -> tuple[float, float]:
-    """Return the spread between the earlier campaigns of a `regression` in percent, and its upper 95 % end.
-
-    It is pooled over the cells of a system, of several systems the widest: what the ranges of `found` were made of. The
-    end counts k - 1 degrees of freedom however many the cells, as a slow day slows them together. NaN without two.
-    """
-    known = found[found["k"].gt(1) & found["ratio_lo"].gt(0)]
-    free = known["k"].to_numpy(float) - 1
-    half = np.log(known["ratio_hi"] / known["ratio_lo"]).to_numpy() / 2
-    variance = (half / (critical(free) * np.sqrt(1 + 1 / (free + 1)))) ** 2
-    own = pd.DataFrame({"system": known.get("system", ""), "sum": variance * free, "df": free})
-    pooled = own.groupby("system").agg(sum=("sum", "sum"), weight=("df", "sum"), df=("df", "min"))
-    if pooled.empty:
-        return np.nan, np.nan
-    widest = (pooled["sum"] / pooled["weight"]).idxmax()
-    squared = pooled.loc[widest, "sum"] / pooled.loc[widest, "weight"]
-    return 100 * np.sqrt(squared), float(spread_interval(squared, pooled.loc[widest, "df"])["cv_pct_hi"])
 
 
 def chance_to_see(

@@ -23,7 +23,7 @@ from hcilib.model.metrics import FACTORS, SETTINGS
 from hcilib.model.places import PLAN, STEPS, at_home
 from hcilib.model.yaml_files import read_yaml
 from hcilib.read.foreign.campaign_means import FACT, means_of
-from hcilib.read.run.records import RunReadError
+from hcilib.read.run.records import RunReadError, run_names
 
 NOTES = "history.yaml"
 AHEAD_S = 86_400.0
@@ -45,8 +45,8 @@ class Notes:
     accept: Sequence[str] = ()
 
 
-def history(folder: str | Path, names: Any = None, system: str | None = None) -> pd.DataFrame:
-    """Return the mean of every cell in every campaign below a folder: one row a campaign, cell and metric.
+def history(folder: str | Path | Sequence[str | Path], names: Any = None, system: str | None = None) -> pd.DataFrame:
+    """Return the mean of every cell in every campaign: one row a campaign, cell and metric.
 
     A campaign is a run directory, its archive (``.tar.zst``), a source of published tables, or another folder or file
     of results directly below.
@@ -54,17 +54,18 @@ def history(folder: str | Path, names: Any = None, system: str | None = None) ->
     Parameters
     ----------
     folder : where the campaigns are. Its `history.yaml` may state starts and accept new levels. Or a CSV or Parquet
-        file of a table that this returned
+        file of a table that this returned, or a list of campaigns
     names, system : of files of other tools, as in `read_results`; without them the system is the folder's name
 
     Returns
     -------
-    DataFrame : campaign (path below the folder), start (UTC), testbed (campaigns of another testbed file under one
-        name are another series, named with the file's digest), system, setup (what else decides a cell's result, such
-        as the runtime), the factors, facts that may explain a change (``fact_kernel``, ...), metric, value (geometric
-        mean of the campaign's runs), log_se (standard error of its logarithm, NaN of one run), n (runs), accepted (a
-        new level here is intended), valid, warnings. In the order of time. Rows with valid False are in no analysis:
-        their warnings say why (`unread`, `copy`, `same-start`, `clock`, `no-start`, `zero`).
+    DataFrame : campaign (path below the folder, or name in a list), start (UTC), testbed (campaigns of another
+        testbed file under one name are another series, named with the file's digest), system, setup (what else
+        decides a cell's result, such as the runtime), the factors, facts that may explain a change (``fact_kernel``,
+        ...), metric, value (geometric mean of the campaign's runs), log_se (standard error of its logarithm, NaN of
+        one run), n (runs), accepted (a new level here is intended), valid, warnings. In the order of time. Rows with
+        valid False are in no analysis: their warnings say why (`unread`, `copy`, `same-start`, `clock`, `no-start`,
+        `zero`).
 
     Raises
     ------
@@ -76,16 +77,19 @@ def history(folder: str | Path, names: Any = None, system: str | None = None) ->
     >>> months["campaign"].nunique(), sorted(months["metric"].unique())
     (30, ['iops', 'lat_ns'])
     """
-    root = at_home(folder)
-    if root.is_file():
-        return _saved(root)
-    if not root.is_dir():
-        raise RunReadError(f"{folder}: no such folder on this machine. Give the folder that holds the campaigns.")
-    if (root / PLAN).exists():
-        raise RunReadError(f"{folder}: one campaign has no history. Give the folder above it, {root.parent}.")
-    notes = notes_of(root / NOTES)
-    named = [(place, place.relative_to(root).as_posix()) for place in _places(root)]
-    parts = [means_of(place, name, names, system or root.resolve().name) for place, name in named]
+    if not isinstance(folder, str | Path):
+        named, notes = list(run_names(folder).items()), Notes()
+    else:
+        root = at_home(folder)
+        if root.is_file():
+            return _saved(root)
+        if not root.is_dir():
+            raise RunReadError(f"{folder}: no such folder on this machine. Give the folder that holds the campaigns.")
+        if (root / PLAN).exists():
+            raise RunReadError(f"{folder}: one campaign has no history. Give the folder above it, {root.parent}.")
+        notes, system = notes_of(root / NOTES), system or root.resolve().name
+        named = [(place, place.relative_to(root).as_posix()) for place in _places(root)]
+    parts = [means_of(place, name, names, system or place.name) for place, name in named]
     parts = [part for part in parts if not has_code(part, "no-result").all()]
     if not parts:
         none = "no campaign in it: no run directory, no published table, no result of a tool"

@@ -343,21 +343,6 @@ def read_journal(run_dir: str | Path) -> pd.DataFrame:
     return pd.DataFrame(events_of(run_dir), columns=["t", "event", "step", "seconds", "attempt", "problems"])
 
 
-def campaign_times(path: Paths) -> pd.DataFrame:
-    """Return when each campaign began and when its last run was done, from its journal.
-
-    Returns run_id (as in ``read_results``), began, ended: date and time in UTC; missing where no journal says it.
-    """
-    rows = []
-    for folder, name in run_names(path).items():
-        events = events_of(folder)
-        began = [event["t"] for event in events if event.get("event") == "start" and "t" in event]
-        ended = [event["t"] for event in events if event.get("event") == "done" and "t" in event]
-        times = (utc(min(began)) if began else None, utc(max(ended)) if ended else None)
-        rows.append(dict(zip(("run_id", "began", "ended"), (name, *times), strict=True)))
-    return pd.DataFrame(rows, columns=["run_id", "began", "ended"])
-
-
 def events_of(run_dir: str | Path) -> list[dict]:
     """Every event; of a torn line what follows the tear, where that is whole."""
     try:

@@ -34,8 +34,7 @@ CHAPTERS = {
     "07": "What crosses the network?",
     "02": "What do the bare drives do?",
     "10": "Do the numbers hold?",
-    "12": "Has anything changed?",
-    "16": "Since when, and what changed?",
+    "16": "Has anything changed, and since when?",
     "11": "What does certainty cost?",
     "01": "What is the plan?",
 }
