@@ -10,7 +10,7 @@ import hcilib as hci
 from hcilib.show.report.scenarios import find_scenarios
 
 ROOT = Path(__file__).resolve().parents[1]
-NOT_PASSED_ON = ("testbed", "consent", "system", "sweep", "write_bytes_per_s")
+NOT_PASSED_ON = ("testbed", "consent", "system", "sweep", "write_bytes_per_s", "sources")
 MEASURED = {"box": ["box-drbd", "box-nvme-tcp"], "box-ceph": ["box-ceph", "box-ceph-ec"]}
 REFERENCES: dict[str, list[str]] = {"box": [], "box-ceph": ["02_baseline.box-osd"]}
 

@@ -23,12 +23,22 @@ WRITTEN = [{"owner": 2.0, "non_owner": 3.0}]
 TRAFFIC = {"scheme": "Mirror(2)", "tolerance": 0.1, "counters": 0, "counters_ok": 0, "drives": 0, "drives_ok": 0}
 EFFECT = {"level": "parity", "baseline": "a mirror", "ratio": 0.88}
 GRID = {"cells": 8, "missing": 5, "cpu_bound": 4}
-PLANS = [{"protocol": "short", "hours": 7.5, "half_width_pct": 9.0}]
+PLANS = [{"protocol": "short", "runs": 5, "hours": 7.5, "half_width_pct": 9.0}]
 CHANGED = [{"system": "lab-single", "campaign": "c19", "metric": "iops", "ratio": 0.88}]
 NOISY = [{"visible_pct": 35.0, "campaigns": 30}]
 MONTHS = {"new": "lab", "since": [], "worst": [], "noisiest": [], "chance": 0.9, "earlier": 18, "changed": 0}
 PART = {"system": "box-drbd", "pattern": "4k-randwrite", "part": "flush", "lat_ns": 4.978e6, "part_ns": 1.787e6}
-PLAN = {"cells": 27, "vms": 16, "hours": 34.0, "bytes": 124 * 2**40, "asked": 0, "failed": 0, "warnings": 0}
+PLAN = {
+    "cells": 27,
+    "vms": 16,
+    "hours": 34.0,
+    "bytes": 124 * 2**40,
+    "asked": 0,
+    "failed": 0,
+    "warnings": 0,
+    "plans": [],
+    "target": 0.05,
+}
 
 
 def failure(back: dict | None = BACK, gap: dict | None = None, **loss: int) -> Tables:
@@ -73,8 +83,6 @@ CASES = [
      {"effects.ratio": (0.87, "12", "13"), "cells": (9, "8", "9"), "missing": (6, "5", "6"),
       "cpu_bound": (3, "4", "3")}),
     ("resiliency", GRID | {"effects": [], "cpu_bound": 0}, {"missing": (6, "5", "6")}),
-    ("method", {"plans": PLANS}, {"plans.hours": (8.5, "7.5", "8.5"),
-     "plans.half_width_pct": (9.5, "9", "9.5")}),
     ("history", MONTHS | {"worst": CHANGED, "earlier": 1, "changed": 3, "tests": 6},
      {"worst.ratio": (0.87, "12", "13"), "changed": (4, "3", "4"), "tests": (7, "6", "7")}),
     ("history", MONTHS | {"earlier": 4, "tests": 6},
@@ -94,6 +102,8 @@ CASES = [
     ("plan", PLAN | {"asked": 45, "failed": 3}, {"asked": (46, "45", "46"),
      "failed": (4, "3", "4")}),
     ("plan", PLAN | {"asked": 45}, {"asked": (46, "45", "46")}),
+    ("plan", PLAN | {"plans": PLANS}, {"plans.hours": (8.5, "7.5", "8.5"), "plans.runs": (6, "5", "6"),
+     "plans.half_width_pct": (9.5, "9", "9.5"), "target": (0.06, "5", "6")}),
     ("plan", PLAN | {"warnings": 2, "bytes": 2**30}, {"warnings": (3, "2", "3"),
      "bytes": (2**31, "1", "2")}),
 ]  # fmt: skip

@@ -135,6 +135,7 @@ def write_scenarios(
             *common,
             f"system: {systems[0]}" + f"  # then {others}" * bool(others),
             "write_bytes_per_s: 500 MB  # what the fleet is expected to write: for the estimate of wear and of filling",
+            "sources: []  # an earlier campaign of yours, which says how many runs the next one needs",
             *_sweep(load, part, least),
         ],
         "03_sweep": [

@@ -35,8 +35,7 @@ CHAPTERS = {
     "02": "What do the bare drives do?",
     "10": "Do the numbers hold?",
     "16": "Has anything changed, and since when?",
-    "11": "What does certainty cost?",
-    "01": "What is the plan?",
+    "01": "What is the plan, and how many runs does it need?",
 }
 """Notebook -> the question of its chapter, in reading order."""
 ANSWERED = ("04", "14", "09", "13")
