@@ -65,7 +65,7 @@ _ROOMS = {
     "analyse.physics.traffic": "expected_traffic check_traffic traffic placement_cost bottleneck amplification",
     "analyse.curves.neighbours": "neighbours",
     "model.schemes": "Mirror Raid5 Raid6 ErasureCode Tiers nested_mirror nested_parity parse_scheme",
-    "analyse.physics.capacity": "tier_fit capacity_table system_capacity pareto per_usable_tib",
+    "analyse.physics.capacity": "tier_fit capacity_table system_capacity pareto",
     "analyse.physics.cost": "cost",
     "analyse.physics.ceilings": "predicted ceilings system_ceilings stripe_bytes best_share "
     "ceiling drive_rates datasheet_rates against_ceiling against_datasheet pattern_cost",

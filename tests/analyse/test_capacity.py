@@ -20,7 +20,6 @@ from hcilib import (
     nested_parity,
     pareto,
     parse_scheme,
-    per_usable_tib,
 )
 from hcilib.analyse.physics.capacity import TB, TIB
 
@@ -187,13 +186,6 @@ def test_pareto_front_keeps_ties_and_leaves_missing_out():
 
 def test_pareto_of_nothing():
     assert pareto(pd.DataFrame({"x": [], "y": []}), "x", "y")["front"].empty
-
-
-def test_iops_per_usable_tib():
-    results = pd.DataFrame({"system": ["a", "a", "raw"], "iops": [100.0, np.nan, 7.0]})
-    table = per_usable_tib(results, {"a": 4 * TIB})
-    assert table["iops_per_usable_tib"].iloc[0] == pytest.approx(25)
-    assert table["iops_per_usable_tib"].iloc[1:].isna().all()
 
 
 @pytest.mark.parametrize(

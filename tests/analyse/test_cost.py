@@ -115,3 +115,27 @@ def test_faster_and_cheaper_may_be_two_systems():
         for metric in ("iops", "iops_per_price")
     ]
     assert lead == [["c"], ["a"]]
+
+
+def test_prices_of_an_analyst_stand_in_for_the_files():
+    best = hci.peak(runs(a=[100.0], b=[100.0], stranger=[100.0]))
+    own = hci.cost(best, SYSTEMS, {"a": 25, "b": 200, "stranger": 400}, "CHF").set_index("system")
+    assert own["iops_per_price"].to_dict() == pytest.approx({"a": 4, "b": 0.5, "stranger": 0.25})
+    assert set(own["currency"]) == {"CHF"}
+    assert own.loc["a", "iops_per_yearly_price"] == pytest.approx(20), "years are the file's"
+    assert hci.cost(best, SYSTEMS, {"a": 25}).set_index("system")["currency"].fillna("").to_dict() == {
+        "a": "EUR",
+        "b": "",
+        "stranger": "",
+    }
+    assert SYSTEMS["a"].price == 50
+
+
+@pytest.mark.parametrize(
+    ("prices", "named"),
+    [({"c": 5}, "'c'"), ({"A": 5}, "'A'"), ({"a": 0}, "'a'"), ({"a": "5"}, "'a'"), ({"b": 5}, "currency")],
+)
+def test_an_own_price_that_cannot_be_used_is_refused(prices, named):
+    """FOUND S6: it was left out without a word."""
+    with pytest.raises(ValueError, match=named):
+        hci.cost(hci.peak(runs(a=[100.0], b=[100.0])), SYSTEMS, prices)

@@ -175,11 +175,3 @@ def pareto(table: pd.DataFrame, x: str, y: str, by: str | None = None) -> pd.Dat
     front = pd.array(~(as_good & better).any(axis=1), dtype="boolean")
     front[np.isnan(a) | np.isnan(b)] = pd.NA
     return table.assign(front=front)
-
-
-def per_usable_tib(results: pd.DataFrame, usable_bytes: Mapping[str, float] | pd.Series) -> pd.DataFrame:
-    """The results, or their ``peak``s, with usable_tib and iops_per_usable_tib, from system -> usable bytes; NaN where
-    a system has none."""
-    usable_tib = results["system"].map(usable_bytes).astype(float) / TIB
-    iops = results["iops"]
-    return results.assign(iops=iops, usable_tib=usable_tib, iops_per_usable_tib=iops / usable_tib)

@@ -12,6 +12,7 @@ from hcilib.analyse.compare.cells import require_columns
 from hcilib.analyse.physics.capacity import TIB
 from hcilib.model.metrics import SHARES, meant
 from hcilib.model.schemes import parse_scheme
+from hcilib.model.system import System
 from hcilib.model.workload import NAME, UNIT
 
 GB = 10**9
@@ -20,7 +21,12 @@ DIVISORS = {"price": "price", "yearly_price": "yearly_price", "rack_unit": "rack
 """What a share is called after -> the column that it is divided by."""
 
 
-def cost(results: pd.DataFrame, systems: Mapping[str, Any]) -> pd.DataFrame:
+def cost(
+    results: pd.DataFrame,
+    systems: Mapping[str, Any],
+    prices: Mapping[str, float] | None = None,
+    currency: str | None = None,
+) -> pd.DataFrame:
     """Return what each row gives per price, per yearly price, per rack unit and per watt.
 
     Parameters
@@ -31,6 +37,8 @@ def cost(results: pd.DataFrame, systems: Mapping[str, Any]) -> pd.DataFrame:
         of the system's own file
     systems : name -> system, as `load_systems` or `systems_of` gives: its price, currency, years,
         rack_units and watts. They are declared, not measured
+    prices : name -> price of the whole system, instead of its file's
+    currency : of `prices`; None: that of the file
 
     Returns
     -------
@@ -42,8 +50,8 @@ def cost(results: pd.DataFrame, systems: Mapping[str, Any]) -> pd.DataFrame:
 
     Raises
     ------
-    ValueError : results without a column system, or a price that would not be used: a bare number instead of a system,
-        a column of the results, or a system that no row is of
+    ValueError : results without a column system, a price that is no number above 0 or has no currency, or one that
+        would not be used: a bare number instead of a system, a column of the results, or a system that no row is of
 
     Notes
     -----
@@ -61,6 +69,7 @@ def cost(results: pd.DataFrame, systems: Mapping[str, Any]) -> pd.DataFrame:
     """
     require_columns(results, ["system"])
     names = results["system"].astype(str)
+    systems = dict(systems) | _priced(set(names), systems, prices or {}, currency)
     files = [systems.get(name, systems.get(name.partition(" [")[0])) for name in names]
     _refuse_unused(results, systems, dict(zip(names, files, strict=True)))
     rows = _with_throughput(results).assign(**_declared(files))
@@ -76,9 +85,29 @@ def cost(results: pd.DataFrame, systems: Mapping[str, Any]) -> pd.DataFrame:
     return rows.assign(**shares)
 
 
+def _priced(
+    names: set[str], systems: Mapping[str, Any], prices: Mapping[str, float], currency: str | None
+) -> dict[str, System]:
+    """Return each system that has a price of its own, with that price."""
+    names = names | {name.partition(" [")[0] for name in names}
+    priced = {}
+    for name, price in prices.items():
+        if name not in names:
+            near = meant(name, sorted(names)) or f"the rows are of {', '.join(sorted(names))}"
+            raise ValueError(f"prices: no row is of the system {name!r}: {near}")
+        if not isinstance(price, int | float) or not price > 0:
+            raise ValueError(f"prices[{name!r}] is {price!r}: expected a number above 0")
+        system = systems.get(name) or System(name=name, label=name)
+        unit = currency or system.currency
+        if not unit:
+            raise ValueError(f"prices[{name!r}] has no currency. Give one, such as currency='EUR'")
+        priced[name] = system.model_copy(update={"price": float(price), "currency": unit})
+    return priced
+
+
 def _refuse_unused(results: pd.DataFrame, systems: Mapping[str, Any], files: Mapping[str, Any]) -> None:
     """Raise ValueError for a price that no row would take, by the name under which it came."""
-    declare = "Declare it in a system's file, and give hci.load_system(file): price: 42000, currency: EUR"
+    declare = "Give prices={'ceph-pve': 42000}, currency='EUR', or declare both in the system's file"
     for name, system in systems.items():
         if not hasattr(system, "price"):
             raise ValueError(f"systems[{name!r}] is {system!r}, which is no system. {declare}")
