@@ -112,10 +112,10 @@ def text(frame: pd.DataFrame, columns: str | Sequence[str] | None = None) -> pd.
     ends = {f"{column}{end}" for column in frame for end in ("_lo", "_hi") if f"{column}_hi" in frame}
     if isinstance(columns, str):
         columns = columns.split()
+    frame = _in_unit_of_check(frame)
     if absent := [column for column in columns or () if column not in frame]:
         there = ", ".join(map(str, frame.columns[frame.notna().any()]))
         raise KeyError(f"the table has no column {absent[0]!r}; it has {there}")
-    frame = _in_unit_of_check(frame)
     own = [column for column in frame if column not in ends and column not in ASIDE]
     shown = columns or [c for c in own if frame[c].notna().any() or frame.empty or c in METRICS]
     metric = _own_metric(frame)
