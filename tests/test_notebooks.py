@@ -132,7 +132,7 @@ def test_the_template_has_the_steps_of_a_first_change():
     assert all(line.strip() in sources for line in lines.splitlines())
     assert {"values", "metric", "baseline"} <= set(re.findall(r"^(\w+)(?:: \w+)? =", sources, re.M))
     headings = [text(c) for c in json.loads(template.read_text())["cells"] if c["cell_type"] == "markdown"]
-    assert [h.split("\n")[0] for h in headings[1:]] == ["## Answer", "## Your column", "## Limits", "## Glossary"]
+    assert [h.split("\n")[0] for h in headings[1:]] == ["## Answer", "## Your column", "## Limits"]
 
 
 def left_behind(_: str, names: list[str]) -> set[str]:
