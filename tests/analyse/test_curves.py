@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from hcilib import best_points, crossover, of_patterns, peak, summarize
+from hcilib import best_points, crossover, peak, summarize
 
 QD = [4, 8, 16, 32, 64, 128]
 A, B = [893, 1092, 1399, 1624, 1558, 1551], [858, 782, 1079, 1615, 2306, 2615]
@@ -170,12 +170,6 @@ def test_peak_ties_what_is_not_shown_to_be_worse():
     clear = peak(curve("a", [100, 150, 199, 300, 198], [1, 2, 4, 8, 16], noise)).iloc[0]
     assert (clear["tied"], clear["verdict"], clear["n"]) == ("8", "peak", 5)
     assert clear["iops_lo"] < clear["iops"] < clear["iops_hi"]
-
-
-def test_a_pattern_nobody_measured_is_named_with_those_there_are():
-    results = pd.concat([curve("a", A, pattern=name) for name in ("1m-read", "4k-randread", "64k-read")])
-    some = of_patterns(results, ["4k-randread", "8k-randread", "1m-read"])
-    assert set(some["pattern"]) == {"4k-randread", "1m-read"}
 
 
 def test_ties_are_one_sided_welch_at_alpha_over_the_other_points():

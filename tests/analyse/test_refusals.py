@@ -214,7 +214,7 @@ test_a_table_that_cannot_be_answered_is_refused = refusals(
         ("the peak of such a metric", "'runtime_s'",
          lambda: hci.peak(RUNS.rename(columns={"iops": "runtime_s"}), "runtime_s")),
         ("a depth of 0", "iodepth", lambda: hci.crossover(RUNS.assign(iodepth=RUNS["iodepth"] - 1), "a", "b")),
-        ("a pattern that nobody measured", "8k-read", lambda: hci.of_patterns(RUNS, ["8k-read"])),
+        ("a pattern that nobody measured", "8k-read", lambda: hci.select(RUNS, patterns=["8k-read"])),
         ("a share of 95", "saturated", lambda: hci.loads(RUNS, saturated=95)),
         ("a limit of 0", "within_ns", lambda: hci.loads(RUNS, within_ns=0)),
         ("a fleet without IOPS", "'iops'", lambda: hci.fleet_curves(pd.DataFrame({"vms": [1]}))),
@@ -284,7 +284,6 @@ test_a_table_that_cannot_be_answered_is_refused = refusals(
         ("two runs without a key", "twice", lambda: hci.mean_interval(pd.concat([SERIES, SERIES]))),
         ("a series without IOPS", "iops", lambda: hci.mean_interval(SERIES.drop(columns="iops"))),
         ("a series without times", "t_s is missing", lambda: hci.mean_interval(SERIES.assign(t_s=NAN))),
-        ("rounds of no time", "round_s", lambda: hci.steady_state(SERIES, round_s=0)),
     ],
 )  # fmt: skip
 

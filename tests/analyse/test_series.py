@@ -4,7 +4,7 @@ import pytest
 from scipy import stats
 from simulate import ar1, reference_series, runs, seconds, slow_drift, starts
 
-from hcilib import mean_interval, steady_state
+from hcilib import mean_interval
 from hcilib.analyse.runs.series import (
     autocorrelation_time,
     batch_means,
@@ -14,7 +14,6 @@ from hcilib.analyse.runs.series import (
     fleet,
     long_run_sd,
     mser5,
-    snia_steady,
     stop_when,
 )
 
@@ -64,22 +63,12 @@ def test_mser5_reference():
     cut, mean = mser5(y)
     assert cut == 175
     assert mean == pytest.approx(99850.08910310506, rel=1e-9)
-    row = steady_state(y).iloc[0]
-    assert row.drift_pct == pytest.approx(100 * (y[300:].mean() / y[:300].mean() - 1))
-    assert row.drift
-    assert "drift" in str(row.warnings)
 
 
 def test_confidence_sequence_reference():
     widths = confidence_sequence([60, 300, 1800])
     assert widths == pytest.approx([0.4342760380156085, 0.17523787276405017, 0.07484365080347892], rel=1e-9)
     assert confidence_sequence(300, s=7.0) == pytest.approx(7 * 0.17523787276405017, rel=1e-9)
-
-
-def test_snia_reference():
-    rounds = [300, 240, 180, 140, 118, 110, 106, 104, 103, 102, 101.5]
-    assert snia_steady(rounds)[0] == 5
-    assert snia_steady(rounds).tolist() == [5, 6]
 
 
 # The autocorrelation time and the batches
@@ -153,10 +142,9 @@ def test_interval_covers():
 
 @pytest.mark.parametrize("y", [[], [5.0], [1.0, 2.0, 3.0], [np.nan] * 40, np.zeros(100), np.full(100, 7.0)])
 def test_degenerate_runs_give_a_row(y):
-    interval, still, decision = mean_interval(y).iloc[0], steady_state(y).iloc[0], stop_when(y)
+    interval, decision = mean_interval(y).iloc[0], stop_when(y)
     assert interval.warnings or len(set(y)) > 1
     assert interval.mean_lo <= interval["mean"] <= interval.mean_hi or np.isnan(interval.mean_lo)
-    assert still.steady is pd.NA or len(y) == 100
     assert decision.reason
 
 
@@ -168,7 +156,6 @@ def test_capped_run_has_no_width_and_says_so():
 
 def test_empty_table():
     assert mean_interval(table(S).iloc[:0]).empty
-    assert steady_state(table(S).iloc[:0]).empty
     assert list(fleet(table(S).iloc[:0])) == []
 
 
@@ -223,50 +210,13 @@ def test_latency_is_weighted_by_iops():
     assert mean_interval(rows, metric="lat_ns").iloc[0]["mean"] == pytest.approx(1e5 / 3 + 2e5 * 2 / 3)
 
 
-# Standing still
-
-
-def test_steady_run():
-    row = steady_state(S).iloc[0]
-    assert row.steady
-    assert row.steady_from_s == 0
-    assert not row.drift
-    assert row.round_s == 120
-    assert row.warnings == ""
-
-
-def test_rounds_of_the_standard():
-    y = seconds(np.random.default_rng(6), (3600,)) * np.where(np.arange(3600) < 1200, 2.0, 1.0)
-    row = steady_state(y, round_s=300).iloc[0]
-    assert row.steady
-    assert row.steady_from_s == 1200  # rounds 4..8 are the first five after the cliff
-    assert steady_state(y[:1400], round_s=300).iloc[0].steady is pd.NA
-
-
-@pytest.mark.parametrize(
-    ("rounds", "steady"),
-    [
-        ([110, 100, 100, 100, 90], False),  # slope x 4 is 16 % of the mean
-        ([90, 100, 110, 100, 100], True),  # range exactly 20 %
-        ([90, 100, 110.1, 100, 100], False),
-        ([95, 97.5, 100, 102.5, 105], True),  # slope x 4 exactly 10 %
-        ([94.9, 97.5, 100, 102.5, 105.1], False),
-        ([0, 0, 0, 0, 0], False),
-        ([100, 100, np.nan, 100, 100], False),
-        ([100, 100, 100, 100], False),
-    ],
-)
-def test_snia_limits(rounds, steady):
-    assert (snia_steady(rounds).size > 0) == steady
+# The unsettled beginning
 
 
 def test_mser5_cuts_nothing_from_a_level():
     assert mser5(np.full(100, 0.1)) == (0, pytest.approx(0.1))
     assert np.isnan(mser5([1.0] * 9)[1])
     assert mser5(S)[0] <= 50
-
-
-# Between runs
 
 
 # Stopping

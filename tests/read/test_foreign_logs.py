@@ -1,4 +1,4 @@
-"""fio's logs in folders of other tools' files: one series a run, and whether it was steady."""
+"""fio's logs in folders of other tools' files: one series a run, with jobs added up."""
 
 import shutil
 import subprocess
@@ -22,22 +22,15 @@ def test_logs_of_one_prefix_are_one_run_and_its_jobs_add_up(tmp_path):
     log(tmp_path / "oak" / "a_iops.1.log", 30 * [1000])
     log(tmp_path / "oak" / "a_iops.2.log", 30 * [500])
     log(tmp_path / "oak" / "b_iops.1.log", 15 * [1000] + 15 * [800])
-    table = hci.steady_state(hci.log_series(tmp_path)).set_index("run")
+    table = hci.mean_interval(hci.log_series(tmp_path)).set_index("run")
     assert table["mean"].to_dict() == {"oak/a": pytest.approx(1500), "oak/b": pytest.approx(900, rel=0.02)}
-    assert table["drift"].to_dict() == {"oak/a": False, "oak/b": True}
-    assert table.at["oak/b", "drift_pct"] == pytest.approx(-20, abs=1.5)
-    assert "drift" in table.at["oak/b", "warnings"].split()
-    assert set(table["metric"]) == {"iops"}
 
 
-def test_where_only_bandwidth_was_logged_it_is_examined(tmp_path):
+def test_where_only_bandwidth_was_logged_it_is_kept(tmp_path):
     log(tmp_path / "a_bw.1.log", 15 * [4000] + 15 * [5000])
-    log(tmp_path / "b_bw.1.log", 30 * [4000])
-    log(tmp_path / "b_iops.1.log", 15 * [1000] + 15 * [1100])
-    table = hci.steady_state(hci.log_series(tmp_path)).set_index("run")
-    assert table["metric"].to_dict() == {"a": "bw_bytes", "b": "iops"}
-    assert table.at["a", "drift_pct"] == pytest.approx(25, abs=2)
-    assert table.at["b", "drift_pct"] == pytest.approx(10, abs=1)
+    series = hci.log_series(tmp_path)
+    assert series["iops"].isna().all()
+    assert hci.mean_interval(series, "bw_bytes")["mean"].tolist() == [pytest.approx(4500 * 1024, rel=0.02)]
 
 
 def test_a_real_run_beside_its_result(tmp_path):
@@ -71,4 +64,4 @@ def test_clients_logs_are_one_run_of_several_hosts(tmp_path):
 
 def test_without_logs_there_is_no_row_and_without_a_folder_an_error(tmp_path):
     (tmp_path / "note.md").write_text("nothing")
-    assert hci.steady_state(hci.log_series(tmp_path)).empty
+    assert hci.log_series(tmp_path).empty

@@ -62,7 +62,6 @@ def tables() -> dict[str, pd.DataFrame]:
         "load_curve": hci.load_curve(demand, ["p50_ns", "p99_ns"]),
         "load_within": hci.load_within(demand, p99_ns=20e6),
         "neighbours": hci.neighbours(hci.read_results("data/samples/lab-neighbours"), ["iops", "p99_ns"]),
-        "mixed_latency": hci.mixed_latency(lab),
         "cost": hci.cost(hci.peak(lab), {"lab-single": priced}),
         "system_capacity": hci.system_capacity(hci.systems_of(["ceph-pve", "s2d-two-way-mirror"])),
     }

@@ -17,7 +17,7 @@ from hcilib.analyse.compare.cells import (
 )
 from hcilib.analyse.compare.contrast import CONFIDENCE, against, below, contrast, judge, notes_of_pairs, own_interval
 from hcilib.model.caveats import add_codes, join_codes
-from hcilib.model.metrics import FACTORS, better_sign, pattern_order
+from hcilib.model.metrics import FACTORS, better_sign
 
 ALPHA = 0.05
 """Of the one-sided tests along a curve, divided by their number."""
@@ -114,15 +114,6 @@ def crossover(
     numbers = ["iodepth", "iodepth_lo", "iodepth_hi", "below", "above", "ratio_below", "ratio_above", "n", "confidence"]
     told = ["metric", "by", "apart"]
     return pd.DataFrame(found, columns=[*by, "a", "b", *numbers, "verdict", "warnings", *told])
-
-
-def of_patterns(results: pd.DataFrame, patterns: Sequence[str]) -> pd.DataFrame:
-    """Return the rows of these patterns. Raises ValueError if none of them has a row, naming those that have."""
-    rows = results[results["pattern"].isin(patterns)]
-    if rows.empty:
-        there = ", ".join(pattern_order(results["pattern"].unique())) or "none"
-        raise ValueError(f"no rows of {', '.join(patterns)}; there are {there}")
-    return rows
 
 
 def curves(results: pd.DataFrame, metric: str, by: Sequence[str]) -> tuple[pd.DataFrame, np.ndarray, pd.DataFrame]:

@@ -201,17 +201,6 @@ def traffic(
     return table.assign(warnings=said).join(rate)
 
 
-def placement_cost(expected: pd.DataFrame) -> pd.DataFrame:
-    """Network bytes per client byte of a VM on the owner and on another node, and what the latter adds; of
-    ``expected_traffic``.
-
-    Returns ddir, owner, non_owner, added.
-    """
-    table = expected.pivot(index="ddir", columns="placement", values="expected").reset_index()
-    table = table.rename(columns={"non-owner": "non_owner"}).rename_axis(columns=None)[["ddir", "owner", "non_owner"]]
-    return table.assign(added=table["non_owner"] - table["owner"])
-
-
 # ---- Which of the three binds: the drives, the network between the nodes, or the nodes' CPU?
 
 

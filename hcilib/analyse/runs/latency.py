@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.compare.cells import interval_names, refuse_mixing
-from hcilib.analyse.compare.compare import summarize
+from hcilib.analyse.compare.cells import refuse_mixing
 from hcilib.analyse.runs.series import run_columns
 from hcilib.model.caveats import THIN_TAIL
 from hcilib.model.fio_buckets import BUCKETS, MIDPOINTS, TAIL, ios_to_reach
@@ -157,34 +156,6 @@ def _check(bins: pd.DataFrame, by: list[str]) -> None:
     rest = bins["count"][~(known & (bins["count"] > 0)).fillna(False).to_numpy(bool)]
     if (bad := rest.ne(0).fillna(True).to_numpy(bool)).any():
         raise ValueError(f"bins: row {rest.index[bad][0]} has a missing latency or a missing or negative count")
-
-
-def mixed_latency(results: pd.DataFrame) -> pd.DataFrame:
-    """The mean latency of each mixed cell, both ways: as articles print it, and as Little's law has it.
-
-    Returns
-    -------
-    system, pattern, vms, numjobs, iodepth, latency (which of the two, after its pattern), then
-    latency_ns, latency_ns_lo, latency_ns_hi, n, cv_pct, confidence and warnings of ``summarize``.
-    Cells whose unweighted mean is not known are left out: there is nothing beside it.
-
-    Examples
-    --------
-    >>> results = hci.published().query("source == 'proxmox-2node-hci' and system == 'ceph-pve' and vms > 1")
-    >>> both = hci.mixed_latency(results)
-    >>> print((both["latency_ns"] / 1e6).round(2).max(), both["latency"].iloc[0])
-    11.75 4k-randrw70, (read + write) / 2
-    """
-    mixed = results[results["rwmixread"].between(0, 100, inclusive="neither") & results["lat_unweighted_ns"].notna()]
-    ways = {"(read + write) / 2": "lat_unweighted_ns", "by I/Os": "lat_ns"}
-    keys = ["system", "pattern", "vms", "numjobs", "iodepth"]
-    told = [
-        summarize(mixed, metric, by=keys).rename(columns=interval_names(metric, "latency_ns")).assign(latency=way)
-        for way, metric in ways.items()
-    ]
-    table = pd.concat(told, ignore_index=True)
-    table["latency"] = table["pattern"].astype(str) + ", " + table["latency"]
-    return table[[*keys, "latency", *(c for c in table if c not in (*keys, "latency"))]]
 
 
 def latency_shares(bins: pd.DataFrame, runs: pd.DataFrame, by: Sequence[str] = ("system", "pattern")) -> pd.DataFrame:

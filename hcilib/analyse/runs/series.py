@@ -1,5 +1,4 @@
-"""Inside a run: the fleet's rate second by second, its mean with an interval, whether it stands still, and when it may
-stop early.
+"""Inside a run: the fleet's rate second by second, its mean with an interval, and when it may stop early.
 
 Seconds are not replicates: they say how well one run's mean is known, never how well the system's is. The rules that
 stop a run are numpy alone, on arrays: a campaign asks `stop_when` every 30 s on the fleet's summed per-second rates.
@@ -191,33 +190,7 @@ def _scalar(x: np.ndarray) -> float | np.ndarray:
     return float(x) if np.ndim(x) == 0 else x
 
 
-# ---- Is it steady yet? The SNIA rule, and MSER-5 truncation
-
-
-ROUNDS = 5
-"""Rounds the SNIA rule looks at."""
-
-
-def snia_steady(rounds: ArrayLike) -> np.ndarray:
-    """First indices of the windows of five rounds that are steady; empty if none is.
-
-    Steady: (max - min) <= 20 % of the mean, and |slope| x 4 <= 10 % of it (least squares over the five rounds).
-    A window with a missing round or without I/O is not steady.
-    Source: METHODS section 2; SNIA Solid State Storage Performance Test Specification, steady state.
-    """
-    rounds = np.asarray(rounds, float)
-    if rounds.size < ROUNDS:
-        return np.array([], dtype=int)
-    return np.flatnonzero(_steady(np.lib.stride_tricks.sliding_window_view(rounds, ROUNDS)))
-
-
-def _steady(windows: np.ndarray) -> np.ndarray:
-    """The SNIA rule on each row of five rounds. Its limits are inclusive, so rounding is allowed for (1e-12)."""
-    mean = windows.mean(axis=1)
-    x = np.arange(ROUNDS) - (ROUNDS - 1) / 2
-    rise = np.abs(windows @ x / (x @ x)) * (ROUNDS - 1)
-    slack = 1e-12 * mean
-    return (mean > 0) & (np.ptp(windows, axis=1) <= 0.20 * mean + slack) & (rise <= 0.10 * mean + slack)
+# ---- Where does the steady part begin? MSER-5 truncation
 
 
 def round_means(y: ArrayLike, samples: int) -> np.ndarray:
@@ -247,7 +220,6 @@ def mser5(y: ArrayLike) -> tuple[int, float]:
 
 
 BATCHES = 10
-DRIFT_PCT = 5.0
 PARTS = ("host", "hostname", "port", "job", "jobname", "ddir")
 """Columns that tell the writers of a fleet's series apart; all that are present are summed over."""
 
@@ -281,72 +253,6 @@ def _interval(y: np.ndarray) -> dict:
         "n": 1, "seconds": y.size, "mean": mean, "mean_lo": mean - half, "mean_hi": mean + half, "se": se, "tau": tau,
         "n_eff": n_eff, "confidence": CONFIDENCE, "verdict": "run too short" if short else "ok", "warnings": warnings,
     }  # fmt: skip
-
-
-def steady_state(series: pd.DataFrame, round_s: float | None = None) -> pd.DataFrame:
-    """Does each run stand still: drift and SNIA steady state.
-
-    Parameters
-    ----------
-    series : the `series` table, or one run's rates as an array
-    round_s : length of an SNIA round; by default a fifth of the run, at most the standard's 300 s
-
-    Returns
-    -------
-    One row per run: its keys, metric (iops; bw_bytes of a run that logged no IOPS), seconds, mean, drift_pct (second
-    half against first), drift (beyond 5 %;
-    <NA> under 10 samples), round_s, steady
-    (the last five rounds; <NA> if there are fewer), steady_from_s (since the run began; NaN if never), warnings.
-    """
-    if round_s is not None and not round_s > 0:
-        raise ValueError(f"steady_state: round_s is {round_s}, expected seconds above zero")
-    columns = ["seconds", "mean", "drift_pct", "drift", "round_s", "steady", "steady_from_s", "warnings"]
-    parts = [
-        _per_run(own, metric, columns, lambda t, y: _stands_still(t, y, round_s)).assign(metric=metric)
-        for metric, own in _by_metric(series)
-    ]
-    table = pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)
-    return table[[*table.columns.drop(["metric", *columns]), "metric", *columns]].astype(
-        {"drift": "boolean", "steady": "boolean"}
-    )
-
-
-def _by_metric(series: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """The runs that logged IOPS, then those that logged bandwidth alone: of one block size both drift alike."""
-    keys = run_columns(series) if isinstance(series, pd.DataFrame) and "bw_bytes" in series else []
-    if not keys or not len(series):
-        yield "iops", series
-        return
-    has = series.groupby(keys, dropna=False)[["iops", "bw_bytes"]].transform("count")
-    by_bandwidth = (has["iops"] == 0) & (has["bw_bytes"] > 0)
-    yield "iops", series[~by_bandwidth]
-    yield "bw_bytes", series[by_bandwidth]
-
-
-def _stands_still(t: np.ndarray, y: np.ndarray, round_s: float | None) -> dict:
-    half = y.size // 2
-    first, second = (y[:half].mean(), y[half:].mean()) if half else (np.nan, np.nan)
-    drift_pct = 100 * (second / first - 1) if first > 0 and y.size >= 10 else np.nan
-    said = "drift" if abs(drift_pct) > DRIFT_PCT else ""
-    return {
-        "seconds": y.size, "mean": y.mean() if y.size else np.nan,
-        "drift_pct": drift_pct, "drift": abs(drift_pct) > DRIFT_PCT if drift_pct == drift_pct else pd.NA,
-        **_steady_state(t, y, round_s),
-        "warnings": said,
-    }  # fmt: skip
-
-
-def _steady_state(t: np.ndarray, y: np.ndarray, round_s: float | None) -> dict:
-    step = float(np.median(np.diff(t))) if y.size > 1 else 1.0
-    samples = max(1, min(y.size // ROUNDS, int(300 / step)) if round_s is None else round(round_s / step))
-    rounds = round_means(y, samples)
-    starts = snia_steady(rounds)
-    known = rounds.size >= ROUNDS
-    return {
-        "round_s": samples * step if y.size else np.nan,
-        "steady": bool(starts.size and starts[-1] == rounds.size - ROUNDS) if known else pd.NA,
-        "steady_from_s": t[starts[0] * samples] - t[0] if starts.size else np.nan,
-    }
 
 
 def run_columns(table: pd.DataFrame) -> list[str]:

@@ -1,4 +1,4 @@
-"""fio's logs in folders of other tools' files, as one series a run: whether it was steady can be examined then."""
+"""fio's logs in folders of other tools' files, as one series a run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def log_series(path: Sources) -> pd.DataFrame:
     -------
     DataFrame : run (folder and prefix of the logs), host, job, ddir, t_s (s since the run's start), iops, bw_bytes
         (bytes/s), lat_ns, stalled (no I/O in that second). NaN where there is no log of that kind. No row without logs.
-        `hcilib.steady_state` examines it. ``.attrs["left_out"]``: pairs of a run and why its logs cannot be read.
+        `hcilib.mean_interval` gives its mean. ``.attrs["left_out"]``: pairs of a run and why its logs cannot be read.
 
     Raises
     ------
