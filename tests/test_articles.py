@@ -110,7 +110,7 @@ def test_the_report_leads_from_every_figure_to_the_heading_that_shows_it(tmp_pat
     assert 'href="figures.html#proxmox"' in (tmp_path / "study.proxmox.html").read_text("utf-8")
     drawn = (tmp_path / "figures.html").read_text("utf-8")
     assert drawn.count('<tr><th scope="row">') == len(wanted)
-    assert 'href="04_compare.proxmox/04_compare.proxmox.html#iops">' in drawn
+    assert 'href="04_compare.proxmox/04_compare.proxmox.html#curves-over-load">' in drawn
     assert drawn.count('<td><a href="') == sum(bool(row["scenario"]) for row in wanted)
     assert "not in this report" not in drawn
     (tmp_path / "figures.html").unlink()
