@@ -34,9 +34,8 @@ def loads(
     Returns
     -------
     `by`, numjobs, iodepth, outstanding (of a VM), n, iops, the latency's own column, pct_of_best (of the highest IOPS
-    within the latency), within, chosen, why, warnings; in order of numjobs and iodepth. Of loads with as many
-    outstanding I/Os the one with more IOPS is chosen. `why` says of the chosen one what decided it, and of a group
-    without one that no load stays within the latency.
+    within the latency), within, chosen, warnings; in order of numjobs and iodepth. Of loads with as many
+    outstanding I/Os the one with more IOPS is chosen. None is chosen where no load stays within the latency.
 
     Raises
     ------
@@ -46,9 +45,9 @@ def loads(
     --------
     >>> results = hci.published().query("system == 'drbd-tcp-pve' and pattern == '4k-randread' and vms > 1")
     >>> found = hci.loads(results, within_ns=2e6)
-    >>> print(found.loc[found["chosen"], "why"].item().replace(". ", ".\\n"))
-    numjobs 3 at iodepth 8 gives 97 % of the highest IOPS within the latency limit of 2 ms.
-    Smaller loads give less than 95 % of them
+    >>> print(found.loc[found["chosen"], ["numjobs", "iodepth", "pct_of_best"]].round(1).to_string(index=False))
+     numjobs  iodepth  pct_of_best
+           3        8         96.9
     """
     if not 0 < saturated <= 1:
         raise ValueError(f"saturated is {saturated!r}: expected a share of the highest IOPS, such as 0.95")
@@ -67,14 +66,7 @@ def loads(
     enough = table[table["within"] & (table["pct_of_best"] >= 100 * saturated - 1e-9)]
     first = enough.sort_values(["outstanding", "iops"], ascending=[True, False]).drop_duplicates(by)
     table["chosen"] = table.index.isin(first.index)
-    bound = "" if within_ns is None else f" within the latency limit of {within_ns / 1e6:g} ms"
-    table["why"], least = "", f"{100 * saturated:g} %"
-    table.loc[table["pct_of_best"].isna(), "why"] = f"no load was measured{bound}"
-    for row in table[table["chosen"]].itertuples():
-        load = f"numjobs {row.numjobs:.0f} at iodepth {row.iodepth:.0f}"
-        reached = f"{row.pct_of_best:.0f} % of the highest IOPS{bound}"
-        table.loc[row.Index, "why"] = f"{load} gives {reached}. Smaller loads give less than {least} of them"
-    columns = [*keys, "outstanding", "n", "iops", latency, "pct_of_best", "within", "chosen", "why", "warnings"]
+    columns = [*keys, "outstanding", "n", "iops", latency, "pct_of_best", "within", "chosen", "warnings"]
     return table[columns]
 
 
