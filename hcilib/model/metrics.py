@@ -13,8 +13,12 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hcilib.model.workload import NAME, SYNC, UNIT
+
+if TYPE_CHECKING:  # planning loads no pandas
+    from pandas import DataFrame
 
 
 @dataclass(frozen=True)
@@ -146,16 +150,30 @@ def own_columns(columns) -> list[str]:
 def pattern_order(patterns: Iterable[str]) -> list[str]:
     """Patterns by block size, then read, mixed, write, then synchronous, then with fdatasync: the order of the
     articles' figures."""
+    return sorted(dict.fromkeys(map(str, patterns)), key=_place_of)
 
-    def key(pattern: str):
-        match = NAME.match(pattern)
-        if not match:
-            return (1, 0, 0, 0, 0, pattern)
-        size = int(match["size"]) * UNIT[match["unit"]]
-        rank = ("read", "rw", "write").index(match["way"])
-        return (0, SYNC.index(match["sync"] or ""), size, rank, -int(match["mix"] or 0), pattern)
 
-    return sorted(dict.fromkeys(map(str, patterns)), key=key)
+def _place_of(pattern: str) -> tuple:
+    match = NAME.match(str(pattern))
+    if not match:
+        return (1, 0, 0, 0, 0, natural(str(pattern)))
+    size = int(match["size"]) * UNIT[match["unit"]]
+    rank = ("read", "rw", "write").index(match["way"])
+    return (0, SYNC.index(match["sync"] or ""), size, rank, -int(match["mix"] or 0), str(pattern))
+
+
+def in_order(frame: DataFrame) -> DataFrame:
+    """Return the frame with its patterns as an ordered Categorical, in the order of the articles' figures.
+
+    So groups, pivots, panels and legends of it are in order. A Categorical with an order of its own keeps that.
+    """
+    if "pattern" not in frame:
+        return frame
+    patterns = frame["pattern"].astype("category").cat.remove_unused_categories()
+    if not patterns.cat.ordered:
+        order = sorted(patterns.cat.categories, key=_place_of)
+        patterns = patterns.cat.reorder_categories(order, ordered=True)
+    return frame.assign(pattern=patterns)
 
 
 def time_unit(seconds: float) -> tuple[int, str]:

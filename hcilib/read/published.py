@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from hcilib.model.metrics import COLUMNS
+from hcilib.model.metrics import COLUMNS, in_order
 from hcilib.model.places import ROOT, at_home
 from hcilib.model.workload import MIXED, Pattern, PlanError
 
@@ -149,7 +149,7 @@ def published(path: str | Path | None = None) -> pd.DataFrame:
     table["derived"] += mixed.map({True: " lat_ns", False: ""})
     table = table.reindex(columns=[*COLUMNS, "derived"])
     table.attrs["sources"] = _sources(path)
-    return table
+    return in_order(table)
 
 
 def published_table(name: str, path: str | Path | None = None) -> pd.DataFrame:
@@ -252,7 +252,7 @@ def published_datasheet(system: str, path: str | Path | None = None) -> pd.DataF
     block = sheets["pattern"].map(lambda name: Pattern.parse(name).bs_bytes)
     sheets["iops"] = sheets["figure"] * sheets["unit"].map(WORDS["drive"]) / block.where(sheets["unit"].ne("IOPS"), 1)
     mine = sheets[sheets["system"] == system].reset_index(drop=True)
-    return mine[["pattern", "figure", "unit", "iops", "conditions", "source"]]
+    return in_order(mine[["pattern", "figure", "unit", "iops", "conditions", "source"]])
 
 
 def _results_like(name: str, path) -> pd.DataFrame:

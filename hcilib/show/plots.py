@@ -27,7 +27,7 @@ from matplotlib.ticker import (
     NullLocator,
 )
 
-from hcilib.model.metrics import FACTORS, METRICS, Metric, pattern_order
+from hcilib.model.metrics import FACTORS, METRICS, Metric
 from hcilib.model.system import known_labels
 from hcilib.show.figures import style
 from hcilib.show.figures.style import GRID, INK, LOOK, QUIET, darker, dash, looks, pattern_label
@@ -371,6 +371,8 @@ def finish(
     'Mean latency (ms)'
     """
     lines = _lines(g)
+    for ax in {*g.axes.flat}.difference(*lines):
+        ax.remove()
     panels = dict(_panels(g))
     for ax, (_, rows) in panels.items():
         _refuse_averaged(g, ax, rows, x, y)
@@ -388,13 +390,13 @@ def finish(
         _place(ax, rows, x, y)
         _arrows(ax)
     _label_axes(g, lines, panels, x, y)
-    _name(g, y)
+    _name(g, list(panels), y)
     source = style.source_words(source)
     percent = f"Grey band: differences of at most {100 * band:g} %." if band else None
     seen = {mark for ax in panels for mark in ax.__dict__.get("hci_seen", ())}
     notes = [text for mark, text in SEEN.items() if mark in seen]
     notes = [_runs(g.data, x, y)] * any("hci_groups" in ax.__dict__ for ax in panels) + notes
-    style.caption(g.axes.flat[0], *notes, note, percent, source)
+    style.caption(lines[0][0], *notes, note, percent, source)
     g.figure.set_layout_engine("constrained")
 
 
@@ -412,7 +414,8 @@ def _runs(table: pd.DataFrame, x: str, y: str) -> str:
 def _panels(g: sns.FacetGrid) -> Iterator[tuple[Axes, tuple[str, pd.DataFrame]]]:
     """Every panel with its title and its rows."""
     columns = [name for name in (g._row_var, g._col_var) if name]
-    for key, ax in (g.axes_dict or {(): g.ax}).items():
+    there = {key: ax for key, ax in (g.axes_dict or {(): g.ax}).items() if ax.figure}
+    for key, ax in there.items():
         values = dict(zip(columns, key if isinstance(key, tuple) else (key,), strict=True))
         rows = g.data[np.logical_and.reduce([g.data[c] == v for c, v in values.items()])] if values else g.data
         yield ax, (", ".join(called(column, value) for column, value in values.items()), rows)
@@ -467,7 +470,7 @@ def _give_room(ax: Axes) -> None:
 
 
 def _lines(g: sns.FacetGrid) -> list[list[Axes]]:
-    """Panels in lines of about equal length, patterns in the articles' order."""
+    """Panels that have rows, in lines of about equal length."""
     if not g.axes_dict:
         return [[g.ax]]
     rows, columns = _order(g, g._row_var, g.row_names), _order(g, g._col_var, g.col_names)
@@ -479,16 +482,15 @@ def _lines(g: sns.FacetGrid) -> list[list[Axes]]:
 
 
 def _order(g: sns.FacetGrid, column: str | None, names: list) -> list:
-    """The order of panels: of patterns the articles', unless the analyst chose one."""
-    chosen = not column or list(names) != list(g.data[column].dropna().unique())
-    return list(names) if chosen or column != "pattern" else pattern_order(names)
+    """The names of panels that have rows: a filter leaves those of a Categorical that have none."""
+    return [name for name in names if g.data[column].eq(name).any()]
 
 
 def _height(rows: pd.DataFrame, y: str, hue: str | None) -> float:
     """Inches that rows of names need."""
     if not _is_text(rows[y]):
         return 0.0
-    lanes = rows.groupby(y, observed=True)[hue].nunique().max() if hue else 1
+    lanes = rows.groupby(y)[hue].nunique().max() if hue else 1
     return 0.5 + rows[y].nunique() * (0.2 + 0.07 * lanes)
 
 
@@ -496,7 +498,8 @@ def _fill(g: sns.FacetGrid, lines: list[list[Axes]], heights: list[float]) -> No
     """Fill every line of panels, and give rows of names the height that they need."""
     fig, wide = g.figure, max(map(len, lines))
     fig.set_figwidth(fig.get_figwidth() * wide / g._ncol)
-    fig.set_figheight(0.7 + (sum(heights) if all(heights) else fig.get_figheight()))
+    high = fig.get_figheight() * len(lines) / g._nrow
+    fig.set_figheight(0.7 + (sum(heights) if all(heights) else high))
     ratios = heights if all(heights) else None
     grid = fig.add_gridspec(len(lines), wide, height_ratios=ratios)
     below = fig.add_gridspec(len(lines), 1, height_ratios=ratios)
@@ -728,22 +731,22 @@ def _title(table: pd.DataFrame, column: str) -> str:
     return f"{label[:1].upper()}{label[1:]} ({what.unit})" if what.unit else label
 
 
-def _name(g: sns.FacetGrid, y: str) -> None:
+def _name(g: sns.FacetGrid, panels: list[Axes], y: str) -> None:
     """Write names at the ends of two to four lines, else in a legend, with open marks where all are open."""
     top: Any = {"loc": "outside upper left", "ncols": 5, "handletextpad": 0.5, "frameon": False}
     if g.legend is not None:  # of relplot or catplot
         sns.move_legend(g, title=None, **top)
     if not g.hue_names or g._hue_var in (g._col_var, g._row_var, y):
         return
-    groups = [group for ax in g.axes.flat for group in ax.__dict__.get("hci_groups", [])]
+    groups = [group for ax in panels for group in ax.__dict__.get("hci_groups", [])]
     are_lines = any(group["look"]["linestyle"] for group in groups)
     if are_lines and 2 <= len(g.hue_names) <= 4:
-        for ax in g.axes.flat:
-            label_lines(ax, g._hue_var, 7.5 if g.axes.size > 1 else 9.5)
+        for ax in panels:
+            label_lines(ax, g._hue_var, 7.5 if len(panels) > 1 else 9.5)
         return
     handles: list[Any] = []
     for name, color in zip(g.hue_names, g._colors, strict=True):
-        has_bars = any("hci_bars" in ax.__dict__ for ax in g.axes.flat)
+        has_bars = any("hci_bars" in ax.__dict__ for ax in panels)
         own = [group for group in groups if group["name"] == name and not has_bars]
         look = own[0]["look"] if own else {"marker": "s", "linestyle": ""}
         is_open = bool(own) and not any(group["rows"]["full"].any() for group in own)

@@ -20,8 +20,8 @@ from hcilib.model.metrics import (
     METRICS,
     Metric,
     column_of,
+    in_order,
     metric_of,
-    pattern_order,
     steady,
     time_unit,
 )
@@ -112,7 +112,7 @@ def text(frame: pd.DataFrame, columns: str | Sequence[str] | None = None) -> pd.
     ends = {f"{column}{end}" for column in frame for end in ("_lo", "_hi") if f"{column}_hi" in frame}
     if isinstance(columns, str):
         columns = columns.split()
-    frame = _in_unit_of_check(frame)
+    frame = in_order(_in_unit_of_check(frame))
     if absent := [column for column in columns or () if column not in frame]:
         there = ", ".join(map(str, frame.columns[frame.notna().any()]))
         raise KeyError(f"the table has no column {absent[0]!r}; it has {there}")
@@ -183,11 +183,12 @@ def _cells(frame: pd.DataFrame, values: pd.Series, metric: str | None) -> pd.Ser
 
 
 def _ordered(cells: pd.Series, values: pd.Series) -> pd.Series:
-    """Return text in the order of its values: numbers by size, patterns as the articles, names as they come."""
-    if values.name == "pattern":
-        return pd.Series(pd.Categorical(cells, pattern_order(cells), ordered=True), cells.index)
-    is_number = pd.api.types.is_numeric_dtype(values)
-    order = cells.iloc[np.argsort(values.to_numpy(float), kind="stable")] if is_number else cells
+    """Return text in the order of its values: numbers by size, a Categorical in its own, names as they come."""
+    order = cells
+    if isinstance(values.dtype, pd.CategoricalDtype):
+        order = cells.iloc[np.argsort(values.cat.codes, kind="stable")]
+    elif pd.api.types.is_numeric_dtype(values):
+        order = cells.iloc[np.argsort(values.to_numpy(float), kind="stable")]
     return pd.Series(pd.Categorical(cells, order.unique(), ordered=True), cells.index)
 
 

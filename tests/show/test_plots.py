@@ -87,7 +87,7 @@ def test_a_colour_is_that_of_its_system_on_every_figure():
 
 def test_rows_of_a_forest_are_at_their_names_with_their_ratios_at_the_right():
     table = hci.compare(BOX, "box-raid5")
-    table["test"] = table["pattern"] + ", " + table["iodepth"].astype(str)
+    table["test"] = table["pattern"].astype(str) + ", " + table["iodepth"].astype(str)
     table["differs"] = table["verdict"].isin(["higher", "lower"])
     g = sns.FacetGrid(table, col="system", **hci.by("system", table)).set(xscale="log")
     g.map_dataframe(hci.marks, x="ratio", y="test").map_dataframe(hci.at_right, y="test", text="ratio", bold="differs")
@@ -200,11 +200,22 @@ def test_open_marks_are_open_in_the_legend():
     assert {handle.get_markerfacecolor() for handle in legend.legend_handles} == {"white"}
 
 
+def test_a_pattern_that_a_filter_left_out_has_no_panel_and_no_row():
+    table = hci.summarize(PUBLISHED, "iops").query("pattern != '64k-randread'")
+    g = lines_of(table, "iops")
+    assert [bool(g.axes_dict[name].figure) for name in ("4k-randread", "64k-randread")] == [True, False]
+    assert len(g.figure.axes) == table["pattern"].nunique() == 6
+    best = hci.best_points(PUBLISHED).query("pattern != '64k-randread'")
+    g = sns.FacetGrid(best, **hci.by("system", best)).map_dataframe(hci.marks, x="pct_of_best", y="pattern")
+    hci.finish(g, "pct_of_best", "pattern")
+    assert len(g.ax.get_yticks()) == 6
+
+
 def test_panels_fill_their_row_in_the_order_of_patterns():
     g = lines_of(hci.summarize(PUBLISHED, "iops"), "iops")
     g.figure.canvas.draw()
     boxes = {name: ax.get_position() for name, ax in g.axes_dict.items()}
     order = sorted(boxes, key=lambda name: (-round(boxes[name].y1, 2), boxes[name].x0))
-    assert order == hci.pattern_order(boxes)
+    assert order == [pattern for pattern, _ in PUBLISHED.groupby("pattern")]
     rows = [round(boxes[name].y1, 2) for name in order]
     assert [rows.count(row) for row in sorted(set(rows), reverse=True)] == [3, 2, 2]

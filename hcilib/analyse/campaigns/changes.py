@@ -13,7 +13,7 @@ from scipy.special import stdtrit
 from hcilib.analyse.campaigns.steps import LEAST_CAMPAIGNS, LEAST_SIDE, Steps, limit_of, steps_of
 from hcilib.analyse.compare.contrast import CONFIDENCE
 from hcilib.model.caveats import join_codes, warnings_of
-from hcilib.model.metrics import FACTORS, SETTINGS, metric_of
+from hcilib.model.metrics import FACTORS, SETTINGS, in_order, metric_of
 
 FACT, FILL = "fact_", "pool_fill_pct"
 KEYS = ("testbed", "system", "setup", *(name for name in FACTORS if name != FILL), *SETTINGS)
@@ -91,7 +91,7 @@ def changes(history: pd.DataFrame, metric: str = "iops") -> pd.DataFrame:
     columns = ["metric", "campaign", "start", "first", "last", "ratio", "ratio_lo", "ratio_hi", "p", "n_baseline", "n"]
     columns += ["before", "after", "verdict", "drift", "accepted", "candidates", "warnings", "confidence"]
     table = pd.DataFrame(rows, columns=[*_told(cells), *columns])
-    table = table.assign(metric=metric, confidence=CONFIDENCE)
+    table = in_order(table.assign(metric=metric, confidence=CONFIDENCE))
     return table.sort_values("start", kind="stable", ignore_index=True)
 
 
@@ -176,7 +176,7 @@ def check(
         {key: cell.keys[key] for key in keys} | _checked(cell, against, size, metric, power, len(cells))
         for cell in cells
     ]
-    table = pd.DataFrame(rows)
+    table = in_order(pd.DataFrame(rows))
     return table.assign(needed=table["needed"].astype("Int64"), confidence=CONFIDENCE)
 
 

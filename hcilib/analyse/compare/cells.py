@@ -24,10 +24,10 @@ from hcilib.model.metrics import (
     FACTORS,
     MAY_BE_UNTOLD,
     factors,
+    in_order,
     meant,
     natural,
     own_columns,
-    pattern_order,
     per_price,
 )
 
@@ -143,17 +143,17 @@ def group_codes(frame: pd.DataFrame, keys: Sequence[str]) -> tuple[np.ndarray, p
     """
     if not keys:
         return np.zeros(len(frame), dtype=np.intp), pd.DataFrame(index=range(min(len(frame), 1)))
-    code = np.zeros(len(frame), dtype=np.intp)
+    code, frame = np.zeros(len(frame), dtype=np.intp), in_order(frame[list(keys)])
     for key in keys:
         level, levels = _levels(frame[key])
         code = np.unique(code * levels + level, return_inverse=True)[1]
     first = np.unique(code, return_index=True)[1]
-    return code, frame[list(keys)].iloc[first].reset_index(drop=True)
+    return code, frame.iloc[first].reset_index(drop=True)
 
 
 def groups_of(table: pd.DataFrame, by: Sequence[str], sort: bool = False) -> Iterator[tuple[dict, pd.DataFrame]]:
     """Every group's values of `by`, and its rows, in the table's order. No key is one group."""
-    groups = table.groupby(list(by), sort=sort, dropna=False, observed=True) if by else [((), table)]
+    groups = table.groupby(list(by), sort=sort, dropna=False) if by else [((), table)]
     for key, rows in groups:
         yield dict(zip(by, key, strict=True)), rows
 
@@ -166,8 +166,7 @@ def _levels(labels: pd.Series) -> tuple[np.ndarray, int]:
     level, values = pd.factorize(labels, sort=not text)
     if text:
         names = list(values)
-        ordered = pattern_order(names) if labels.name == "pattern" else sorted(names, key=natural)
-        place = {name: i for i, name in enumerate(ordered)}
+        place = {name: i for i, name in enumerate(sorted(names, key=natural))}
         level = np.array([*(place[name] for name in names), -1], dtype=np.intp)[level]
     return np.where(level < 0, len(values), level), len(values) + 1
 

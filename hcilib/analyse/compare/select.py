@@ -9,7 +9,7 @@ import pandas as pd
 
 from hcilib.analyse.compare.cells import listed, not_among
 from hcilib.model.caveats import add_codes, has_code, warnings_of
-from hcilib.model.metrics import SETTINGS, own_columns, pattern_order
+from hcilib.model.metrics import SETTINGS, in_order, own_columns
 
 FLUSHED, NOT_TIMED = "flush-included", "flush-not-timed"
 
@@ -107,7 +107,7 @@ def load_factors(results: pd.DataFrame) -> list[str]:
     by = ["pattern", "iodepth", *(name for name in counts if results[name].nunique(dropna=False) > 1)]
     asked = [name for name in ("rate_iops", "random_distribution") if name in results]
     by += [name for name in asked if results.groupby(by, dropna=False)[name].nunique(dropna=False).gt(1).any()]
-    cells = results.groupby(["system", *by], dropna=False, observed=True)
+    cells = results.groupby(["system", *by], dropna=False)
     own = [name for name in own_columns(results) if cells[name].nunique(dropna=False).gt(1).any()]
     return [*by, *own, *(name for name in SETTINGS if name in results and cells[name].nunique().gt(1).any())]
 
@@ -136,7 +136,7 @@ def _with_one(results: pd.DataFrame, column: str, value: Any) -> pd.DataFrame:
 
 
 def _of_patterns(results: pd.DataFrame, patterns: Sequence[str]) -> pd.DataFrame:
-    there = pattern_order(results["pattern"].dropna().unique())
+    there = list(in_order(results)["pattern"].cat.categories)
     unknown = [name for name in patterns if name not in there]
     if unknown or not patterns:
         wrong = f"names {', '.join(map(repr, unknown))}, which nobody measured" if unknown else "is empty"

@@ -55,7 +55,7 @@ def best_points(results: pd.DataFrame, metric: str = "iops", margin: float = 0.0
     told = ranks[[*keys, "rank", "best", "tied_with", "verdict"]]
     table = here.merge(told, on=keys, how="left").merge(_shares(rows, metric), on=keys, how="left")
     table = _every_pattern(table, results)
-    alone = table.groupby("pattern", observed=True)[metric].transform("count").eq(1)
+    alone = table.groupby("pattern")[metric].transform("count").eq(1)
     first = table["rank"].eq(1)
     missing, leads = table[metric].isna(), table["best"].eq(True)
     conditions = [missing, alone, leads, first & table["verdict"].eq("untested"), first]
@@ -89,7 +89,7 @@ def _at_equal_load(results: pd.DataFrame, metric: str, margin: float) -> Points:
     load = [c for c in ("iodepth", "outstanding") if c in results]
     ranks = rank(results, metric, by=("pattern", *load), margin=margin)
     known = ranks[ranks["n"] > 0]
-    shared = known.groupby(["pattern", *load], dropna=False, observed=True).size().rename("systems")
+    shared = known.groupby(["pattern", *load], dropna=False).size().rename("systems")
     fullest = shared.reset_index().sort_values(["systems", *load]).drop_duplicates("pattern", keep="last")
     at = fullest.drop(columns="systems")
     here = known.merge(at)

@@ -17,7 +17,7 @@ from hcilib.analyse.compare.cells import (
 )
 from hcilib.analyse.compare.contrast import CONFIDENCE, against, below, contrast, judge, notes_of_pairs, own_interval
 from hcilib.model.caveats import add_codes, join_codes
-from hcilib.model.metrics import FACTORS, better_sign
+from hcilib.model.metrics import FACTORS, better_sign, in_order
 
 ALPHA = 0.05
 """Of the one-sided tests along a curve, divided by their number."""
@@ -113,7 +113,7 @@ def crossover(
             found.append({**place, "a": a, "b": b, **crossing, **about})
     numbers = ["iodepth", "iodepth_lo", "iodepth_hi", "below", "above", "ratio_below", "ratio_above", "n", "confidence"]
     told = ["metric", "by", "apart"]
-    return pd.DataFrame(found, columns=[*by, "a", "b", *numbers, "verdict", "warnings", *told])
+    return in_order(pd.DataFrame(found, columns=[*by, "a", "b", *numbers, "verdict", "warnings", *told]))
 
 
 def curves(results: pd.DataFrame, metric: str, by: Sequence[str]) -> tuple[pd.DataFrame, np.ndarray, pd.DataFrame]:
@@ -233,7 +233,7 @@ def load_losses(results: pd.DataFrame, drop: float = 0.1) -> pd.DataFrame:
     keys, cells, curves = curves_of(results)
     found = [point for curve in curves for point in _drops(cells, curve, drop)]
     told = ["iops", "n", "best_iops", "best_at", "ratio", "kind", "verdict", "warnings"]
-    return pd.DataFrame(found, columns=[*keys, "iodepth", *told])
+    return in_order(pd.DataFrame(found, columns=[*keys, "iodepth", *told]))
 
 
 def curves_of(results: pd.DataFrame) -> tuple[list[str], pd.DataFrame, list[np.ndarray]]:

@@ -20,6 +20,7 @@ from scipy.optimize import isotonic_regression
 from hcilib.analyse.compare.cells import LATENCY, SINGLE_RUN, group_codes, interval_names, refuse_mixing, valid_rows
 from hcilib.analyse.compare.compare import summarize
 from hcilib.analyse.compare.contrast import CONFIDENCE, mean_of
+from hcilib.model.metrics import in_order
 
 BY = ("system", "pattern")
 DEMAND = ("rate_iops", "offered_iops", "open_loop", "iops")
@@ -79,7 +80,7 @@ def load_curve(results: pd.DataFrame, metric: str | Sequence[str] = "p99_ns", by
         rows.append(curve.assign(**key))
     columns = [*by, "rate_iops", "offered_iops", "iops", "metric", "n", *LATENCY, "fitted_ns", "open_loop"]
     table = pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=[*columns, "warnings"])
-    return table.assign(confidence=CONFIDENCE)[[*columns, "confidence", "warnings"]]
+    return in_order(table).assign(confidence=CONFIDENCE)[[*columns, "confidence", "warnings"]]
 
 
 def latency_over_iops(results: pd.DataFrame) -> pd.DataFrame:
@@ -149,14 +150,14 @@ def load_within(results: pd.DataFrame, by: Sequence[str] = BY, **limits: float |
             rows.append(key | {"metric": metric, "limit_ns": limit_ns} | _over_blocks(blocks))
     columns = [*by, "metric", "limit_ns", "n", "iops", "iops_lo", "iops_hi", "bound", "warnings"]
     table = pd.DataFrame(rows, columns=columns).assign(confidence=CONFIDENCE)
-    return _rising(table, [*by, "metric"])
+    return _rising(in_order(table), [*by, "metric"])
 
 
 def _rising(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """Return the table with bounds that hold for every limit: what a limit allows, a larger one allows too."""
     rising = table.sort_values("limit_ns", kind="stable")
-    least = rising.groupby(list(by), observed=True, dropna=False)["iops_lo"].cummax()
-    most = rising[::-1].groupby(list(by), observed=True, dropna=False)["iops_hi"].cummin()
+    least = rising.groupby(list(by), dropna=False)["iops_lo"].cummax()
+    most = rising[::-1].groupby(list(by), dropna=False)["iops_hi"].cummin()
     table = table.assign(iops_lo=least, iops_hi=most)
     table.loc[table["bound"] == "at least", "iops"] = table["iops_lo"]
     table.loc[table["bound"] == "below", "iops"] = table["iops_hi"]
@@ -223,7 +224,7 @@ def latency_at(
         for key, runs in _groups(offered, by):
             rows.append(key | {"iops": asked, "metric": metric} | _at(runs, asked, metric))
     columns = [*by, "iops", "metric", "n", *LATENCY, "warnings"]
-    return pd.DataFrame(rows, columns=columns).assign(confidence=CONFIDENCE)
+    return in_order(pd.DataFrame(rows, columns=columns)).assign(confidence=CONFIDENCE)
 
 
 # --- what was offered -------------------------------------------------------------------------------------------------
@@ -346,7 +347,8 @@ def _crossings(results: pd.DataFrame, by: Sequence[str], metric: str, limit_ns: 
         most = np.inf if bound == "at least" else _last_crossing(x, np.exp(y), limit_ns)
         ends = {"least": least, "most": most, "maximum": block["maximum"].iloc[0], "delivered": block["iops"].max()}
         rows.append(key | {"iops": crossing} | ends | {"bound": bound, "valid": bound == ""})
-    return pd.DataFrame(rows, columns=[*by, *own, "iops", "least", "most", "maximum", "delivered", "bound", "valid"])
+    found = ["iops", "least", "most", "maximum", "delivered", "bound", "valid"]
+    return in_order(pd.DataFrame(rows, columns=[*by, *own, *found]))
 
 
 def _crossing(x: np.ndarray, y: np.ndarray, limit: float) -> tuple[float, str]:

@@ -14,7 +14,7 @@ from scipy.special import fdtrc
 
 from hcilib.analyse.compare.cells import groups_of, refuse_mixing, require_columns, valid_rows
 from hcilib.analyse.compare.contrast import CONFIDENCE, critical
-from hcilib.model.metrics import FACTORS, MAY_BE_UNTOLD
+from hcilib.model.metrics import FACTORS, MAY_BE_UNTOLD, in_order
 
 GRID = 0.25
 NEAR_PEAK = 0.95
@@ -64,7 +64,7 @@ def saturation(results: pd.DataFrame, by: Sequence[str] = ("system", "pattern"))
             warnings.append("invalid")
         row = _saturate(runs["vms"].to_numpy(float), runs["iops"].to_numpy(float), warnings)
         rows.append(place | row)
-    return pd.DataFrame(rows, columns=[*by, *COLUMNS])
+    return in_order(pd.DataFrame(rows, columns=[*by, *COLUMNS]))
 
 
 def _saturate(vms: np.ndarray, x: np.ndarray, warnings: list[str]) -> dict:

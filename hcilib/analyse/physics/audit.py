@@ -12,7 +12,7 @@ from hcilib.analyse.compare.cells import numbers_of
 from hcilib.analyse.compare.select import until_stable
 from hcilib.analyse.physics.traffic import drive_rates_of
 from hcilib.model.caveats import has_code
-from hcilib.model.metrics import METRICS
+from hcilib.model.metrics import METRICS, in_order
 
 NAMES = ("source", "system", "pattern", "vms", "numjobs", "iodepth", "block", "rep")
 """What a checked row is called by, as far as the results have it."""
@@ -84,7 +84,7 @@ def audit(results: pd.DataFrame, ceilings: pd.Series | None = None, drives: pd.D
     by_row = np.argsort(np.tile(np.arange(len(results)), len(checks)), kind="stable")
     table = pd.concat(checks, ignore_index=True).iloc[by_row].reset_index(drop=True)
     names = results.loc[table["row"], [name for name in NAMES if name in results]]
-    return pd.concat([names.reset_index(drop=True), table], axis=1)
+    return in_order(pd.concat([names.reset_index(drop=True), table], axis=1))
 
 
 def _little(results: pd.DataFrame) -> pd.DataFrame:

@@ -14,7 +14,7 @@ import pandas as pd
 
 from hcilib.analyse.compare.cells import groups_of, refuse_mixing, valid_rows
 from hcilib.analyse.compare.contrast import mean_of
-from hcilib.model.metrics import FACTORS, KEYS
+from hcilib.model.metrics import FACTORS, KEYS, in_order
 
 COUNT_TOLERANCE = 0.02
 """Of fio's I/Os: by how much the top layer's count may differ, and another writer may disturb a layer."""
@@ -279,7 +279,7 @@ def latency_parts(results: pd.DataFrame, layers: pd.DataFrame, osds: pd.DataFram
                 own = _run_parts(of_layers.get(place), of_osds.get(place), ddir, rate, lat_ns, mixed)
             rows += [{**run[keys], "ddir": ddir, "lat_ns": lat_ns, **part._asdict()} for part in own]
     columns = [*keys, "ddir", "part", "branch", "place", "lat_ns", "part_ns", "error_ns", "visits", "code", "cause"]
-    table = pd.DataFrame(rows, columns=columns)
+    table = in_order(pd.DataFrame(rows, columns=columns))
     table.insert(len(columns) - 2, "share_pct", 100 * table["part_ns"].astype(float) / table["lat_ns"].astype(float))
     return table
 
@@ -292,7 +292,7 @@ def _by_run(table: pd.DataFrame | None, keys: Sequence[str]) -> dict[tuple, pd.D
     if table is None or table.empty:
         return {}
     shared = [name for name in _NAMES if name in table and name in keys]
-    return {tuple(map(str, place)): rows for place, rows in table.groupby(shared, dropna=False, observed=True)}
+    return {tuple(map(str, place)): rows for place, rows in table.groupby(shared, dropna=False)}
 
 
 _NAMES = ("run_id", "system", "block", "rep", "pattern", "numjobs", "iodepth", "vms")
@@ -403,7 +403,7 @@ def latency_budget(
         )
     measures = [f"{name}{end}" for name in ("lat_ns", "part_ns") for end in ("", "_lo", "_hi")]
     columns = [*groups[:-2], "n", *measures, "error_ns", "visits", "share_pct", *groups[-2:]]
-    return pd.DataFrame(rows, columns=columns)
+    return in_order(pd.DataFrame(rows, columns=columns))
 
 
 def on_one_path(parts: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:

@@ -15,7 +15,7 @@ from hcilib.analyse.compare.cells import as_list, interval_names, valid_rows
 from hcilib.analyse.compare.compare import compare, summarize
 from hcilib.analyse.compare.select import until_stable
 from hcilib.model.caveats import warnings_of
-from hcilib.model.metrics import pattern_order
+from hcilib.model.metrics import in_order
 from hcilib.model.schemes import Scheme, parse_scheme
 from hcilib.model.workload import READ_PCT
 
@@ -61,7 +61,8 @@ def against_datasheet(
         raise ValueError(
             f"datasheet figures must be positive IOPS, got {', '.join(wrong)}; leave out what is not stated"
         )
-    table = _best(raw[~word]).reindex(pattern_order({*raw["pattern"], *stated})).rename_axis("pattern").reset_index()
+    every = pd.DataFrame({"pattern": [*raw["pattern"].unique(), *stated]}).drop_duplicates()
+    table = in_order(every.merge(_best(raw[~word]), how="left")).sort_values("pattern", ignore_index=True)
     table["n"] = table["n"].fillna(0).astype(int)  # stated, and never run
     table["datasheet"] = table["pattern"].map(stated).astype(float)
     table["pct_of_datasheet"] = 100 * table["measured"] / table["datasheet"]
@@ -72,11 +73,10 @@ def against_datasheet(
 
 
 def _best(raw: pd.DataFrame) -> pd.DataFrame:
-    """The highest cell of each pattern, by pattern; a pattern without a number keeps a row with n = 0."""
+    """The highest cell of each pattern; a pattern without a number keeps a row with n = 0."""
     cells = summarize(raw, "iops", by=("pattern", *LOAD)).rename(columns=interval_names("iops", "measured"))
     ordered = cells.sort_values("measured", na_position="first", kind="stable")
-    highest = ordered.groupby("pattern", observed=True).tail(1)
-    return highest.set_index(highest["pattern"].astype(str)).drop(columns="pattern")
+    return ordered.groupby("pattern").tail(1)
 
 
 def _verdict(table: pd.DataFrame, least: pd.Series) -> np.ndarray:
@@ -122,7 +122,8 @@ def pattern_cost(results: pd.DataFrame, pattern: str | Sequence[str], base: str)
     table = table[table["pattern"].isin(wanted)].reset_index(drop=True)
     both = ["latency_ns", "baseline", "latency_ns_baseline", "added_ns"]
     judged = ["ratio", "ratio_lo", "ratio_hi", "p_adjusted", "n", "n_baseline"]
-    return table[["system", "iodepth", "pattern", *both, *judged, "confidence", "metric", "verdict", "warnings"]]
+    told = ["confidence", "metric", "verdict", "warnings"]
+    return in_order(table)[["system", "iodepth", "pattern", *both, *judged, *told]]
 
 
 # ---- What drives let through
@@ -413,10 +414,10 @@ def predicted(
     0  drbd-tcp-pve  4k-randwrite  1250.0    1.0
     1      ceph-pve  4k-randwrite  5000.0    4.0
     """
-    lasting = results.groupby("pattern", observed=True)["runtime_s"].transform("mean")
+    lasting = results.groupby("pattern")["runtime_s"].transform("mean")
     plain = results.assign(runtime_s=lasting)[results["rw"].isin(RANDOM) & results["sync"].eq(0)]
     rows = []
-    for row in plain.astype({"pattern": str}).drop_duplicates(["system", "pattern"]).itertuples():
+    for row in plain.drop_duplicates(["system", "pattern"]).itertuples():
         system: Any = systems.get(row.system)
         number, drive = _drives_of(system, row, drives) if system and system.scheme else (0, {})
         if number:
@@ -424,7 +425,7 @@ def predicted(
             limit = ceiling(drive, number, parse_scheme(system.scheme), mix)["split_iops"].item()
             rows.append((str(row.system), row.pattern, limit))
     table = pd.DataFrame(rows, columns=["system", "pattern", "iops"]).astype({"iops": float})
-    table = table.dropna(subset=["iops"], ignore_index=True)
+    table = in_order(table.dropna(subset=["iops"], ignore_index=True))
     base = table[table["system"] == baseline].set_index("pattern")["iops"]
     return table.assign(ratio=table["iops"] / table["pattern"].map(base).astype(float))
 

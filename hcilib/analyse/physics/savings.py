@@ -11,6 +11,7 @@ from scipy.stats import ttest_ind
 from hcilib.analyse.compare.cells import groups_of
 from hcilib.analyse.compare.contrast import CONFIDENCE
 from hcilib.analyse.physics.budget import latency_parts, on_one_path
+from hcilib.model.metrics import in_order
 
 
 def latency_savings(budget: pd.DataFrame) -> pd.DataFrame:
@@ -40,7 +41,7 @@ def latency_savings(budget: pd.DataFrame) -> pd.DataFrame:
     """
     keys = [*budget.columns[: budget.columns.get_loc("part")]]
     divided, rows = budget[budget["part"] != "undivided"], []
-    path = divided[divided["branch"] == "path"].groupby([*keys, "part"], observed=True)["part_ns"].sum().reset_index()
+    path = divided[divided["branch"] == "path"].groupby([*keys, "part"])["part_ns"].sum().reset_index()
     case = [name for name in (*keys, "part") if name != "system"]
     for group, its in groups_of(divided, keys):
         lat_ns = its["lat_ns"].iloc[0]
@@ -55,7 +56,7 @@ def latency_savings(budget: pd.DataFrame) -> pd.DataFrame:
             own.append(row | {"with_other_ns": _slowest_leg(legs, lat_ns, part, other[0][1])})
         rows += sorted(own, key=lambda row: -row["less_pct"])
     measures = ["lat_ns", "part_ns", "without_ns", "less_pct", "other", "with_other_ns"]
-    return pd.DataFrame(rows, columns=[*keys, "part", *measures])
+    return in_order(pd.DataFrame(rows, columns=[*keys, "part", *measures]))
 
 
 def _slowest_leg(legs: Mapping[str, pd.Series], lat_ns: float, part: Hashable, part_ns: float) -> float:
@@ -115,7 +116,8 @@ def latency_waiting(
                     | {"code": at["code"] or ("" if len(one) else why)}
                 )
     measures = ["n", "n_one", "part_ns", "one_ns", "wait_ns", "wait_ns_lo", "wait_ns_hi", "code", "cause"]
-    return pd.DataFrame(rows, columns=[*by, "iodepth", "ddir", "part", "place", *measures])
+    columns = [*by, "iodepth", "ddir", "part", "place", *measures]
+    return in_order(pd.DataFrame(rows, columns=columns))
 
 
 def _same_leg(ones: pd.DataFrame, deep: pd.DataFrame) -> pd.DataFrame:

@@ -19,7 +19,7 @@ from hcilib.analyse.compare.cells import (
 from hcilib.analyse.compare.compare import summarize
 from hcilib.analyse.compare.contrast import CONFIDENCE, mean_of
 from hcilib.model.caveats import add_codes
-from hcilib.model.metrics import FACTORS, KEYS
+from hcilib.model.metrics import FACTORS, KEYS, in_order
 from hcilib.model.schemes import ErasureCode, Product, Scheme, Tiers, Wrapped
 from hcilib.model.workload import READ_PCT
 
@@ -393,7 +393,8 @@ def amplification(
         *by, "measure", "n", "seen", "seen_lo", "seen_hi", "confidence", "expected", "ratio", "ok", "code",
         "drives", "warnings",
     ]  # fmt: skip
-    return pd.concat(pieces, ignore_index=True)[columns] if pieces else pd.DataFrame(columns=columns)
+    together = pd.concat(pieces, ignore_index=True) if pieces else pd.DataFrame(columns=columns)
+    return in_order(together[columns])
 
 
 def drive_rates_of(results: pd.DataFrame, drives: pd.DataFrame, devices: str | None = None) -> pd.DataFrame:
@@ -407,7 +408,7 @@ def drive_rates_of(results: pd.DataFrame, drives: pd.DataFrame, devices: str | N
     if own.empty or not keys:
         return empty
     rates = own[keys].assign(drives=1, **{name: own[name] / own["seconds"] for name in MEASURES})
-    runs = rates.assign(unknown=own["device"].fillna("").eq("")).groupby(keys, dropna=False, observed=True)
+    runs = rates.assign(unknown=own["device"].fillna("").eq("")).groupby(keys, dropna=False)
     sums = runs[[*MEASURES, "drives"]].sum(min_count=1).mask(runs["unknown"].any()).reset_index()
     return results[keys].merge(sums, on=keys, how="left").set_axis(results.index)[[*MEASURES, "drives"]]
 

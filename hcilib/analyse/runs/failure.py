@@ -15,7 +15,7 @@ from hcilib.analyse.compare.cells import SINGLE_RUN, TWO_RUNS, as_list, asked_by
 from hcilib.analyse.compare.contrast import CONFIDENCE, half_width_of
 from hcilib.analyse.runs.series import mean_interval, mser5, run_columns
 from hcilib.model.caveats import join_codes
-from hcilib.model.metrics import FACTORS
+from hcilib.model.metrics import FACTORS, in_order
 
 TOLERANCE, WINDOW_S, MIN_CUT_S = 0.1, 5, 20
 CONDITIONS = ("system", *FACTORS, "failure", "heal")
@@ -89,7 +89,7 @@ def failures(
         if row["whole_s"] > row["runtime_s"] - row["heal_s"]:
             row["warnings"] = join_codes(row["warnings"], "not-whole")
         rows.append(dict(zip(keys, key, strict=True)) | row | {"confidence": CONFIDENCE})
-    return pd.DataFrame(rows, columns=[*keys, *COLUMNS])
+    return in_order(pd.DataFrame(rows, columns=[*keys, *COLUMNS]))
 
 
 def aligned(series: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
@@ -103,7 +103,8 @@ def aligned(series: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
             since_s = rate["t_s"] - np.floor(begun[key])
             frames.append(rate.assign(since_s=since_s, **dict(zip(keys, key, strict=True))))
     columns = [*keys, "t_s", "since_s", "iops"]
-    return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
+    together = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
+    return in_order(together[columns])
 
 
 def _groups(table: pd.DataFrame, keys: list[str]) -> Iterator[tuple[tuple, pd.DataFrame]]:
@@ -301,7 +302,7 @@ def failure_summary(costs: pd.DataFrame, by: str | Sequence[str] = BY) -> pd.Dat
                 rows.append(place | {"quantity": name, "column": column} | found)
     numbers = ["n", "seen", "median", "worst", "mean", "mean_lo", "mean_hi", "resolution_s", "late", "confidence"]
     columns = [*by, "quantity", *numbers, "warnings", "column"]
-    return pd.DataFrame(rows, columns=columns).assign(by=" ".join(by))
+    return in_order(pd.DataFrame(rows, columns=columns).assign(by=" ".join(by)))
 
 
 def _over_repeats(values: np.ndarray, column: str) -> dict:
@@ -364,7 +365,8 @@ def failure_verdicts(summary: pd.DataFrame, results: pd.DataFrame | None = None)
         longest_s = found["gap_s"]["worst"] + 2 * found["gap_s"]["resolution_s"]
         rows.append(place | row | {"_bad": (lost > 0, late, longest_s)})
     rows.sort(key=lambda row: row["_bad"], reverse=True)  # the worst first
-    return pd.DataFrame(rows, columns=[*by, "runs", "verdict", "lost", "kept", "unchecked"])
+    columns = [*by, "runs", "verdict", "lost", "kept", "unchecked"]
+    return in_order(pd.DataFrame(rows, columns=columns))
 
 
 def _integrity_counts(results: pd.DataFrame | None, place: Mapping) -> tuple[int, int, int]:

@@ -42,7 +42,7 @@ def block_states(acknowledged: pd.DataFrame, blocks: pd.DataFrame) -> pd.DataFra
         - ``unreadable``: not known, counted neither as kept nor as lost.
     """
     keys = ["run_id", "vm", "serial", "block"]
-    promised = acknowledged.groupby(keys, observed=True)["sequence"].max().rename("acknowledged").reset_index()
+    promised = acknowledged.groupby(keys)["sequence"].max().rename("acknowledged").reset_index()
     table = blocks.drop(columns="acknowledged", errors="ignore").merge(promised, on=keys, how="left")
     last = table["acknowledged"].fillna(0)
     unread = table["foreign"].isna()
@@ -97,13 +97,13 @@ def integrity_verdicts(
     table = block_states(acknowledged, blocks)
     judged = table[table["acknowledged"] > 0]
     counts = pd.DataFrame({
-        state.replace(" ", "_"): judged["state"].eq(state).groupby([judged[name] for name in by], observed=True).sum()
+        state.replace(" ", "_"): judged["state"].eq(state).groupby([judged[name] for name in by]).sum()
         for state in STATES
     })  # fmt: skip
     found = table[by].drop_duplicates().merge(counts.reset_index(), on=by, how="left")
     names = list(counts.columns)
     found[names] = found[names].fillna(0).astype(int)
-    writes = acknowledged.groupby(own, observed=True).size().rename("acknowledged").reset_index()
+    writes = acknowledged.groupby(own).size().rename("acknowledged").reset_index()
     found = found.merge(writes, on=own, how="left").fillna({"acknowledged": 0})
     checked = found[["latest", "in_flight", "lost", "torn", "foreign"]].sum(axis=1)
     broken = found[list(BROKEN)].sum(axis=1)

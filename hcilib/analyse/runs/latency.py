@@ -15,7 +15,7 @@ from hcilib.analyse.compare.cells import refuse_mixing
 from hcilib.analyse.runs.series import run_columns
 from hcilib.model.caveats import THIN_TAIL
 from hcilib.model.fio_buckets import BUCKETS, MIDPOINTS, TAIL, ios_to_reach
-from hcilib.model.metrics import FACTORS
+from hcilib.model.metrics import FACTORS, in_order
 
 RUN = ("run_id", "system", "block", "rep", "pattern", "numjobs", "iodepth", "vms")
 """Columns that tell a run in the results and in the bins."""
@@ -121,7 +121,7 @@ def merged_by(bins: pd.DataFrame, by: list[str]) -> Merged:
     for key in by:
         begins[1:] |= (told[key].iloc[1:] != told[key].array[:-1]).fillna(True).to_numpy(bool)
     runs, rows = told[begins], np.diff(np.flatnonzero(begins), append=len(told))
-    group = runs.groupby(by, dropna=False, observed=True).ngroup().to_numpy() if by else np.zeros(len(runs), int)
+    group = runs.groupby(by, dropna=False).ngroup().to_numpy() if by else np.zeros(len(runs), int)
     groups, first = np.unique(group, return_index=True)
     every = max(len(groups), 1) * len(middles)
     narrow = np.min_scalar_type(every)  # of millions of rows: half the bytes take half the time
@@ -133,7 +133,7 @@ def merged_by(bins: pd.DataFrame, by: list[str]) -> Merged:
         np.add.at(sums, place, count)  # integers: the floats that np.bincount adds up are exact up to 2^53 alone
         cell, count = places[sums > 0], sums[sums > 0]
     return Merged(
-        keys=runs[by].iloc[first].reset_index(drop=True),
+        keys=in_order(runs[by].iloc[first].reset_index(drop=True)),
         starts=np.searchsorted(cell, (groups * len(middles)).astype(cell.dtype)),
         count=count,
         lat_ns=middles.take(cell % len(middles)),
@@ -188,12 +188,12 @@ def latency_shares(bins: pd.DataFrame, runs: pd.DataFrame, by: Sequence[str] = (
     if bins.empty:
         return pd.DataFrame(columns=[*keys, *edges, "count", "pct_of_ios"])
     same = [name for name in RUN if name in bins and name in runs]
-    counted = bins[bins["kind"].eq("measure")].merge(runs[same].drop_duplicates(), on=same)
+    counted = in_order(bins[bins["kind"].eq("measure")].merge(runs[same].drop_duplicates(), on=same))
     refuse_mixing(counted, keys)
     step = np.floor(RIDGE * np.log10(counted["lat_ns"]))
     ranges = counted.assign(lat_lo_ns=10 ** (step / RIDGE), lat_hi_ns=10 ** ((step + 1) / RIDGE))
-    table = ranges.groupby([*keys, *edges], observed=True, as_index=False)["count"].sum()
-    whole = table.groupby(keys, observed=True)["count"].transform("sum")
+    table = ranges.groupby([*keys, *edges], as_index=False)["count"].sum()
+    whole = table.groupby(keys)["count"].transform("sum")
     return table.assign(pct_of_ios=100 * table["count"] / whole)
 
 
@@ -253,6 +253,6 @@ def latency_over_time(
         dates = told.assign(origin_s=told["second"] - told["t_s"]).drop_duplicates(shared)[[*shared, "origin_s"]]
         dated = begun.merge(done[[*shared, "at_s"]], on=shared, how="left").merge(dates, on=shared, how="left")
         begun = dated.assign(failed_s=(dated["at_s"] - dated["origin_s"]).fillna(dated["failed_s"]))[list(begun)]
-    since = table.merge(begun, on=shared)
+    since = in_order(table.merge(begun, on=shared))
     since.insert(since.columns.get_loc("t_s"), "since_s", (since["t_s"] - since["failed_s"]).round(3))
     return since.drop(columns=["t_s", "failed_s"])

@@ -19,7 +19,7 @@ import pandas as pd
 
 from hcilib.model.archives import ARCHIVE
 from hcilib.model.caveats import has_code, join_codes
-from hcilib.model.metrics import FACTORS, SETTINGS
+from hcilib.model.metrics import FACTORS, SETTINGS, in_order
 from hcilib.model.places import PLAN, STEPS, at_home
 from hcilib.model.yaml_files import read_yaml
 from hcilib.read.foreign.campaign_means import FACT, means_of
@@ -96,7 +96,8 @@ def history(folder: str | Path | Sequence[str | Path], names: Any = None, system
         raise RunReadError(f"{folder}: {none}. Give the folder that holds the campaigns.")
     table = judged(_noted(pd.concat(parts, ignore_index=True), notes))
     facts = sorted(name for name in table if name.startswith(FACT))
-    return table[[*FIRST, *(name for name in (*FACTORS, *SETTINGS) if name in table), *LAST, "digest", *facts]]
+    factors = [name for name in (*FACTORS, *SETTINGS) if name in table]
+    return in_order(table[[*FIRST, *factors, *LAST, "digest", *facts]])
 
 
 def notes_of(file: Path) -> Notes:
@@ -137,7 +138,8 @@ def _saved(file: Path) -> pd.DataFrame:
     texts = {
         name: table[name].astype(object).where(table[name].notna(), "") for name in ("testbed", "setup", "warnings")
     }
-    return table.assign(**texts, start=pd.to_datetime(table["start"], utc=True, format="ISO8601"))
+    start = pd.to_datetime(table["start"], utc=True, format="ISO8601")
+    return in_order(table.assign(**texts, start=start))
 
 
 # ---- Where campaigns are

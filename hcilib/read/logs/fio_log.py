@@ -419,7 +419,7 @@ def series_of_single_ios(files: Sequence[Path]) -> pd.DataFrame:
     first = int(rollup.attrs["epoch_s"] is not None)
     whole = rollup[rollup["t_s"].between(first, rollup["t_s"].max() - 1)]
     rank = whole["log"].map({log: place for place, log in enumerate(_WITNESSES)}).astype(np.int64)
-    best = rank.groupby([whole["host"], whole["job"]], observed=True).transform("min")
+    best = rank.groupby([whole["host"], whole["job"]]).transform("min")
     counts = _per_second(whole[rank == best])  # several logs of a job tell of the same I/Os
     latencies = _per_second(whole[whole["log"] == latency])
     table = counts.join((latencies["sum"] / latencies["count"].where(latencies["count"] > 0)).rename("lat_ns"))
@@ -433,4 +433,4 @@ def series_of_single_ios(files: Sequence[Path]) -> pd.DataFrame:
 
 
 def _per_second(rollup: pd.DataFrame) -> pd.DataFrame:
-    return rollup.groupby(["host", "job", "ddir", "t_s"], observed=True)[["count", "bytes", "sum"]].sum()
+    return rollup.groupby(["host", "job", "ddir", "t_s"])[["count", "bytes", "sum"]].sum()

@@ -120,7 +120,7 @@ def groups_of(table: pd.DataFrame) -> Cells:
     """The cells that a table was made of; its stalls are found anew when they are added to others'."""
     held = table[table["count"] > 0]
     groups = {}
-    for group, rows in held.groupby(["host", "job", "log"], observed=True, sort=True):
+    for group, rows in held.groupby(["host", "job", "log"], sort=True):
         bucket = rows["bucket"].to_numpy(np.int64)
         ddir = rows["ddir"].map({name: code for code, name in enumerate(DIRECTIONS)}).to_numpy(np.int64)
         when = when_of(rows["second"].to_numpy(np.int64), ddir, rows["averaged"].to_numpy(np.int64))

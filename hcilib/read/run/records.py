@@ -17,7 +17,7 @@ import msgspec
 import pandas as pd
 
 from hcilib.model.compressed import LARGEST, NotAFileError, opened, read_bytes
-from hcilib.model.metrics import meant
+from hcilib.model.metrics import in_order, meant
 from hcilib.model.places import FAILED, JOURNAL, LOCK, PLAN, RECORD, STEPS, Paths, Sources, at_home, several
 from hcilib.model.plan import Step
 from hcilib.model.workload import Cell, PlanError
@@ -193,7 +193,8 @@ def read_failed_events(path: Paths) -> pd.DataFrame:
             load = {name: cell.factors()[name] for name in ("pattern", "iodepth", "events")}
             of = {"run_id": folder.resolve().name, "system": step.get("system") or only, "block": step["block"]}
             rows.append({**of, **load, "attempts": len(own), "why": why})
-    return pd.DataFrame(rows, columns=["run_id", "system", "pattern", "iodepth", "block", "events", "attempts", "why"])
+    columns = ["run_id", "system", "pattern", "iodepth", "block", "events", "attempts", "why"]
+    return in_order(pd.DataFrame(rows, columns=columns))
 
 
 def refuse_nothing(results: pd.DataFrame) -> pd.DataFrame:

@@ -19,7 +19,7 @@ import pandas as pd
 import pyarrow as pa
 
 from hcilib.model.caveats import add_codes, join_codes
-from hcilib.model.metrics import COLUMNS, OF_FLUSHES, QUANTILES, STAMPED
+from hcilib.model.metrics import COLUMNS, OF_FLUSHES, QUANTILES, STAMPED, in_order
 from hcilib.model.places import RECORD, Paths, at_home, several
 from hcilib.model.plan import is_never_asked
 from hcilib.model.workload import Cell
@@ -139,7 +139,7 @@ def under_each_other(tables: Sequence[pd.DataFrame], article: str | None, paths:
     if article is not None and not together["source"].eq(article).any():
         refuse_nothing(together)
         raise RunReadError(_other_articles(paths, article, together))
-    return together
+    return in_order(together)
 
 
 def _other_articles(paths: Sequence[str | Path], article: str, table: pd.DataFrame) -> str:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from hcilib.model.archives import ARCHIVE, unpacked
 from hcilib.model.compressed import read_bytes
+from hcilib.model.metrics import in_order
 from hcilib.model.places import (
     BLOCKS,
     CHAINS,
@@ -69,7 +70,7 @@ def read_hosts(path: Paths) -> pd.DataFrame:
 
     Texts are categories; counts are int64 where every row has one. `path` as in `read_results`, and the same cache.
     """
-    return _kept(path, "hosts").to_pandas()
+    return in_order(_kept(path, "hosts").to_pandas())
 
 
 def read_bins(path: Paths) -> pd.DataFrame:
@@ -77,7 +78,7 @@ def read_bins(path: Paths) -> pd.DataFrame:
 
     Texts are categories. `path` as in `read_results`, and the same cache.
     """
-    return exploded(_kept(path, "bins")).to_pandas()
+    return in_order(exploded(_kept(path, "bins")).to_pandas())
 
 
 def read_series(path: str | Path) -> pd.DataFrame:
@@ -246,7 +247,7 @@ def _each(path: Paths, read: Callable[[dict], pd.DataFrame], uses: Sequence[str]
             keys = {"run_id": name} | keys_of(step)
             frames.append(pd.concat([pd.DataFrame(keys, index=frame.index), frame], axis=1))
     frames = [frame for frame in frames if len(frame)] or frames[:1]
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+    return in_order(pd.concat(frames, ignore_index=True)) if frames else pd.DataFrame()
 
 
 def _kept(path: Paths, want: str) -> pa.Table:

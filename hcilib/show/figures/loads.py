@@ -34,7 +34,7 @@ def plot_loads(table: pd.DataFrame) -> np.ndarray:
     if table.empty:
         raise ValueError("plot_loads: the table has no row, because no load was measured")
     metric = next(name for name in table if name.endswith("_ns"))
-    groups = list(table.groupby(["system", "pattern", "vms"], dropna=False, sort=False, observed=True))
+    groups = list(table.groupby(["system", "pattern", "vms"], dropna=False, sort=False))
     deep, wide = (max(own[name].nunique() for _, own in groups) for name in ("numjobs", "iodepth"))
     columns = min(3, len(groups), max(1, int(PAPER // (1.6 + 0.72 * wide))))  # numbers stay readable
     rows = -(-len(groups) // columns)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hcilib.model.metrics import metric, pattern_order
+from hcilib.model.metrics import metric
 from hcilib.model.system import known_labels
 from hcilib.show.figures.style import looks, pattern_label
 
@@ -41,7 +41,7 @@ def strip(winners: Sequence[Row]) -> dict[str, Any]:
     names = list(dict.fromkeys(row["system"] for row in winners))
     labels, colours = known_labels(), {name: look[0] for name, look in looks(names).items()}
     margin = float(next((row["margin"] for row in winners if row.get("margin")), 0.05))
-    patterns = pattern_order(row["pattern"] for row in winners)
+    patterns = dict.fromkeys(row["pattern"] for row in winners)
     rows = [_row(pattern, [row for row in winners if row["pattern"] == pattern], margin) for pattern in patterns]
     systems = [{"name": name, "label": labels.get(name, name), "colour": colours[name][1:].lower()} for name in names]
     return {

@@ -1,0 +1,131 @@
+"""Patterns come in the order of the articles' figures, so nobody sorts them: readers and analyses return them as an
+ordered Categorical."""
+
+from functools import cache
+
+import pandas as pd
+import pytest
+
+import hcilib as hci
+
+BOX = [f"data/samples/box/box-{name}" for name in ("raid5", "drbd", "nvme-tcp")]
+BUDGET, DEMAND, FAILURE = (f"data/samples/box/{name}-drbd" for name in ("budget", "demand", "failure"))
+NEIGHBOURS, DRIVES, STAMPED = (f"data/samples/box/{name}-drbd" for name in ("neighbours", "drives", "stamped"))
+ORDER = [
+    "4k-randread", "4k-randrw70", "4k-randwrite", "8k-randread", "8k-randrw70", "16k-randwrite", "64k-read",
+    "64k-randread", "64k-randrw70", "64k-randwrite", "1m-read", "1m-read-rate64m", "1m-write", "4k-randwrite-sync",
+    "4k-randwrite-fdatasync",
+]  # fmt: skip
+LARGER = {"4k-randread": "8k-randread", "4k-randwrite": "16k-randwrite"}
+"""Renamed so, a campaign of 4k alone has patterns whose order is not the alphabet's."""
+
+READERS = {
+    "published": hci.published,
+    "published_datasheet": lambda: hci.published_datasheet("nvme-p3700-raw"),
+    "history": lambda: hci.history("data/samples/history.csv"),
+    "read_results": lambda: hci.read_results([*BOX, "data/published"]),
+    "read_failed_events": lambda: hci.read_failed_events("data/samples/box/failure-drbd"),
+    "read_events": lambda: hci.read_events(FAILURE),
+    "read_histograms": lambda: hci.read_histograms(STAMPED),
+    "read_layers": lambda: hci.read_layers(BUDGET),
+    "read_osds": lambda: hci.read_osds("data/samples/box/budget-ceph"),
+    "read_rollup": lambda: hci.read_rollup(hci.ROOT / STAMPED, log="clat_hist"),
+} | {
+    name: lambda name=name: getattr(hci, name)(DRIVES)
+    for name in ("read_hosts", "read_bins", "read_series", "read_io_gaps", "read_counters", "read_drives")
+}
+
+
+@cache
+def read(reader, path) -> pd.DataFrame:
+    """Return what a reader finds, with names of patterns as text whose order is not the alphabet's."""
+    frame = reader(list(path) if isinstance(path, tuple) else path)
+    return frame.assign(pattern=frame["pattern"].astype(str).replace(LARGER))
+
+
+def results(*path: str) -> pd.DataFrame:
+    return read(hci.read_results, path)
+
+
+def costs() -> pd.DataFrame:
+    return hci.failures(read(hci.read_series, FAILURE), read(hci.read_events, FAILURE))
+
+
+def budget(analysis):
+    return analysis(results(BUDGET), read(hci.read_layers, BUDGET))
+
+
+SHEET = {"read_iops": 1000, "write_iops": 1000}
+ANALYSES = {
+    "summarize": lambda: hci.summarize(results(*BOX)),
+    "compare": lambda: hci.compare(results(*BOX), "box-raid5"),
+    "rank": lambda: hci.rank(results(*BOX)),
+    "select": lambda: hci.summarize(hci.select(results(*BOX), patterns=["16k-randwrite", "8k-randread"])),
+    "overall": lambda: hci.overall(hci.compare(results(*BOX), "box-raid5"), by=["system", "pattern"]),
+    "best_points": lambda: hci.best_points(results(*BOX)),
+    "peak": lambda: hci.peak(results(*BOX)),
+    "crossover": lambda: hci.crossover(results(*BOX), "box-raid5", "box-drbd"),
+    "load_losses": lambda: hci.load_losses(hci.published()),
+    "predicted": lambda: hci.predicted(results(*BOX), SHEET, hci.load_systems(), "box-drbd"),
+    "audit": lambda: hci.audit(results(*BOX)),
+    "noise": lambda: hci.noise(hci.read_results(BOX)),
+    "saturation": lambda: hci.saturation(results("data/samples/box/scaling-mirror3")),
+    "pattern_cost": lambda: hci.pattern_cost(results(DRIVES), ["4k-randwrite-sync", "1m-write"], "16k-randwrite"),
+    "against_datasheet": lambda: hci.against_datasheet(
+        results("data/samples/box/box-drive"), {"64k-randrw70": 9e3, "16k-randwrite": 1e3}
+    ),
+    "neighbours": lambda: hci.neighbours(results(NEIGHBOURS)),
+    "load_curve": lambda: hci.load_curve(results(DEMAND)),
+    "load_within": lambda: hci.load_within(results(DEMAND), p95_ns=1e8),
+    "load_within_runs": lambda: hci.load_within_runs(results(DEMAND), p95_ns=1e8),
+    "latency_at": lambda: hci.latency_at(results(DEMAND), [200]),
+    "latency_budget": lambda: budget(hci.latency_budget),
+    "latency_savings": lambda: hci.latency_savings(budget(hci.latency_budget)),
+    "latency_waiting": lambda: budget(hci.latency_waiting),
+    "amplification": lambda: hci.amplification(results(DRIVES), read(hci.read_drives, DRIVES), hci.Mirror(2),
+                                               by=["system", "pattern"]),
+    "percentiles": lambda: hci.percentiles(read(hci.read_bins, DRIVES), by=["pattern", "iodepth"]),
+    "failures": costs,
+    "aligned": lambda: hci.aligned(read(hci.read_series, FAILURE), costs()),
+    "failure_summary": lambda: hci.failure_summary(costs(), by=["pattern", "failure"]),
+    "phases": lambda: hci.phases(costs()),
+    "changes": lambda: hci.changes(hci.history("data/samples/history.csv")),
+    "levels": lambda: hci.levels(hci.history("data/samples/history.csv")),
+    "check": lambda: hci.check(hci.history("data/samples/history.csv")),
+}  # fmt: skip
+
+
+def groups(frame: pd.DataFrame) -> list[str]:
+    return [name for name, _ in frame.groupby("pattern")]
+
+
+@pytest.mark.parametrize("name", [*READERS, *ANALYSES])
+def test_groups_come_in_the_articles_order_without_a_sort(name):
+    frame = (READERS | ANALYSES)[name]()
+    assert groups(frame) == [pattern for pattern in ORDER if frame["pattern"].eq(pattern).any()]
+    assert frame["pattern"].cat.ordered or frame.empty
+
+
+def test_sources_that_pandas_put_together_are_analysed_as_those_that_were_read_together():
+    paths = [*BOX, "data/samples/box/box-ceph"]
+    mine = pd.concat([hci.read_results(path) for path in paths], ignore_index=True)
+    assert not isinstance(mine["pattern"].dtype, pd.CategoricalDtype)  # unlike categories become text
+    table, expected = (hci.compare(frame, "box-raid5") for frame in (mine, hci.read_results(paths)))
+    pd.testing.assert_frame_equal(table, expected)
+    one = hci.summarize(results(*BOX)).query("pattern == '8k-randread'")
+    assert groups(hci.summarize(results(*BOX).query("pattern == '8k-randread'"))) == groups(one) == ["8k-randread"]
+
+
+def test_an_order_of_the_analysts_own_stays():
+    own = pd.CategoricalDtype(["1m-read", "4k-randread"], ordered=True)
+    frame = hci.read_results(BOX).query("pattern in ['1m-read', '4k-randread']").astype({"pattern": own})
+    assert groups(hci.summarize(frame)) == ["1m-read", "4k-randread"]
+
+
+@pytest.mark.parametrize("end", ["csv", "parquet"])
+def test_files_hold_the_same_text(tmp_path, end):
+    months, file = hci.history("data/samples/history.csv"), tmp_path / f"months.{end}"
+    getattr(months, f"to_{end}")(file, index=False)
+    pd.testing.assert_frame_equal(hci.history(file)[["pattern", "value"]], months[["pattern", "value"]])
+    text = pd.read_csv(file) if end == "csv" else pd.read_parquet(file)
+    assert text["pattern"].astype(str).tolist() == months["pattern"].tolist()
