@@ -87,7 +87,9 @@ def by(column: str, table: pd.DataFrame, **changes: Any) -> dict[str, Any]:
     >>> look["hue"], look["palette"]["ceph-pve"]
     ('system', '#8E2A12')
     """
-    names = list(table[column].dropna().unique())
+    known = table[column].dropna()
+    is_ordered = isinstance(known.dtype, pd.CategoricalDtype)
+    names = list((known.sort_values() if is_ordered else known).unique())
     others = table["baseline"].dropna().unique() if "baseline" in table and column == "system" else ()
     chosen = looks([*names, *others])  # as in a figure that shows the baseline too
     return {

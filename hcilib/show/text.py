@@ -104,10 +104,8 @@ def text(frame: pd.DataFrame, columns: str | Sequence[str] | None = None) -> pd.
     --------
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and iodepth == 4")
     >>> bandwidth = hci.text(hci.summarize(results, "bw_bytes"), "pattern system bw_bytes")
-    >>> bandwidth.pivot(index="Pattern", columns="System", values="Throughput (MiB/s)")
-    System    Ceph Linstor/DRBD TCP StarWind RDMA StarWind TCP
-    Pattern
-    1m-read 22,600           30,200        31,700       21,700
+    >>> bandwidth.pivot(index="Pattern", columns="System", values="Throughput (MiB/s)").to_dict("records")
+    [{'Ceph': '22,600', 'Linstor/DRBD TCP': '30,200', 'StarWind RDMA': '31,700', 'StarWind TCP': '21,700'}]
     """
     ends = {f"{column}{end}" for column in frame for end in ("_lo", "_hi") if f"{column}_hi" in frame}
     if isinstance(columns, str):
@@ -189,7 +187,7 @@ def _ordered(cells: pd.Series, values: pd.Series) -> pd.Series:
         order = cells.iloc[np.argsort(values.cat.codes, kind="stable")]
     elif pd.api.types.is_numeric_dtype(values):
         order = cells.iloc[np.argsort(values.to_numpy(float), kind="stable")]
-    return pd.Series(pd.Categorical(cells, order.unique(), ordered=True), cells.index)
+    return pd.Series(pd.Categorical(cells, [*order.unique()], ordered=True), cells.index)
 
 
 def _named(column: str, value: object) -> str:

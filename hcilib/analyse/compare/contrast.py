@@ -56,7 +56,7 @@ def against(cells: pd.DataFrame, baseline: str, by: Sequence[str]) -> tuple[np.n
     base = at[is_base][0] if is_base.any() else np.full(len(places), -1)
     s, c = np.nonzero(((at >= 0) | (base >= 0)) & ~is_base[:, None])
     keys = places.iloc[c].reset_index(drop=True)
-    keys.insert(0, "system", np.asarray(names, dtype=object)[s])
+    keys.insert(0, "system", names[s])
     return at[s, c], base[c], keys
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.compare.cells import Runs, as_list, group_codes
+from hcilib.analyse.compare.cells import Runs, as_list, group_codes, require_columns
 from hcilib.analyse.compare.contrast import critical, judge
 from hcilib.model.caveats import LEFT_OUT, add_codes, has_code
 
@@ -37,6 +37,7 @@ def overall(comparison: pd.DataFrame, by: str | Sequence[str] = ("system",)) -> 
     2  starwind-tcp-pve  4  0.751
     """
     by = as_list(by)
+    require_columns(comparison, by)
     comparison = comparison.reset_index(drop=True)
     code, out = group_codes(comparison, by)
     groups, used = len(out), (comparison["ratio"] > 0).to_numpy()

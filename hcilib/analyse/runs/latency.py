@@ -32,7 +32,8 @@ def percentiles(
 
     Parameters
     ----------
-    bins : the `bins` table: keys, lat_ns (bucket midpoints) or bucket (fio's number of it), count
+    bins : the `bins` table: keys, lat_ns (bucket midpoints) or bucket (fio's number of it), count. Fills and warm-ups
+        count only with `kind` in `by`
     by : columns to keep apart; by default what tells runs apart. `[]` is the whole table
     q : percentiles in percent
 
@@ -48,9 +49,16 @@ def percentiles(
     >>> bins = hci.read_bins(hci.samples()["lab-single"])
     >>> list(hci.percentiles(bins, by=["pattern", "iodepth"], q=[50, 99]))
     ['pattern', 'iodepth', 'n', 'p50_ns', 'p99_ns', 'warnings']
+    >>> runs = hci.percentiles(bins, by=["system", "pattern", "iodepth", "run_id", "block", "rep"], q=[90])
+    >>> hci.summarize(runs, "p90_ns")[["pattern", "iodepth", "n"]].head(2)
+           pattern  iodepth  n
+    0  4k-randread        1  4
+    1  4k-randread        8  4
     """
     by = run_columns(bins) if by is None else list(by)
     names = _names(q)
+    if "kind" in bins and "kind" not in by:
+        bins = bins[bins["kind"].eq("measure")]
     merged = merged_by(bins, by)
     refuse_mixing(bins, by, among=("log", *FACTORS))
     total = merged.count.cumsum()
