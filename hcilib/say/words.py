@@ -148,7 +148,7 @@ CHECKS = {
     "ceiling": "Share of the ceiling",
     "drives": "Read by clients / by drives",
 }
-"""How a check of the audit is called where it is shown (docs/WORDS.md)."""
+"""How a check of the audit is called where it is shown."""
 
 CHECK_UNITS = {
     "little": ("I/Os", 1.0),
@@ -188,7 +188,7 @@ CURVES = {"measured": "measured", "printed": "stated total", "gains added up": "
 """Curve over the number of VMs (``fleet_curves``) -> what its values are."""
 
 ORDERS = {"blocks": "in rounds", "back-to-back": "back to back"}
-"""Order of a plan's runs -> how it is called. "Block" would be read as a block of data (docs/WORDS.md)."""
+"""Order of a plan's runs -> how it is called. "Block" would be read as a block of data."""
 
 _COPIES = {"2": "two-way", "3": "three-way"}
 

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from hcilib import text
+from hcilib.say.words import CHECKS, CURVES, ORDERS, PLACES
 from hcilib.show.text import number
 
 NAN = np.nan
@@ -229,3 +230,11 @@ def test_a_number_has_the_digits_its_interval_leaves_it(value, lo, hi, shown):
     assert text(pd.DataFrame({"iops": [value], "iops_lo": [lo], "iops_hi": [hi]}))["IOPS"].tolist() == [shown]
     ends = {"lat_ns": [12.345e6], "lat_ns_lo": [10.9e6], "lat_ns_hi": [14.2e6]}
     assert text(pd.DataFrame(ends))["Mean latency (ms)"].tolist() == ["12.3 [10.9, 14.2]"]
+
+
+@pytest.mark.parametrize(
+    ("column", "words"), [("check", CHECKS), ("placement", PLACES), ("order", ORDERS), ("curve", CURVES)]
+)
+def test_codes_of_a_column_are_shown_by_their_words(column, words):
+    shown = text(pd.DataFrame({column: list(words), "ratio": 1.0}), column)
+    assert shown.iloc[:, 0].tolist() == list(words.values())
