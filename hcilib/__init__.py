@@ -79,10 +79,7 @@ _ROOMS = {
     "say.campaigns.history": "check_sentences check_lines",
     "say.lines": "comparability",
     "show.plots": "theme by marks finish at_right label_lines bars",
-    "show.figures.loads": "plot_loads",
-    "show.figures.lanes": "plot_lanes",
-    "show.figures.ridges": "plot_ridges",
-    "show.figures.times": "plot_failure plot_latency_over_time plot_plan",
+    "show.figures.times": "plot_failure plot_latency_over_time",
     "show.text": "text",
     "show.report.report": "report",
 }

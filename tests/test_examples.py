@@ -67,7 +67,7 @@ def shell(monkeypatch):
 
 @pytest.mark.parametrize(
     ("typed", "offered"),
-    [("hci.summ", "summarize"), ("hci.plot_lo", "plot_loads"), ("hci.Mirr", "Mirror"), ("hci.load_", "load_testbed")],
+    [("hci.summ", "summarize"), ("hci.plot_fa", "plot_failure"), ("hci.Mirr", "Mirror"), ("hci.load_", "load_testbed")],
 )
 def test_a_public_name_is_completed(shell, typed, offered):
     with provisionalcompleter():

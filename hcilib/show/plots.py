@@ -309,7 +309,7 @@ def bars(
     left : str, optional
         The column of the bars' beginnings.
     text : str, optional
-        A column that is written at the bars' ends.
+        A column that is written at the bars' ends, or into the middle of stacked bars.
 
     Raises
     ------
@@ -608,8 +608,17 @@ def _draw_bars(ax: Axes, names: list) -> None:
         rows, share = group["rows"], 1 if group["is_stacked"] else most
         lane = labels.index(group["name"]) - (len(labels) - 1) / 2 if share > 1 else 0
         at = _places(rows["case"], names) + 0.72 * lane / share
-        drawn = ax.barh(at, rows["length"], 0.72 / share, rows["left"], color=group["color"], linewidth=0)
-        ax.bar_label(drawn, rows["text"].tolist(), padding=4, fontsize=8.5)
+        drawn = ax.barh(
+            at,
+            rows["length"],
+            0.72 / share,
+            rows["left"],
+            color=group["color"],
+            linewidth=0.8,
+            edgecolor=group["color"],
+        )
+        inside = {"label_type": "center"} if group["is_stacked"] else {"padding": 4}
+        ax.bar_label(drawn, rows["text"].tolist(), fontsize=8.5, **inside)
 
 
 def _write_missing(ax: Axes, groups: list[dict[str, Any]], names: list) -> None:

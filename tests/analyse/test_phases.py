@@ -53,16 +53,7 @@ def test_a_run_that_did_not_recover_is_the_worst_however_short_its_outage(costs)
     assert marks[known["block"]].tolist() == ["worst", "median", ""]
 
 
-def test_a_run_without_an_outage_has_none_and_one_run_alone_is_drawn(costs):
+def test_a_run_without_an_outage_has_none(costs):
     quiet = costs.head(1).assign(gap_s=np.nan, gap_from_s=np.nan)
     table = hci.phases(quiet)
     assert "outage" not in set(table["phase"])
-    (ax,) = hci.plot_lanes(table)
-    lengths = {bar.get_gid(): bar.get_width() for bar in ax.patches}
-    degraded = table.set_index("phase")["duration_s"]["degraded"]
-    assert lengths["degraded"] == pytest.approx(degraded)
-
-
-def test_a_table_without_rows_is_refused(costs):
-    with pytest.raises(ValueError, match="plot_lanes"):
-        hci.plot_lanes(hci.phases(costs.head(0)))

@@ -167,7 +167,7 @@ def _check(bins: pd.DataFrame, by: list[str]) -> None:
 
 
 def latency_shares(bins: pd.DataFrame, runs: pd.DataFrame, by: Sequence[str] = ("system", "pattern")) -> pd.DataFrame:
-    """Return the share of I/Os in each range of latencies: what ridges are drawn from.
+    """Return the share of I/Os in each range of latencies.
 
     Parameters
     ----------

@@ -1,95 +1,25 @@
-"""What happens when: a plan's hours, and a failure second by second, every run laid over the others."""
+"""What happened second by second: a failure, every run laid over the others."""
 
 from __future__ import annotations
-
-from itertools import groupby
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
-from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter
 
-from hcilib.model.metrics import FACTORS, KEYS, pattern_order, time_unit
+from hcilib.model.metrics import FACTORS, KEYS
 from hcilib.say.codes import event_words
-from hcilib.say.words import listed
 from hcilib.show.figures import style
-from hcilib.show.figures.style import INK, QUIET, WARN, count, drawn
+from hcilib.show.figures.style import INK, WARN, count, drawn
 
-KINDS = {"prefill": "#9aa0a6", "warmup": "#E69F00", "canary": "#CC79A7", "measure": "#0072B2"}
 GAP, RETURN = WARN, "#E69F00"
 HALO = withStroke(linewidth=2.5, foreground="white")
 """Around levels, which stand on runs: a plate behind them would hide the run."""
 RUN = ("run", "step_id", *KEYS, *FACTORS)
 """What tells one run from another."""
-
-
-@drawn
-def plot_plan(frame: pd.DataFrame) -> Axes:
-    """Draw a plan's steps along time, a row per pattern, coloured by kind, with the iodepth in its blocks.
-
-    Parameters
-    ----------
-    frame : as ``plan.to_frame()`` gives it, in order: ``kind``, ``pattern``, ``duration_s``; ``iodepth`` is written
-        into blocks that have the room, and the GiB written (``bytes_written``) at the end of a row. A step whose
-        duration is not known before it runs (prefill: 0 or NaN) is a tick without width.
-    """
-    rows = pattern_order(frame["pattern"])
-    ax = style.canvas(8.4, 1.5 + 0.34 * len(rows))
-    seconds = frame["duration_s"].fillna(0).to_numpy(float)
-    whole = seconds.sum()
-    span, name = time_unit(whole)
-    start = (np.cumsum(seconds) - seconds) / span
-    style.row_axis(ax, [style.pattern_label(p) for p in rows])
-    y = frame["pattern"].astype(str).map({p: i for i, p in enumerate(rows)}).to_numpy()
-    for kind, colour in KINDS.items():
-        mask = (frame["kind"] == kind).to_numpy()
-        ax.barh(y[mask], seconds[mask] / span, 0.7, start[mask], color=colour, edgecolor="white", linewidth=0.3)
-        untimed = mask & (seconds == 0)
-        ax.plot(
-            start[untimed], y[untimed], "|", color=colour, markersize=16, markeredgewidth=2.5, gid="unknown duration"
-        )
-    labelled = _blocks(ax, frame, y, start, seconds / span) if "iodepth" in frame else False
-    if "bytes_written" in frame:
-        for row, pattern in enumerate(rows):
-            gib = frame.loc[frame["pattern"].astype(str) == pattern, "bytes_written"].sum() / 2**30
-            if gib > 0:
-                said = f"{gib:,.0f} GiB" if gib >= 1 else f"{gib:.2g} GiB"
-                ax.text(1.01, row, said, transform=ax.get_yaxis_transform(),
-                        va="center", fontsize=8.5, color=QUIET, gid="written")  # fmt: skip
-    ax.set(xlabel=f"Time since the start ({name})")
-    ax.margins(x=0.01)
-    plt.setp(ax.spines.values(), visible=False)
-    there = {kind: colour for kind, colour in KINDS.items() if (frame["kind"] == kind).any()}
-    style.legend(ax, [Patch(color=colour, label=kind) for kind, colour in there.items()])
-    steps = f"{len(frame)} step{'s' * (len(frame) != 1)}"
-    runtime = f"fio runs for {whole / span:,.1f} {name} in {steps} ({listed(there)})"
-    measured = frame.loc[frame["kind"] == "measure", "pattern"].nunique()
-    style.say(ax, f"{runtime}. {measured} pattern{'s are' if measured != 1 else ' is'} measured.")
-    inside = "Numbers in bars: iodepth." if labelled else None
-    writes = "bytes_written" in frame and frame["bytes_written"].sum()
-    wrote = "Numbers at the right: data written per row." if writes else None
-    tick = "A tick is a step of unknown duration." if (seconds == 0).any() else None
-    style.caption(ax, f"{runtime}.", inside, wrote, tick)
-    return ax
-
-
-def _blocks(ax: Axes, frame: pd.DataFrame, y: np.ndarray, start: np.ndarray, width: np.ndarray) -> bool:
-    """The iodepth in each stretch of steps of one kind, pattern and iodepth that is wide enough for it."""
-    keys = list(zip(frame["kind"], y, frame["iodepth"], strict=True))
-    least, wrote = (start[-1] + width[-1]) / 45 if len(width) else 0, False
-    for (kind, row, depth), places in groupby(range(len(keys)), key=lambda i: keys[i]):
-        steps = list(places)
-        wide = width[steps].sum()
-        if wide >= least > 0 and depth == depth:
-            ink = INK if kind in ("prefill", "warmup") else "white"
-            middle = start[steps[0]] + wide / 2
-            ax.text(middle, row, f"{depth:g}", ha="center", va="center", fontsize=8, color=ink, gid="iodepth")
-            wrote = True
-    return wrote
 
 
 @drawn
