@@ -79,7 +79,7 @@ _ROOMS = {
     "say.campaigns.history": "check_sentences check_lines",
     "say.lines": "comparability",
     "show.plots": "theme by marks finish at_right label_lines bars",
-    "show.figures.times": "plot_failure plot_latency_over_time",
+    "show.runs": "plot_failure plot_latency_over_time",
     "show.text": "text",
     "show.report.report": "report",
 }

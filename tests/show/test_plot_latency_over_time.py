@@ -6,7 +6,6 @@ mpl.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 import pytest
 
 import hcilib as hci
@@ -53,14 +52,10 @@ def test_every_io_of_a_histogram_is_in_one_bin_of_its_second(histograms):
 def test_the_worst_run_of_each_failure_is_shown_from_the_failure_on(histograms, costs):
     table = hci.latency_over_time(histograms, costs)
     axes = hci.plot_latency_over_time(table, costs)
-    panels = hci.plot_failure(hci.aligned(hci.read_series(STAMPED), costs), costs)
-    said = [next(t.get_text() for t in ax.texts if t.get_gid() == "worst") for ax in panels]
-    names = {event_words(name): name for name in costs["failure"]}
-    for ax, worst in zip(axes, said, strict=True):
-        block = worst.split("(round ")[1][0]
-        assert ax.get_title(loc="left").endswith(f"(worst run, round {block})")
-        failure = names[ax.get_title(loc="left").split(": ")[1].rpartition(" (")[0]]
-        own = table[table["events"].str.startswith(failure) & (table["block"] == int(block))]
+    worst = hci.phases(costs).query("place == 'worst'").drop_duplicates("failure").set_index("failure", drop=False)
+    for ax, run in zip(axes, worst.loc[costs["failure"].unique()].itertuples(), strict=True):
+        assert event_words(run.failure) in ax.get_title(loc="left")
+        own = table[table["events"].str.startswith(run.failure) & (table["block"] == run.block)]
         assert cells(ax).sum() == own["count"].sum()
         assert next(line.get_xdata()[0] for line in ax.lines if line.get_gid() == "event") == 0
         silent = {round(patch.get_x()) for patch in ax.patches if patch.get_gid() == "gap"}
@@ -82,17 +77,8 @@ def test_a_column_stands_where_its_second_of_the_clock_was(histograms, costs):
         assert mesh.get_coordinates()[0, 0, 0] in table["since_s"].to_numpy()
 
 
-def test_without_failures_the_middle_run_at_the_highest_load_is_shown(histograms):
-    table = hci.latency_over_time(histograms.query("events.str.startswith('fail-drive')"))
-    higher = table.assign(iodepth=32, count=lambda t: 10 * t["count"])
-    [ax] = hci.plot_latency_over_time(pd.concat([table, higher]))
-    totals = sorted(higher.groupby("block")["count"].sum())
-    assert cells(ax).sum() == totals[1]
-    assert "iodepth 32" in ax.get_title(loc="left")
-
-
 def test_where_none_were_kept_nothing_is_drawn():
     none = hci.latency_over_time(hci.read_histograms(["data/samples/lab-single", "data/published"]))
     assert none.empty
     with pytest.raises(ValueError, match=r"no histograms were kept.*log_hist_msec: 500"):
-        hci.plot_latency_over_time(none)
+        hci.plot_latency_over_time(none, none)
