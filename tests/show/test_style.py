@@ -2,7 +2,6 @@
 
 from itertools import combinations
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
@@ -11,16 +10,10 @@ from hcilib.model.metrics import pattern_order
 from hcilib.show.figures.style import (
     SPARE,
     SYSTEMS,
-    Aside,
     _apart,
-    canvas,
-    count,
     dash,
-    drawn,
-    log_axis,
     looks,
     pattern_label,
-    row_axis,
     runs_note,
 )
 from hcilib.show.report.page import contrast, inked, on_dark
@@ -124,14 +117,6 @@ def test_labels_are_pushed_apart_and_stay_in_order():
     assert placed[1:4].mean() == pytest.approx(0.51)
 
 
-def test_counts_and_rcparams():
-    assert [count(v) for v in (0, 999, 250_000, 1_500_000)] == ["0", "999", "250k", "1.5M"]
-    before = dict(plt.rcParams)
-    ax = drawn(lambda: canvas())()
-    assert dict(plt.rcParams) == before
-    plt.close(ax.figure)
-
-
 def test_runs_note_says_what_an_interval_is():
     import pandas as pd
 
@@ -142,45 +127,6 @@ def test_runs_note_says_what_an_interval_is():
     assert mixed.startswith("3 to 5 runs each with 90 % intervals. Open markers: one run")
     assert runs_note(pd.DataFrame({"n": [3, 3], "confidence": 0.95})) == "3 runs each.", "no interval, none promised"
     assert runs_note(pd.DataFrame({"x": [1]})) is None
-
-
-def test_names_of_rows_are_folded_on_a_phone():
-    ax = canvas(7.2, 2.0)
-    row_axis(ax, ["box DRBD, iodepth 1, VMs spread over all nodes"])
-    ax.figure.canvas.draw()
-    assert ax.get_yticklabels()[0].get_text() == "box DRBD, iodepth 1, VMs spread over all nodes"
-    ax.figure.set_size_inches(4.4, 4.0)
-    ax.figure.canvas.draw()
-    assert ax.get_yticklabels()[0].get_text() == "box DRBD, iodepth 1, VMs spread over\nall nodes"
-    plt.close("all")
-
-
-def test_what_stands_beside_the_axes_is_left_out_on_a_phone():
-    ax = canvas(7.2, 2.0)
-    ax.add_artist(beside := Aside(1.01, 0, "an offender"))
-    assert beside.get_visible()
-    ax.figure.set_figwidth(4.4)
-    assert not beside.get_visible()
-    plt.close("all")
-
-
-def test_what_is_long_has_a_short_form_on_a_phone():
-    ax = canvas(7.2, 2.0)
-    ax.add_artist(value := Aside(0, 0, "997,000, 100 % of the datasheet's 1,000,000", narrow="997,000 (100 %)"))
-    assert value.get_text() == "997,000, 100 % of the datasheet's 1,000,000"
-    ax.figure.set_figwidth(4.4)
-    assert value.get_visible()
-    assert value.get_text() == "997,000 (100 %)"
-    plt.close("all")
-
-
-@pytest.mark.parametrize(("width", "named"), [(7.2, [2, 5, 10, 20, 50, 100]), (1.6, [10, 100])])
-def test_a_log_axis_names_as_many_ticks_as_have_room(width, named):
-    ax = canvas(width, 2.0)
-    log_axis(ax.xaxis, "ms", 2.0, 150.0)
-    ax.figure.canvas.draw()
-    assert list(ax.get_xticks()) == named
-    plt.close("all")
 
 
 def test_what_lies_under_a_hatch_turns_dark_with_the_page():
