@@ -81,7 +81,7 @@ _ROOMS = {
     "show.plots": "theme by marks finish at_right label_lines bars",
     "show.runs": "plot_failure plot_latency_over_time",
     "show.text": "text",
-    "show.report.report": "report",
+    "show.site.build": "report",
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names.split()}
 
@@ -106,10 +106,10 @@ def __dir__() -> list[str]:
 
 def _in_notebook() -> None:
     """Where IPython runs already, as in a notebook, the library's errors are readable first
-    (hcilib.show.report.errors)."""
+    (hcilib.show.errors)."""
     shell = sys.modules["IPython"].get_ipython() if sys.modules.get("IPython") else None
     if shell is not None:
-        import_module("hcilib.show.report.errors").explain_errors(shell)
+        import_module("hcilib.show.errors").explain_errors(shell)
         whole = ("display.max_rows", 400, "display.max_colwidth", None, "display.max_columns", 50, "display.width", 200)
         import_module("pandas").set_option(*whole)  # a cut table is no evidence
         if "seaborn" in sys.modules:  # its figures then have the house style

@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(given: list[str]) -> int:
     if given[:1] in (["report"], ["lab"]):  # they share arguments of their own
-        from hcilib.show.report.report import main as report
+        from hcilib.show.site.build import main as report
 
         return report([*_lab(), *given[1:]] if given[0] == "lab" else given[1:])
     chosen = vars(_parser().parse_args(given))

@@ -12,7 +12,7 @@ import yaml
 
 import hcilib as hci
 from hcilib import published_claims
-from hcilib.show.report.scenarios import Scenario, find_scenarios
+from hcilib.show.site.scenarios import Scenario, find_scenarios
 from hcilib.show.report.site import write_index
 from hcilib.show.report.studies import figures
 

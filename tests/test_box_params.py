@@ -7,7 +7,7 @@ import pytest
 from papermill.translators import PythonTranslator
 
 import hcilib as hci
-from hcilib.show.report.scenarios import find_scenarios
+from hcilib.show.site.scenarios import find_scenarios
 
 ROOT = Path(__file__).resolve().parents[1]
 NOT_PASSED_ON = ("testbed", "consent", "system", "sweep", "write_bytes_per_s", "sources")

@@ -11,7 +11,7 @@ import hcilib as hci
 from hcilib import GuardError, load_system, load_testbed
 from hcilib.drive.hosts.commands import fill, tasks
 from hcilib.measure import tier_warning
-from hcilib.show.report.scenarios import find_scenarios
+from hcilib.show.site.scenarios import find_scenarios
 from tests.test_articles import campaigns, planned
 
 ROOT = Path(__file__).resolve().parents[1]

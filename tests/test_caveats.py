@@ -9,7 +9,7 @@ import pytest
 
 import hcilib as hci
 from hcilib.model.metrics import read_columns
-from hcilib.show.report.export import as_csv
+from hcilib.show.site.numbers import as_csv
 
 LIST = pd.read_csv(Path(hci.__file__).parent / "model/caveats.csv", keep_default_na=False)
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from hcilib.show.report.report import build
-from hcilib.show.report.scenarios import find_scenarios
+from hcilib.show.site.build import build
+from hcilib.show.site.scenarios import find_scenarios
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))

@@ -45,6 +45,25 @@ class Yaml(yaml.SafeLoader):
         return node
 
 
+NUMBERS = {
+    "bool": ("true|True|TRUE|false|False|FALSE", "tTfF"),
+    "int": ("[-+]?(?:0|[1-9][0-9_]*)|0x[0-9a-fA-F]+", "-+0123456789"),
+    "float": (
+        r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9_]+)(?:[eE][-+][0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+        "-+0123456789.",
+    ),
+}
+"""Kind of value -> what is one, and how it begins. ``no``, 010, 1:30 and 2024-09-12 are text: YAML 1.1 reads false, an
+octal 8, 90 and a date, which nobody means."""
+PREFIX = "tag:yaml.org,2002:"
+Yaml.yaml_implicit_resolvers = {
+    first: [(tag, known) for tag, known in kinds if tag.removeprefix(PREFIX) not in (*NUMBERS, "timestamp")]
+    for first, kinds in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+for _kind, (_pattern, _first) in NUMBERS.items():
+    Yaml.add_implicit_resolver(PREFIX + _kind, re.compile(f"^(?:{_pattern})$"), list(_first))
+
+
 def shown_key(key: Any) -> str:
     """An unknown field's name as errors repeat it; of what no field is called like nothing, as the file may be any."""
     return str(key) if re.fullmatch(r"[\w.-]{1,64}", str(key)) else "(not a field's name)"

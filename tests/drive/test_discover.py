@@ -23,7 +23,7 @@ from hcilib.drive.guard.devices import parse_stacks
 from hcilib.drive.hosts import hosts as hosts_module
 from hcilib.drive.hosts.hosts import FleetError, Outcome
 from hcilib.model.testbed import Host, Node
-from hcilib.show.report.scenarios import find_scenarios
+from hcilib.show.site.scenarios import find_scenarios
 
 DATA = Path(__file__).parents[1] / "data"
 WHO = "==== hostname\n{host}\n==== macs\n{mac}\n==== uuid\n==== fio\nfio-3.36\n"

@@ -94,7 +94,7 @@ def report(code: str, folder: Path) -> subprocess.Popen:
     (folder / "notebooks").mkdir()
     write_notebook(folder / "notebooks" / "90_own.ipynb", code, 'testbed: str = ""\nrun_dir: str = ""')
     (folder / "90_own.lab.yaml").write_text("# own\ntestbed: bed.yaml\nrun_dir: run\n")
-    argv = [sys.executable, "-m", "hcilib.show.report", "90_own.lab.yaml", "--out", "site"]
+    argv = [sys.executable, "-m", "hcilib.show.site", "90_own.lab.yaml", "--out", "site"]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     return subprocess.Popen(
         argv, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT

@@ -21,7 +21,7 @@ from hcilib.cli import main
 from hcilib.model.archives import unpacked
 from hcilib.model.metrics import SETTINGS
 from hcilib.read.foreign.parts import ForeignError
-from hcilib.show.report.scenarios import ScenarioError, find_scenarios
+from hcilib.show.site.scenarios import ScenarioError, find_scenarios
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ROOT / "tests/data/foreign"

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib.show.report.scenarios import LONGEST, title_of
+from hcilib.show.site.scenarios import LONGEST, title_of
 
 Tables = dict[str, Any]
 WORST = {"system": "box-drbd", "failure": "cut-link", "lost": 0, "kept": 0, "unchecked": 0}

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib.show.report.report import build
+from hcilib.show.site.build import build
 
 
 @pytest.fixture(scope="module")

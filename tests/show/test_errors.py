@@ -7,7 +7,7 @@ import pytest
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
 
-from hcilib.show.report.errors import paragraph
+from hcilib.show.errors import paragraph
 
 CELLS = {
     "pattern": "hci.sweep(['4k-nonsense'])",

@@ -8,8 +8,8 @@ import pytest
 
 import hcilib as hci
 from hcilib import METRICS
-from hcilib.show.report.report import build
-from hcilib.show.report.scenarios import cells_of
+from hcilib.show.site.build import build
+from hcilib.show.site.scenarios import cells_of
 
 LAB = """# One copy against two, on drives of a set speed.
 sources: [data/samples/lab-single, data/samples/lab-mirror]

@@ -6,7 +6,7 @@ import pytest
 from nbformat import write
 from nbformat.v4 import new_code_cell, new_notebook
 
-from hcilib.show.report.scenarios import ScenarioError, find_scenarios, parameters_of
+from hcilib.show.site.scenarios import ScenarioError, find_scenarios, parameters_of
 
 PARAMETERS = """\
 testbed: str | None = None  # a testbed file makes it live

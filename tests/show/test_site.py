@@ -1,72 +1,294 @@
-"""Pages and the files beside them: what can be downloaded is what was shown, unrounded; what it rests on is
-repeatable."""
+"""The report runs notebooks for real: tiny ones, in kernels of their own, and pages are read as HTML."""
 
-import csv
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
-from io import StringIO
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise
+from multiprocessing import get_context
 from pathlib import Path
 
 import nbformat
-import numpy as np
 import pandas as pd
+import psutil
 import pytest
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from bs4 import BeautifulSoup
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from hcilib.show.report import export
-from hcilib.show.report.execute import COMMAND, data_named, file_digest, fio_versions, sources_digest, tree_digest
-from hcilib.show.report.page import plain, unescaped, write_numbers, write_page
-from hcilib.show.report.report import build, main
-from hcilib.show.report.scenarios import find_scenarios
-from hcilib.show.report.site import write_index, write_method
-from hcilib.show.report.studies import find_studies
+import hcilib as hci
+from hcilib import report
+from hcilib.show.site import build as building
+from hcilib.show.site.build import ReportError, build, main
+from hcilib.show.site.execute import execute, sources_digest, tree_digest, unchanged
+from hcilib.show.site.scenarios import find_scenarios
 
-NUMBERS = """
+DIGEST = (
+    r"find . \( -name tables -o -name .lock \) -execdir test -e plan.json \; -prune -o -type f -print0 "
+    "| LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum"
+)
+"""What docs/USE.md gives a reader to repeat the digest of a folder."""
+FRAMES = """
 import pandas as pd
 import seaborn as sns
 import hcilib as hci
-measured = source
 iops = pd.DataFrame({
     "system": ["lab-single", "lab-single", "lab-mirror"], "pattern": "4k-randread", "iodepth": [1, 8, 1], "n": 3,
     "iops": [100.123456789, 200.0, 1 / 3], "iops_lo": [99.0, None, 0.3], "iops_hi": [101.0, None, 0.4],
-    "confidence": 0.95, "warnings": ["", "one, run", ""],
+    "confidence": 0.95, "warnings": ["", "one, run", ""], "note": ["=1+1", "-5", "<b>&"],
 })
+flushes = iops.head(1)
+number = open(data).read()
 """
-
 DRAWN = """
 g = sns.FacetGrid(iops, **hci.by("system", iops))
 g.map_dataframe(hci.marks, x="iodepth", y="iops")
 hci.finish(g, "iodepth", "iops")
 """
+BARS = """
+import sys, time
+from tqdm.auto import tqdm
+with tqdm(total=2, desc="measured") as bar:
+    for _ in range(2):  # for longer than a kernel waits until it sends what was written
+        time.sleep(0.5)
+        bar.update()
+tqdm.write("FAILED: kept above the bars")
+print("\\rold: 0%", "\\rold: 50%", "\\rdone: 100%", sep="", file=sys.stderr)
+"""
+TOKEN = "wipe-the-bed"
+LIVE = f"""
+testbed: str | None = None
+consent: str | None = None
+run_dir: str = 'x'
+import os
+assert os.environ['HCI_CONSENT'][::-1] == '{TOKEN[::-1]}'
+"""
+
+
+def tagged(source: str, *tags: str):
+    return new_code_cell(source, metadata={"tags": list(tags)})
+
+
+def notebook(path: Path, *cells) -> None:
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    nbformat.write(new_notebook(cells=list(cells), metadata=kernel), path)
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory) -> tuple[Path, dict]:
-    """One scenario with tables and a figure through the public names, executed as the report does."""
+def repository(tmp_path_factory) -> Path:
+    """Notebooks that succeed, fail, lose their kernel, measure, and are to show what another one measures."""
     root = tmp_path_factory.mktemp("repository")
-    for folder in ("notebooks", "params", "data/run/facts"):
+    for folder in ("notebooks", "params", "data/published", "data/run/facts"):
         (root / folder).mkdir(parents=True)
-    (root / "data/run/facts/vm1.json").write_text('{"fio": "fio-3.33"}')
-    (root / "data/run/facts/vm2.json").write_text('{"fio": "fio-3.39"}')
-    cells = [
-        new_markdown_cell("# How fast?"),
-        new_code_cell("source: str = 'data/run'", metadata={"tags": ["parameters"]}),
-        new_code_cell(NUMBERS),
-        new_markdown_cell("IOPS of both."),
+    (root / "data/numbers.txt").write_text("42")
+    (root / "data/published/results.csv").write_text("iops\n1\n")
+    for n in (1, 2):
+        (root / f"data/run/facts/vm{n}.json").write_text(json.dumps({"fio": f"fio-3.3{n}"}))
+    notebook(
+        root / "notebooks/04_compare.ipynb",
+        new_markdown_cell("# Which <system> is faster?\n\nTwo systems are compared."),
+        tagged("who: str = 'Alpha'\ndata: str = 'data/numbers.txt'\nsource: str = 'data/run'", "parameters"),
+        new_code_cell(FRAMES),
+        new_markdown_cell("## Rates of both"),
         new_code_cell(DRAWN),
-        new_code_cell("hci.text(iops, 'system iodepth iops').pivot(index='iodepth', columns='System', values='IOPS')"),
-        new_code_cell("hci.text(iops, 'warnings')"),
-        new_code_cell("hci.text(flushes := iops.head(1))", metadata={"tags": ["main"]}),
-        new_code_cell("print('Fast enough.')", metadata={"tags": ["answer"]}),
-    ]
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    nbformat.write(new_notebook(cells=cells, metadata=kernel), root / "notebooks/03_sweep.ipynb")
-    (root / "params/03_sweep.case.yaml").write_text("")
-    index, (result,) = build(root / "params", root / "out", 1, root)
-    return index.parent, result
+        new_code_cell("hci.text(iops, 'system iodepth iops')"),
+        tagged("hci.text(flushes)", "main"),
+        tagged("print(f'{who} delivers {number} % more IOPS & less.')", "answer"),
+    )
+    failing = new_code_cell("raise ValueError('no file <x>')")
+    given = tagged("a: int = 1", "parameters")
+    notebook(root / "notebooks/05_bad.ipynb", new_markdown_cell("# Does it fail?"), given,
+             new_code_cell("print('before')"), failing, new_code_cell("print('never')"))  # fmt: skip
+    killed = new_code_cell("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    notebook(root / "notebooks/06_dead.ipynb", new_markdown_cell("# Does its kernel live?"), given, killed)
+    notebook(root / "notebooks/01_bars.ipynb", new_markdown_cell("# Bars?"), given, new_code_cell(BARS.strip()))
+    broken = new_code_cell("raise RuntimeError('this machine serves 9 IOPS, the drives would let 2,048 through')")
+    notebook(root / "notebooks/03_sweep.ipynb", new_markdown_cell("# Faster?"), tagged(LIVE, "parameters"), broken)
+    of_others = new_code_cell("1", outputs=[nbformat.v4.new_output("stream", text="of other data")])
+    shows = tagged("sources: list = ['data/published']", "parameters")
+    notebook(root / "notebooks/10_audit.ipynb", new_markdown_cell("# Physics?"), shows, of_others)
+    params = {
+        "04_compare.one": "who: Beta\n",
+        "05_bad.one": "a: 2\n",
+        "06_dead.one": "",
+        "01_bars.one": "",
+        "03_sweep.bed": f"testbed: lab.yaml  # {TOKEN}\nconsent: '{TOKEN}'\nrun_dir: data/runs/lab\n",
+        "10_audit.bed": "sources: [data/runs/lab]\n",
+        "10_audit.other": "sources: [data/other]\n",
+    }
+    for name, text in params.items():
+        (root / f"params/{name}.yaml").write_text(text)
+    return root
+
+
+@pytest.fixture(scope="module")
+def site(repository) -> tuple[Path, dict[str, dict]]:
+    index, results = build(repository / "params", repository / "out", 2, repository)
+    return index.parent, {result["name"]: result for result in results}
+
+
+def page_of(site: tuple[Path, dict], name: str) -> BeautifulSoup:
+    return BeautifulSoup((site[0] / name / f"{name}.html").read_text("utf-8"), "html.parser")
+
+
+def one(root: Path):
+    return find_scenarios(root / "params/04_compare.one.yaml", root / "notebooks")[0]
+
+
+# ---- What is executed
+
+
+def test_success_and_failures_are_told_apart_and_the_others_are_made(site):
+    bad = {name for name, result in site[1].items() if not result["ok"]}
+    assert bad == {"05_bad.one", "06_dead.one", "03_sweep.bed", "10_audit.bed"}
+    assert "ValueError: no file <x>" in site[1]["05_bad.one"]["error"]
+    assert "ied" in site[1]["06_dead.one"]["error"]  # DeadKernelError: Kernel died
+    assert site[1]["04_compare.one"]["answer"] == "Beta delivers 42 % more IOPS & less."
+
+
+def test_what_measures_is_first_and_its_failure_is_the_reason_of_what_would_show_it(site):
+    said = site[1]["10_audit.bed"]["error"]
+    assert said.startswith("No data: the campaign of 03_sweep.bed failed: cell [")
+    assert said.endswith("RuntimeError: this machine serves 9 IOPS, the drives would let 2,048 through")
+    page = page_of(site, "10_audit.bed").get_text()
+    assert "this machine serves 9 IOPS" in page
+    assert "of other data" not in page
+
+
+def test_the_consent_token_reaches_the_kernel_and_no_file(site):
+    assert "serves 9 IOPS" in site[1]["03_sweep.bed"]["error"], "the cell that asks for the token passed"
+    assert [file for file in site[0].rglob("*") if file.is_file() and TOKEN.encode() in file.read_bytes()] == []
+    assert os.environ.get("HCI_CONSENT") != TOKEN
+
+
+def test_a_failed_page_shows_its_error_and_keeps_no_result(site):
+    page = page_of(site, "05_bad.one")
+    assert page.select_one(".failed").get_text(" ").startswith("This notebook failed.")
+    assert "before" in page.get_text()
+    for name in ("05_bad.one", "06_dead.one"):
+        assert not (site[0] / name / f"{name}.json").exists()
+    assert not list(site[0].rglob("*.part*"))
+
+
+def test_a_page_shows_no_frozen_progress_bar(site):
+    shown = page_of(site, "01_bars.one").get_text() + (site[0] / "01_bars.one/01_bars.one.ipynb").read_text()
+    shown = shown.replace(json.dumps(BARS)[1:-1], "").replace(BARS.strip(), "")
+    assert "FAILED: kept above the bars" in shown
+    assert "done: 100%" in shown
+    assert not re.search(r"\b0%\||old: \d|widget-view", shown)
+
+
+@pytest.mark.parametrize(
+    ("file", "change"),
+    [
+        ("params/04_compare.one.yaml", "who: Gamma\n"),
+        ("data/numbers.txt", "43"),
+        ("data/published/results.csv", "iops\n1.01\n"),
+        ("uv.lock", "version = 2"),
+    ],
+)
+def test_a_changed_input_is_noticed(site, repository, tmp_path, file, change):
+    copy = shutil.copytree(repository, tmp_path / "copy")
+    assert unchanged(one(copy), copy, copy / "out")["answer"].startswith("Beta")
+    (copy / file).write_text(change)
+    assert unchanged(one(copy), copy, copy / "out") is None
+
+
+def test_outputs_in_the_notebook_are_no_change_but_source_and_tags_are(repository, tmp_path):
+    copy = shutil.copytree(repository, tmp_path / "copy", ignore=shutil.ignore_patterns("out"))
+    before, path = sources_digest(one(copy), copy), copy / "notebooks/04_compare.ipynb"
+    book = nbformat.read(path, 4)
+    book.cells[2].outputs = [nbformat.v4.new_output("stream", text="x")]
+    nbformat.write(book, path)
+    assert sources_digest(one(copy), copy) == before
+    book.cells[-1].metadata["tags"] = []
+    nbformat.write(book, path)
+    assert sources_digest(one(copy), copy) != before
+
+
+@pytest.mark.parametrize("spoilt", ["04_compare.one.json", "04_compare.one.html", "04_compare.one.ipynb", "iops.csv"])
+def test_a_half_finished_result_never_counts(site, repository, tmp_path, spoilt):
+    copy = shutil.copytree(repository, tmp_path / "copy")
+    (copy / "out/04_compare.one" / spoilt).unlink()
+    assert unchanged(one(copy), copy, copy / "out") is None
+
+
+def test_what_has_not_changed_is_not_executed_again(site, repository, monkeypatch):
+    monkeypatch.setattr(building, "execute", lambda *_, **__: pytest.fail("executed again"))
+    written = {path: path.stat().st_mtime_ns for path in (site[0] / "04_compare.one").rglob("*")}
+    index, [result] = build(repository / "params/04_compare.one.yaml", site[0], 2, repository)
+    assert {path: path.stat().st_mtime_ns for path in written} == written, "nor is its page made again"
+    assert result["answer"].startswith("Beta")
+    assert report([repository / "params/04_compare.one.yaml"], site[0], root=repository) == index
+
+
+def test_a_start_takes_the_old_result_away_first(site, repository, tmp_path, monkeypatch):
+    import papermill
+
+    copy = shutil.copytree(repository, tmp_path / "copy")
+    kept = copy / "out/04_compare.one/04_compare.one.json"
+
+    def stopped(*_, **__):
+        assert not kept.exists()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(papermill, "execute_notebook", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        execute(one(copy), copy, copy / "out", "")
+    assert not kept.exists()
+
+
+def test_an_executor_executes_the_same_site(site, repository, tmp_path):
+    params = [repository / "params/04_compare.one.yaml", repository / "params/10_audit.other.yaml"]
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        there = report(params, tmp_path / "there", root=repository, executor=pool).parent
+    for name in ("04_compare.one", "10_audit.other"):
+        kept = [nbformat.read(folder / name / f"{name}.ipynb", 4).cells for folder in (there, site[0])]
+        shown = [[[o.get("data", o.get("text")) for o in c.get("outputs", [])] for c in cells] for cells in kept]
+        assert shown[0] == shown[1]
+
+
+SLEEPS = "import os, time\nopen('pid', 'w').write(str(os.getpid()))\ntime.sleep(600)"
+
+
+def test_ctrl_c_ends_the_kernels_says_what_is_kept_and_exits_by_130(repository, tmp_path):
+    """`hci report` as a process of its own. A live campaign that is ended in order: tests/drive/test_stopping.py."""
+    root = tmp_path / "root"
+    for folder in ("notebooks", "params"):
+        (root / folder).mkdir(parents=True)
+    notebook(root / "notebooks/02_slow.ipynb", new_markdown_cell("# Slow?"), new_code_cell(SLEEPS))
+    (root / "params/02_slow.one.yaml").write_text("")
+    argv = [sys.executable, "-m", "hcilib.show.site", "params", "--out", "out"]
+    running = subprocess.Popen(
+        argv, cwd=root, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(hci.ROOT)}
+    )
+    pid = root / "pid"
+    while not pid.exists() or not pid.read_text():
+        assert running.poll() is None
+        time.sleep(0.1)
+    running.send_signal(signal.SIGINT)
+    said = running.communicate(timeout=60)[1]
+    assert running.returncode == 130
+    assert "Interrupted. 0 of 1 notebooks are done and kept." in said
+    assert not psutil.pid_exists(int(pid.read_text()))
+
+
+# ---- What is refused before anything runs
+
+
+def test_a_params_file_that_cannot_run_stops_everything_before_it_starts(repository, tmp_path, capsys, monkeypatch):
+    bad = tmp_path / "04_compare.bad.yaml"
+    bad.write_text("whoo: x\n")
+    with pytest.raises(ReportError, match=r"04_compare\.bad\.yaml:1: 04_compare\.ipynb has no parameter 'whoo'"):
+        report([repository / "params/04_compare.one.yaml", bad], tmp_path / "out", root=repository)
+    assert not (tmp_path / "out").exists()
+    monkeypatch.chdir(repository)
+    assert main([str(bad), "--out", str(tmp_path / "out")]) == 2
+    assert "whoo" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("out", ["/sys/site", "full"])
@@ -75,361 +297,116 @@ def test_a_site_that_cannot_be_written_is_one_sentence_with_its_folder(out, site
     monkeypatch.chdir(root := site[0].parent)
     if out == "full":
         shutil.copytree(site[0], root / "full")
-        (root / "full/method.html").unlink()
-        (root / "full/method.html").symlink_to("/dev/full")
-    assert main(["params", "--out", out]) == 2
+        for page in (root / "full").glob("*.html"):
+            page.unlink()
+            page.with_name(f".{page.name}.{os.getpid()}.part").symlink_to("/dev/full")
+    assert main(["params/04_compare.one.yaml", "--out", out]) == 2
     said = capsys.readouterr().err
     assert re.search(rf"{out}: the site cannot be written \(\w.*\)\. Free some space there, or give another", said)
     assert "Traceback" not in said
 
 
-@pytest.fixture(scope="module")
-def html(site) -> str:
-    return (site[0] / site[1]["page"]).read_text("utf-8")
+def test_the_command_prints_answers_then_the_index_and_exits_by_success(site, repository, monkeypatch, capsys):
+    monkeypatch.chdir(repository)
+    assert main(["params/04_compare.one.yaml", "--out", "out"]) == 0
+    said = capsys.readouterr()
+    assert said.out.splitlines() == ["04_compare.one: Beta delivers 42 % more IOPS & less.", "out/index.html"]
+    others = ", ".join(sorted(set(site[1]) - {"04_compare.one"}))
+    assert said.err.endswith(f"({others}).\n"), "their pages stay, and the index is this run's"
+    monkeypatch.setattr(building, "build", lambda *_: (site[0] / "index.html", list(site[1].values())))
+    assert main(["params"]) == 1
+    assert any(line.startswith("05_bad.one: FAILED: ") for line in capsys.readouterr().out.splitlines())
+    with pytest.raises(ReportError, match=r"4 of 7 scenarios failed.*\n(.*\n)*.*05_bad\.one: .*no file <x>"):
+        report(root=repository)
 
 
-def test_each_table_s_numbers_are_a_file_and_that_of_the_main_cell_is_the_download(site, html):
-    out, result = site
-    assert result["ok"], result["error"]
-    assert result["files"] == ["iops.csv", "flushes.csv"]
-    assert re.findall(r'<a href="([^"]+)" download>', html) == ["flushes.csv", "03_sweep.case.ipynb"]
-    assert sorted(file.name for file in (out / "03_sweep.case").glob("*.csv")) == ["flushes.csv", "iops.csv"]
+# ---- What a page shows
 
 
-def test_the_files_hold_the_frames_own_numbers(site):
-    table = pd.read_csv(site[0] / "03_sweep.case/iops.csv")
+def test_index_and_studies_lead_to_every_page_and_name_what_failed(repository, tmp_path):
+    index, results = build(repository / "params", tmp_path / "out", 2, repository)
+    text = BeautifulSoup(index.read_text("utf-8"), "html.parser").get_text(" ")
+    assert "7 pages of evidence, 4 failed" in text
+    assert "ValueError: no file <x>" in text
+    reached, todo = set(), [index]
+    while todo:
+        page = todo.pop()
+        links = BeautifulSoup(page.read_text("utf-8"), "html.parser").select("a[href]")
+        for file in ((page.parent / link["href"]).resolve() for link in links):
+            assert file.is_file(), file
+            todo += [file] * (file not in reached and file.suffix == ".html")
+            reached.add(file)
+    assert {index.parent / r["name"] / f"{r['name']}.html" for r in results} <= reached
+
+
+def test_pages_fetch_and_run_nothing_and_have_one_title_each(site):
+    for page in site[0].rglob("*.html"):
+        html = BeautifulSoup(page.read_text("utf-8"), "html.parser")
+        assert not html.find_all("script")
+        addresses = [tag.get("src") or tag.get("href") for tag in html.select("[src], link[href], a[href]")]
+        assert [a for a in addresses if re.match(r"(https?:)?//", a)] == []
+        assert not re.search(r"@import|url\((?!data:)", str(html.style))
+        levels = [int(tag.name[1]) for tag in html.find_all(re.compile("^h[1-6]$"))]
+        assert levels.count(1) == 1
+        assert all(after <= before + 1 for before, after in pairwise(levels))
+        assert all(image.get("alt") for image in html.find_all("img"))
+        assert str(site[0].parent) not in str(html)
+
+
+def test_the_answer_stands_once_above_the_notebook_and_names_are_text(site):
+    page = page_of(site, "04_compare.one")
+    assert page.h1.get_text() == "Which <system> is faster?"
+    assert page.title.get_text() == "Beta delivers 42 % more IOPS & less."
+    assert page.get_text().count("Beta delivers 42 %") == 2, "the title of the window, and the answer"
+    assert page.select_one("img")["alt"] == "Rates of both"
+
+
+def test_each_table_s_numbers_are_a_file_and_that_of_the_main_cell_is_the_download(site):
+    result = site[1]["04_compare.one"]
+    assert (result["files"], result["main"]) == (["iops.csv", "flushes.csv"], "flushes.csv")
+    downloads = [link["href"] for link in page_of(site, "04_compare.one").select("a[download]")]
+    assert downloads == ["04_compare.one.ipynb", "flushes.csv"]
+    table = pd.read_csv(site[0] / "04_compare.one/iops.csv")
     assert table["iops"].tolist() == [100.123456789, 200.0, 1 / 3]  # every digit, though the page rounds
     assert table["iops_lo"].isna().tolist() == [False, True, False]
-    assert table["warnings"][1] == "one, run"  # all columns, also those the page left out
-
-
-def test_the_kept_notebook_carries_no_second_copy_and_shows_the_same(site):
-    book = nbformat.read(site[0] / "03_sweep.case/03_sweep.case.ipynb", 4)
+    assert table["note"].tolist() == ["'=1+1", "-5", "<b>&"], "no text is a spreadsheet's formula"
+    book = nbformat.read(site[0] / "04_compare.one/04_compare.one.ipynb", 4)
     kinds = {kind for cell in book.cells for o in cell.get("outputs", []) for kind in o.get("data", {})}
-    assert kinds == {"text/html", "text/plain", "image/svg+xml", "image/png"}
+    assert kinds == {"text/html", "text/plain", "image/png"}
 
 
-def test_outputs_are_named_for_those_who_do_not_see_them(html):
-    [figure] = set(re.findall(r'role="img" aria-label="(Figure 1: [^"]+)"', html))
-    assert figure == "Figure 1: IOPS of both."
-    names = re.findall(r'class="scroll" tabindex="0" role="region" aria-label="([^"]+)"', html)
-    assert names == ["Table 1: IOPS of both.", "Table 2: IOPS of both.", "Table 3: IOPS of both."]
+def test_provenance_names_revision_versions_data_and_their_digests(site):
+    said = page_of(site, "04_compare.one").select_one("details pre").get_text()
+    made = site[1]["04_compare.one"]["made"]
+    data = {each["path"]: each for each in made["data"]}
+    assert set(data) == {"data/numbers.txt", "data/run"}
+    assert (data["data/run"]["files"], data["data/run"]["fio"]) == (2, ["fio-3.31", "fio-3.32"])
+    for text in (data["data/run"]["sha256"], made["revision"], made["versions"]["pandas"], "who: Beta", "fio-3.31"):
+        assert text in said
+    assert f"digest: {site[1]['04_compare.one']['digest']}" in said
 
 
-def test_provenance_names_the_data_its_digest_and_every_fio_version(site, html):
-    (data,) = site[1]["data"]
-    assert data == {"path": "data/run", "files": 2, "sha256": data["sha256"], "fio": ["fio-3.33", "fio-3.39"]}
-    for word in ("data/run: 2 files", data["sha256"], "measured with fio-3.33, fio-3.39", "Python 3."):
-        assert word in html
-
-
-def test_the_method_page_explains_every_verdict_and_is_linked_from_every_page(site, html):
-    from hcilib.analyse.compare import contrast
-
-    method = (site[0] / "method.html").read_text("utf-8")
-    assert 'href="../method.html"' in html
-    assert 'href="method.html"' in (site[0] / "index.html").read_text("utf-8")
-    words = set(re.findall(r"\"(higher|lower|same|undecided|untested|missing)\"", Path(contrast.__file__).read_text()))
-    assert len(words) >= 5
-    said = {
-        "unstable",
-        "Little",
-        "percentile",
-        "ceiling",
-        "no verdict",
-        "blocks no verdict",
-        "from 1/1.05 to 1.05",
-    }
-    defined = {
-        "rank",
-        "ranked",
-        "alone",
-        "plateau",
-        "peak",
-        "Leave-one-out",
-        "bias",
-        "dip",
-        "decline",
-        "front",
-        "Tied with",
-        "Stripe cost",
-        "campaign",
-        "crossover",
-    }
-    for word in words | said | {f"<strong>{word}</strong>" for word in defined}:
-        assert word in method, word
-    assert "<table>" in method  # the markdown was rendered, tables too
-    assert not re.search(r"(src|href)\s*=\s*[\"']?(https?:)?//", method)
-
-
-def test_headings_come_in_order(site, html):
-    for page in (html, *((site[0] / name).read_text("utf-8") for name in ("index.html", "method.html"))):
-        levels = [int(level) for level in re.findall(r"<h([1-6])", page)]
-        assert levels.count(1) == 1
-        assert levels[0] == 1
-        assert all(after <= before + 1 for before, after in pairwise(levels))
-
-
-def test_the_digest_of_a_folder_is_what_sha256sum_says(tmp_path):
-    for name, text in {"b/x.txt": "1", "a y.txt": "", "b-2.txt": "3", "B.txt": "4"}.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    said = subprocess.run(["bash", "-c", COMMAND], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-    assert tree_digest(tmp_path) == said.split()[0]
-    assert COMMAND in (Path(export.__file__).parent / "templates/method.md").read_text("utf-8")
-    assert tree_digest(tmp_path / "a y.txt") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-
-
-def test_the_digest_of_a_run_directory_is_that_of_a_fresh_clone(tmp_path):
-    """Earlier versions left a cache beside plan.json, and measuring leaves a lock. Such names elsewhere are data."""
-    kept = {
-        "a/plan.json": "{}",
-        "a/steps/x/fio.json": "1",
-        "a/steps/x/tables/t.csv": "2",
-        "b/tables/t.csv": "3",
-        "b/.lock": "",
-    }
-    made = {"a/tables/steps-0.parquet": "4", "a/tables/.lock": "", "a/tables/deep/x": "5", "a/.lock": ""}
-    for name, text in kept.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    clone = [tree_digest(tmp_path), tree_digest(tmp_path / "a")]
-    for name, text in made.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    assert [tree_digest(tmp_path), tree_digest(tmp_path / "a")] == clone
-    for folder, digest in zip((tmp_path, tmp_path / "a"), clone, strict=True):
-        said = subprocess.run(["bash", "-c", COMMAND], cwd=folder, capture_output=True, text=True, check=True).stdout
-        assert said.split()[0] == digest
+def test_the_digest_of_a_folder_is_what_sha256sum_says_without_what_reading_and_measuring_leave(tmp_path):
+    kept = {"a/plan.json": "{}", "a/steps/x/tables/t.csv": "2", "b/tables/t.csv": "3", "b/.lock": "", "a y.txt": ""}
+    made = {"a/tables/steps-0.parquet": "4", "a/tables/deep/x": "5", "a/.lock": ""}
+    digests = []
+    for files in (kept, made):
+        for name, text in files.items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(text)
+        digests.append(tree_digest(tmp_path))
+    said = subprocess.run(["bash", "-c", DIGEST], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert digests == [said.split()[0]] * 2
+    assert DIGEST in (hci.ROOT / "docs/USE.md").read_text("utf-8")
     (tmp_path / "b/tables/t.csv").write_text("6")
-    assert tree_digest(tmp_path) != clone[0]
+    assert tree_digest(tmp_path) != digests[0]
 
 
-def test_reading_samples_leaves_the_sources_as_they_were(tmp_path):
-    (tmp_path / "n").mkdir()
-    nbformat.write(new_notebook(cells=[new_code_cell("1")]), tmp_path / "n/01_x.ipynb")
-    (tmp_path / "01_x.y.yaml").write_text("")
-    (scenario,) = find_scenarios(tmp_path / "01_x.y.yaml", tmp_path / "n")
-    run = tmp_path / "data/samples/run"
-    (run / "tables").mkdir(parents=True)
-    (run / "plan.json").write_text("{}")
-    before = sources_digest(scenario, tmp_path)
-    (run / "tables/steps-0.parquet").write_text("1")
-    (run / "tables/.lock").touch()
-    assert sources_digest(scenario, tmp_path) == before
-    (run / "plan.json").write_text("{} ")
-    assert sources_digest(scenario, tmp_path) != before
+def test_a_page_that_breaks_outside_its_notebook_is_that_scenario_s_failure(repository, tmp_path, monkeypatch):
+    def broken(scenario, **_):
+        raise TypeError(f"no page of {scenario.name}")
 
-
-def test_a_digest_is_read_again_when_the_file_has_changed(tmp_path):
-    path = tmp_path / "x"
-    path.write_text("1")
-    before = file_digest(path)
-    path.write_text("2")  # the same size
-    assert file_digest(path) != before
-
-
-def test_data_named_leaves_out_what_is_not_there_and_the_repository_itself(tmp_path):
-    (tmp_path / "n").mkdir()
-    cell = new_code_cell("a: str = '.'\nb: list = ['gone', 'd.csv', 'd.csv']", metadata={"tags": ["parameters"]})
-    nbformat.write(new_notebook(cells=[cell, new_code_cell("print(a, b)")]), tmp_path / "n/01_x.ipynb")
-    (tmp_path / "01_x.y.yaml").write_text("")
-    (tmp_path / "d.csv").write_text("1")
-    (scenario,) = find_scenarios(tmp_path / "01_x.y.yaml", tmp_path / "n")
-    (named,) = data_named(scenario, tmp_path)
-    assert (named["path"], named["files"], named["fio"]) == ("d.csv", 1, [])
-    assert fio_versions(tmp_path) == []
-
-
-USES = """
-import hcilib as hci
-results = hci.read_results(run_dir if testbed else source)
-if testbed:
-    product = hci.load_system(system)
-    counters = [run_dir]
-told = counters
-limits = hci.read_results(drive) if drive else None
-"""
-
-
-@pytest.mark.parametrize(
-    ("given", "named"),
-    [
-        ("", ["source", "counters", "drive"]),
-        ("testbed: testbed\n", ["testbed", "system", "run_dir", "drive"]),
-        ("drive: null\n", ["source", "counters"]),
-        ("run_dir: unused\n", ["source", "run_dir", "counters", "drive"]),
-    ],
-)
-def test_a_default_that_had_no_part_in_the_page_is_not_among_its_data(tmp_path, given, named):
-    """The system that a live campaign would have measured stood on the page of every replay."""
-    names = ["testbed", "system", "source", "run_dir", "counters", "drive", "unused"]
-    (tmp_path / "n").mkdir()
-    for name in names:
-        (tmp_path / name).write_text(name)
-    defaults = "\n".join(f"{name}: str | None = {None if name == 'testbed' else name!r}" for name in names)
-    cells = [new_code_cell(defaults, metadata={"tags": ["parameters"]}), new_code_cell(USES)]
-    nbformat.write(new_notebook(cells=cells), tmp_path / "n/01_x.ipynb")
-    (tmp_path / "01_x.y.yaml").write_text(given)
-    (scenario,) = find_scenarios(tmp_path / "01_x.y.yaml", tmp_path / "n")
-    expected = [scenario.params.get(name, name) for name in named]
-    assert [d["path"] for d in data_named(scenario, tmp_path)] == expected
-    magic = new_notebook(cells=[*cells, new_code_cell("%time 1")])
-    nbformat.write(magic, tmp_path / "n/01_x.ipynb")
-    assert {d["path"] for d in data_named(scenario, tmp_path)} >= set(names[1:]) - set(scenario.params)
-
-
-def with_csv(*contents: str):
-    cells = [
-        new_code_cell("hci.text(x)", outputs=[new_output("display_data", {"text/csv": c}, metadata={"name": "x"})])
-        for c in contents
-    ]
-    return new_notebook(cells=cells)
-
-
-def test_the_same_table_twice_is_one_file_and_another_of_its_name_is_numbered(tmp_path):
-    (tmp_path / "old.csv").write_text("of an earlier run")
-    book = with_csv("a\n1\n", "a\n2\n", "a\n1\n")
-    assert write_numbers(book, tmp_path) == (["x.csv", "x-2.csv"], "")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["x-2.csv", "x.csv"]
-    assert book.cells[0].outputs == []
-
-
-@pytest.mark.parametrize(
-    "frame",
-    [
-        pd.DataFrame({"a": pd.Series([1, "x", None], dtype=object)}),
-        pd.DataFrame({"a": []}),
-        pd.DataFrame({("a", "mean"): [1.0], ("b", ""): [2.0]}),
-        pd.DataFrame({1: [np.nan]}),
-        pd.DataFrame({"a": [True, None]}, dtype="boolean"),
-        pd.DataFrame({"a": [1]}, index=pd.Index(["r"], name="row")),
-    ],
-)
-def test_any_frame_can_be_downloaded(frame):
-    table = pd.read_csv(StringIO(export.as_csv(frame)))
-    assert len(table) == len(frame)
-    assert table.isna().sum().sum() == frame.isna().sum().sum()
-    assert frame.index.name not in frame.columns  # the reader's own frame is left alone
-
-
-FORMULA = "=cmd|' calc'!A1"
-
-
-def test_no_text_of_a_download_is_a_formula():
-    """Excel and LibreOffice run such cells when the file is opened."""
-    texts = [FORMULA, "+1+1", "-x", "@SUM(A1)", "\t=1", "\r=1", "'=1", "a\r=1", "-5", "+1.5e-3", None]
-    frame = pd.DataFrame({
-        "system": texts, "mixed": [*texts[:-1], -2.5], "kind": pd.Categorical(texts), "iops": np.arange(11.0) - 5,
-        "n": range(-5, 6), "at": pd.Timestamp("2024-01-01"), FORMULA: 1,
-    }).set_index(pd.Index(texts, name="@index"))  # fmt: skip
-    text = export.as_csv(frame)
-    numbers = {"-5", "+1.5e-3", "-2.5", *map(str, frame["iops"]), *map(str, frame["n"])}
-    cells = [cell for row in csv.reader(StringIO(text, newline="")) for cell in row]
-    assert not [cell for cell in cells if cell.startswith(tuple("=+-@\t\r")) and cell not in numbers]
-    back = pd.read_csv(StringIO(text, newline=""))
-    assert back["iops"].tolist() == frame["iops"].tolist()
-    assert back["n"].tolist() == frame["n"].tolist()
-    assert back["system"].dropna().map(unescaped).tolist() == [text.replace("\r", "\n") for text in texts[:-1]]
-    assert list(frame["system"][:-1]) == texts[:-1]
-
-
-def test_index_and_method_page_escape_what_they_are_given(tmp_path):
-    result = {
-        "ok": True,
-        "page": "",
-        "question": "<b>?",
-        "answer": "a & b",
-        "title": "Yours: a & b",
-        "study": "yours",
-        "name": "01_x.y",
-    }
-    index = write_index([result], tmp_path / "new", "<rev>").read_text("utf-8")
-    study = (tmp_path / "new/study.yours.html").read_text("utf-8")
-    assert "Yours: a &amp; b" in index
-    assert "a &amp; b" in study
-    assert all("&lt;rev&gt;" in page for page in (index, study))
-    assert "&lt;rev&gt;" in write_method(tmp_path / "new", "<rev>").read_text("utf-8")
-
-
-def test_that_articles_print_no_tail_is_said_because_no_table_of_theirs_has_one():
-    root = Path(__file__).resolve().parents[2]
-    heads = [file.read_text("utf-8").partition("\n")[0] for file in (root / "data/published").glob("*.csv")]
-    assert heads
-    assert not [head for head in heads if re.search(r"p50|p9\d|percentile", head)]
-    articles = [study for study in find_studies(root).values() if study.article]
-    assert len(articles) == 5
-    assert all("no percentiles" in study.repeats for study in articles)
-
-
-def test_the_result_file_can_be_read_by_others(site):
-    kept = json.loads((site[0] / "03_sweep.case/03_sweep.case.json").read_text("utf-8"))
-    assert kept["files"] == site[1]["files"]
-
-
-NOTED = '<table class="dataframe"><thead><tr><th>a</th></tr></thead>\n<tbody><tr><td>1 (1, 4)</td></tr></tbody></table>'
-
-
-def shown(cells, folder: Path) -> str:
-    """The page of cells that are given with their outputs."""
-    result = {
-        "name": "04_compare.case",
-        "question": "Which?",
-        "answer": "First.\n  second",
-        "ok": True,
-        "params": "",
-        "versions": {},
-    }
-    write_page(new_notebook(cells=cells), result, folder)
-    return (folder / "04_compare.case.html").read_text()
-
-
-def given(source: str, **data) -> nbformat.NotebookNode:
-    outputs = [new_output("display_data", {kind.replace("_", "/", 1): text for kind, text in data.items()})]
-    return new_code_cell(source, outputs=outputs)
-
-
-def test_sections_without_data_are_left_out_and_listed_in_one_line_at_the_end(tmp_path):
-    empty = '<table class="dataframe"><tbody><tr><td>none</td><td></td></tr></tbody></table>'
-    drawing = '<svg><g id="nothing"><text x="0">nothing to check</text></g></svg>'
-    written = drawing.replace("<svg>", '<?xml version="1.0"?><svg width="9">')
-    said = [new_output("stream", text="No node CPU.\n")]
-    cells = [
-        new_markdown_cell("# Which?"),
-        new_markdown_cell("## Rows that break a law\n\nThe rows that break a law."),
-        given("rows", text_html=empty),
-        new_markdown_cell("## Physics\n\nEvery row."),
-        new_code_cell("hci.plot_audit(a)", outputs=[new_output("display_data", {"image/svg+xml": written})]),
-        given("rows", text_html=empty),
-        new_markdown_cell("## Node CPU\n\nOver the load."),
-        new_code_cell("if known:\n    sns.relplot(cpu)\nelse:\n    print('No node CPU.')", outputs=said),
-        new_markdown_cell("## In words\n\nA sentence each."),
-        new_code_cell("print(sentence)", outputs=said),
-    ]
-    page = shown(cells, tmp_path)
-    [line] = re.findall(r'<p class="nothing" id="absent">(.*?)</p>', page)
-    assert re.findall(r"“(.*?)” is empty: (.*?)\.(?: |$)", line) == [
-        ("Rows that break a law", "its table has no rows"),
-        ("Physics", "nothing to check"),
-        ("Node CPU", "no node CPU"),
-    ]
-    assert page.index(line) > page.index(">In words</h2>")
-    assert re.findall(r"<h2[^>]*>(.*?)</h2>", page) == ["In words"]
-    assert page.count('class="nothing"') == 1
-    assert "<figure" not in page
-
-
-def test_what_is_missing_beside_data_is_said_where_it_is(tmp_path):
-    said = [new_output("stream", text="No flush was timed.\n")]
-    empty = new_code_cell("hci.text(flushes) if len(flushes) else print('No flush was timed.')", outputs=said)
-    cells = [new_markdown_cell("# Which?"), new_markdown_cell("## Flushes\n\nEach."), given("rows", text_html=NOTED)]
-    page = shown([*cells, empty], tmp_path)
-    assert "no flush was timed." in page.lower()
-    assert 'id="absent"' not in page
-
-
-def test_a_heading_is_not_said_again_below_it_and_names_keep_their_underscores(tmp_path):
-    cells = [new_markdown_cell("# Which?"), new_markdown_cell("## What it costs\n\nWhat it costs. Hours of fio.")]
-    page = shown([*cells, given("cost", text_html=NOTED)], tmp_path)
-    assert page.count(">What it costs<") == 2  # the contents and the heading
-    assert plain("*A write* with O_SYNC, _said_ `p_99`") == "A write with O_SYNC, said p_99"
+    monkeypatch.setattr(building, "execute", broken)
+    index, [result] = build(repository / "params/04_compare.one.yaml", tmp_path / "out", 1, repository)
+    assert result["error"] == "TypeError: no page of 04_compare.one"
+    assert "no page of 04_compare.one" in index.read_text("utf-8")

@@ -13,7 +13,7 @@ from hcilib.model.archives import unpacked
 from hcilib.model.study import load_studies
 from hcilib.show.report.folders import with_scenarios
 from hcilib.show.report.page import rendered
-from hcilib.show.report.scenarios import find_scenarios, page_title
+from hcilib.show.site.scenarios import find_scenarios, page_title
 from hcilib.show.report.site import topology
 from hcilib.show.report.strips import strip
 from hcilib.show.report.studies import CHAPTERS, Story, find_studies, reading_order, stories, study_of

@@ -6,7 +6,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from hcilib.show.report.scenarios import LONGEST, title_of
+from hcilib.show.site.scenarios import LONGEST, title_of
 
 ROOT = Path(__file__).resolve().parents[2]
 NEVER = ("over 27 cells", "0 points where", "on the front of", "significantly", "nan", "None")

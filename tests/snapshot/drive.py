@@ -35,7 +35,7 @@ VARYING = {
 def jobs() -> dict[str, dict[str, str]]:
     """Return the digest of the job files of each step, of every plan in params."""
     import hcilib as hci
-    from hcilib.show.report.scenarios import find_scenarios
+    from hcilib.show.site.scenarios import find_scenarios
 
     found = {}
     for folder in ("campaigns", "lab"):

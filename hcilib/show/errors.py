@@ -9,7 +9,7 @@ from types import TracebackType
 
 from IPython.core.interactiveshell import InteractiveShell
 
-LIBRARY = Path(__file__).resolve().parents[2]
+LIBRARY = Path(__file__).resolve().parents[1]
 WIDTH = 100
 
 

@@ -1,0 +1,87 @@
+"""How does a page look? The index, a page a study, and a page of evidence for each executed notebook."""
+
+from __future__ import annotations
+
+import copy
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import yaml
+from jinja2 import Environment, FileSystemLoader
+from nbconvert import HTMLExporter
+from nbformat import NotebookNode
+
+from hcilib.show.site.execute import PNG, Result, replace
+from hcilib.show.site.studies import stories
+
+TEMPLATES = Path(__file__).with_name("templates")
+SCROLLS = '<div tabindex="0" role="region" aria-label="Table"'
+"""What scrolls is reached by keyboard."""
+
+
+def write_evidence(notebook: NotebookNode, result: Result, folder: Path) -> None:
+    """Write the page of one executed notebook: its question, its answer, and the notebook itself."""
+    made = yaml.safe_dump(result["made"], sort_keys=False, allow_unicode=True, width=100)
+    body = _exporter().from_notebook_node(_without_answer(notebook))[0]
+    body = re.sub(
+        r'<div class="output_html', '<div tabindex="0" role="region" aria-label="Table" class="output_html', body
+    )
+    _write(folder / f"{result['name']}.html", "evidence", page=result, body=body, made=made)
+
+
+def write_pages(results: list[Result], out: Path, root: Path) -> Path:
+    """Write the page of every study and the index, and return the index."""
+    told = stories(results, out, root)
+    for story in told:
+        story.figures = {page["name"]: main_figure(out / page["name"]) for page in story.pages if page["ok"]}
+        _write(out / story.path, "study", story=story, table=_table)
+    _write(out / "index.html", "index", stories=told, results=results)
+    return out / "index.html"
+
+
+def main_figure(folder: Path) -> str:
+    """Return the first figure after the answer of an executed notebook, as base64; "" without one."""
+    notebook = nbformat.read(folder / f"{folder.name}.ipynb", as_version=4)
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    return next((output.data[PNG] for output in outputs if PNG in output.get("data", {})), "")
+
+
+def _without_answer(notebook: NotebookNode) -> NotebookNode:
+    """Return the notebook without what the page's head says, and with its headings as the figures' alternative text."""
+    shown, heading = copy.deepcopy(notebook), ""
+    first = next((cell for cell in shown.cells if cell.cell_type == "markdown"), None)
+    if first:
+        first.source = re.sub(r"\A# .*\n*", "", first.source)
+    for cell in shown.cells:
+        if cell.cell_type == "markdown":
+            heading = next(iter(re.findall(r"^#+ (.+)", cell.source, re.M)), heading)
+        for output in cell.get("outputs", []):
+            output.setdefault("metadata", {})["alt"] = heading or "Figure"
+        if "answer" in cell.metadata.get("tags", []):
+            cell.outputs = [output for output in cell.outputs if output.output_type != "stream"]
+    return shown
+
+
+def _table(frame: Any) -> str:
+    """Return a frame as HTML, without what nobody told."""
+    return frame.dropna(axis=1, how="all").to_html(index=False, border=0, na_rep="–", float_format="{:.3g}".format)
+
+
+def _write(path: Path, template: str, **content: Any) -> None:
+    css = (TEMPLATES / "style.css").read_text("utf-8")
+    page = _templates().get_template(f"{template}.html.j2").render(css=css, **content)
+    if not path.is_file() or path.read_text("utf-8") != page:
+        replace(path, page)
+
+
+@cache
+def _templates() -> Environment:
+    return Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True)
+
+
+@cache
+def _exporter() -> HTMLExporter:
+    return HTMLExporter(template_name="basic", exclude_input_prompt=True, exclude_output_prompt=True, exclude_anchor_links=True)
