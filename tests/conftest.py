@@ -45,26 +45,6 @@ settings.register_profile("deep", untimed, max_examples=100)
 settings.load_profile("repeatable")
 
 
-def pytest_configure(config):
-    """Fork the notebooks' kernels from a process that has their imports, as the report does.
-
-    A fork has imported hcilib before there was a shell, and greets it as that import would have. `pytest --nbval
-    notebooks` alone, a reviewer's own, starts usual kernels.
-    """
-    if not config.getoption("nbval", False):
-        return
-    import nbval.kernel
-
-    from hcilib.show.report.kernels import BlockingForkedKernelManager
-
-    class Forked(BlockingForkedKernelManager):
-        def start_kernel(self, **given):
-            greet = '--IPKernelApp.exec_lines=__import__("hcilib")._in_notebook()'
-            return super().start_kernel(extra_arguments=[greet], **given)
-
-    nbval.kernel.KernelManager = Forked
-
-
 # Files that look at a clock: one worker takes them all, one after another.
 CLOCK = re.compile(
     r"tests/(drive/test_(counters|demand_truth|dial|events|faults|hosts|injections|launch|lease|policy|processes"

@@ -13,8 +13,6 @@ import yaml
 import hcilib as hci
 from hcilib import published_claims
 from hcilib.show.site.scenarios import Scenario, find_scenarios
-from hcilib.show.report.site import write_index
-from hcilib.show.report.studies import figures
 
 ROOT = Path(__file__).resolve().parents[1]
 PASSAGES, CLAIMS = pd.read_csv(hci.ROOT / "data/published/passages.csv").fillna(""), published_claims()
@@ -98,24 +96,6 @@ def test_every_numbered_figure_of_the_two_node_articles_is_there(source):
         own = mine[mine["heading"].str.startswith("1 VM") == one_vm]
         drawn = {int(n) for text in own["statement"] for n in re.findall(r"Figure (\d+)", text)}
         assert drawn == {*range(1, count + 1)}
-
-
-def test_the_report_leads_from_every_figure_to_the_heading_that_shows_it(tmp_path):
-    page = {"title": "", "ok": True, "error": "", "question": "", "answer": "", "files": [], "seconds": 0}
-    wanted = figures()["proxmox-2node-hci"]
-    shown = {row["scenario"] for row in wanted if row["scenario"]}
-    results = [page | {"name": name, "page": f"{name}/{name}.html", "study": "proxmox"} for name in shown]
-    index = write_index(results, tmp_path, "x").read_text("utf-8")
-    assert "figures.html" not in index
-    assert 'href="figures.html#proxmox"' in (tmp_path / "study.proxmox.html").read_text("utf-8")
-    drawn = (tmp_path / "figures.html").read_text("utf-8")
-    assert drawn.count('<tr><th scope="row">') == len(wanted)
-    assert 'href="04_compare.proxmox/04_compare.proxmox.html#curves-over-load">' in drawn
-    assert drawn.count('<td><a href="') == sum(bool(row["scenario"]) for row in wanted)
-    assert "not in this report" not in drawn
-    (tmp_path / "figures.html").unlink()
-    write_index([results[0] | {"study": "yours"}], tmp_path, "x")
-    assert not (tmp_path / "figures.html").exists()
 
 
 # ---- Every campaign is the plan of its article's text. The numbers are those of the texts.

@@ -43,13 +43,6 @@ def test_sentences_of_all_notebooks_are_short():
     assert usual_length(texts) <= MEDIAN
 
 
-def test_the_page_about_the_report_keeps_the_rules():
-    lines = (ROOT / "hcilib/show/report/templates/method.md").read_text("utf-8").replace("*", "").splitlines()
-    cells = [cell for line in lines if not line.startswith(("#", "    ")) for cell in line.strip("|").split("|")]
-    assert [fault for cell in cells for fault in faults(cell)] == []
-    assert usual_length(cells) <= MEDIAN
-
-
 GUIDES = (
     "README",
     "NEUTRALITY",
