@@ -15,15 +15,15 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
-
-from hcilib.show.site.execute import describe, provenance
 from hcilib.show.report.page import write_page
-from hcilib.show.site.build import build
-from hcilib.show.site.build import papers as report_papers
-from hcilib.show.site.scenarios import find_scenarios
 from hcilib.show.report.site import write_index, write_method
 from hcilib.show.report.studies import CHAPTER
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from hcilib.show.site.build import build
+from hcilib.show.site.build import papers as report_papers
+from hcilib.show.site.execute import describe, provenance
+from hcilib.show.site.scenarios import find_scenarios
 from tests.test_edits import EDITS, edited
 from tests.test_edits import FIGURE as DRAWN
 from tests.test_notebooks import left_behind

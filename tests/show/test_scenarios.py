@@ -17,7 +17,7 @@ labels: dict = {}
 live = False
 version = "3.10"
 seed = 7
-pattern: "list[str] | None" = (
+pattern: list[str] | None = (
     None
 )
 """
@@ -39,15 +39,14 @@ def check(notebooks: Path, text: str, name: str = "04_compare.case.yaml"):
 def test_the_parameters_cell_is_read_whole(notebooks):
     found = parameters_of(notebooks / "04_compare.ipynb")
     assert list(found) == ["testbed", "margin", "repeats", "depths", "labels", "live", "version", "seed", "pattern"]
-    assert found["testbed"].types == (str, type(None))
-    assert found["depths"].items == (int,)
+    assert found["depths"].default == [1, 8]
     assert found["pattern"].default is None
 
 
 @pytest.mark.parametrize("text", [
     "", "margin: 0.1\n", "margin: 1\n", "testbed: null\n",
     "testbed: params/testbeds/lab.yaml\ndepths: [1, 2]\nlive: true\nversion: '3.10'\n", "pattern: [4k-randread]\n",
-    "margin: 1.0e-3\n", "labels: {a: 1, b: text}\n",
+    "margin: 1.0e-3\n", "labels: {a: 1, b: text}\n", "testbed: 2024-09-12\n",
 ])  # fmt: skip
 def test_good_values_pass(notebooks, text):
     (scenario,) = check(notebooks, text)
@@ -58,20 +57,16 @@ def test_good_values_pass(notebooks, text):
 @pytest.mark.parametrize(("text", "finding"), [
     ("margn: 0.1\n", r":1: 04_compare.ipynb has no parameter 'margn'; did you mean margin\? it has testbed, margin"),
     ("hidden: 2\n", r"has no parameter 'hidden'"),
-    ("seed: 1\nmargin: 1e-3\n", r":2: margin: '1e-3' is text, expected a number .*write 0.001"),
-    ("version: 3.10\n", r"version: '3.10' is a number, expected text \(quote it"),
-    ("live: no\n", r"live: YAML reads no as false; write true or false"),
-    ("testbed: no\n", r"testbed: YAML reads no as false"),
-    ("seed: 010\n", r"seed: YAML reads 010 as octal 8"),
-    ("seed: 1:30\n", r"seed: YAML reads 1:30 as 90 \(base 60\)"),
-    ("testbed: 2024-09-12\n", r"testbed: YAML reads 2024-09-12 as a date"),
-    ("repeats: 2.5\n", r"repeats: '2.5' is a number, expected a whole number"),
-    ("repeats: true\n", r"repeats: 'true' is true or false, expected a whole number"),
-    ("margin: null\n", r"margin: 'null' is null, expected a number"),
-    ("depths: 8\n", r"depths: '8' is a whole number, expected a list"),
-    ("depths: [1, '8']\n", r"depths: an item '8' is text, expected a whole number"),
-    ("depths: [1, 08]\n", r"depths: an item '08' is text|08"),
-    ("labels: {a: no}\n", r"labels: YAML reads no as false"),
+    ("seed: 1\nmargin: 1e-3\n", r":2: margin: '1e-3'"),
+    ("version: 3.10\n", r":1: version: 3.1"),
+    ("live: no\n", r":1: live: 'no'"),
+    ("seed: 010\n", r":1: seed: '010'"),
+    ("seed: 1:30\n", r":1: seed: '1:30'"),
+    ("repeats: 2.5\n", r":1: repeats: 2.5"),
+    ("repeats: true\n", r":1: repeats: True"),
+    ("margin: null\n", r":1: margin: None"),
+    ("depths: 8\n", r":1: depths: 8"),
+    ("depths: [1, '8']\n", r":1: depths\[1\]: '8'"),
     ("margin: 0.1\nmargin: 0.2\n", r":2: margin is given twice"),
     ("- margin\n", r":1: expected 'name: value' lines"),
     ("margin: [\n", r"not YAML"),

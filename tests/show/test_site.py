@@ -175,11 +175,12 @@ def test_a_failed_page_shows_its_error_and_keeps_no_result(site):
 
 
 def test_a_page_shows_no_frozen_progress_bar(site):
-    shown = page_of(site, "01_bars.one").get_text() + (site[0] / "01_bars.one/01_bars.one.ipynb").read_text()
-    shown = shown.replace(json.dumps(BARS)[1:-1], "").replace(BARS.strip(), "")
+    kept = nbformat.read(site[0] / "01_bars.one/01_bars.one.ipynb", 4)
+    shown = "".join(part.get_text() for part in page_of(site, "01_bars.one").select(".output"))
+    shown += "".join(str(output) for cell in kept.cells for output in cell.get("outputs", []))
     assert "FAILED: kept above the bars" in shown
     assert "done: 100%" in shown
-    assert not re.search(r"\b0%\||old: \d|widget-view", shown)
+    assert not re.search(r"\b0%|old|widget", shown)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from hcilib.show.report.page import contrast, inked, on_dark
 from matplotlib.colors import to_rgb
 
 from hcilib.model.metrics import pattern_order
@@ -16,7 +17,6 @@ from hcilib.show.figures.style import (
     pattern_label,
     runs_note,
 )
-from hcilib.show.report.page import contrast, inked, on_dark
 
 # Machado, Oliveira and Fernandes 2009, severity 1.0, on linear RGB
 VISION = {

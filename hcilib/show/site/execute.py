@@ -150,6 +150,7 @@ def _executed(part: Path, scenario: Scenario) -> NotebookNode:
         cell.outputs = [o for o in cell.outputs if part.exists() and WIDGET not in o.get("data", {})]
         for data in (output.data for output in cell.outputs if PNG in output.get("data", {})):
             data[PNG] = in_palette(data[PNG])
+    notebook.metadata.pop("widgets", None)
     CoalesceStreamsPreprocessor().preprocess(notebook, {})
     for output in (o for cell in notebook.cells for o in cell.get("outputs", []) if o.output_type == "stream"):
         output.text = re.sub(r"[^\n]*\r(?!\n)", "", output.text)  # of a line written over and over the last state

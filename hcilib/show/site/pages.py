@@ -84,4 +84,5 @@ def _templates() -> Environment:
 
 @cache
 def _exporter() -> HTMLExporter:
-    return HTMLExporter(template_name="basic", exclude_input_prompt=True, exclude_output_prompt=True, exclude_anchor_links=True)
+    bare = {f"exclude_{part}": True for part in ("input_prompt", "output_prompt", "anchor_links")}
+    return HTMLExporter(template_name="basic", **bare)

@@ -12,11 +12,11 @@ import pandas as pd
 from hcilib.model.places import ROOT, shipped
 from hcilib.model.study import Study, load_studies
 from hcilib.model.system import known_labels, load_systems
-from hcilib.say.codes import action_words
 from hcilib.say.lines import setting_value
 from hcilib.say.words import listed, scheme_words
 from hcilib.show.site.numbers import unescaped
 from hcilib.show.site.scenarios import Scenario
+from hcilib.show.text import text
 
 Page = Mapping[str, Any]
 HARDWARE = {
@@ -92,7 +92,7 @@ class Story:
 
     def _cost(self) -> str:
         """Return the usable share of each system, and its price."""
-        capacity, prices = self.table("09", "capacity"), self.table("09", "prices")
+        capacity, prices = self.table("09", "capacity"), self.table("09", "bought")
         if capacity.empty:
             return "not measured"
         shares = capacity.drop_duplicates("system").set_index("system")["efficiency"]
@@ -105,12 +105,13 @@ class Story:
         summary = self.table("13", "summary")
         if summary.empty:
             return "not measured"
-        worst = summary.pivot_table(index=["system", "failure"], columns="column", values="worst", sort=False)
-        lines = []
-        for (system, failure), row in worst.iterrows():
-            back = "recovered" if row.get("back_s", float("inf")) < float("inf") else "not recovered in every run"
-            lines.append(f"{_label(system)}, {action_words(failure)}: outage up to {row['gap_s']:.3g} s, {back}")
-        return "; ".join(lines)
+        shown = text(summary, "system failure column worst")
+        worst = shown.pivot(index=["System", "Failure"], columns="Column", values="Worst")
+        lines = [
+            f"{system}, {failure}: outage up to {row['gap_s']} s, back after {row['back_s']} s"
+            for (system, failure), row in worst.iterrows()
+        ]
+        return "; ".join(lines).replace("back after not recovered s", "not recovered in every run")
 
     @property
     def systems(self) -> pd.DataFrame:
