@@ -18,7 +18,7 @@ HELD = {"system": "lab-single", "pattern": "4k-randread", "metric": "p99_ns", "l
 TENANT = {"system": "lab-single", "tenant": "db", "beside": "backup", "metric": "iops", "ratio": 0.84,
           "ratio_lo": 0.76, "ratio_hi": 0.93, "verdict": "lower"}  # fmt: skip
 AUDIT = {"claims": 311, "wrong": 37, "open": 13, "checked": 403, "failed": 5, "losses": 0}
-WRITTEN = [{"owner": 2.0, "non-owner": 3.0}]
+WRITTEN = [{"owner": 2.0, "non_owner": 3.0}]
 TRAFFIC = {"scheme": "Mirror(2)", "tolerance": 0.1, "counters": 0, "counters_ok": 0, "drives": 0, "drives_ok": 0}
 EFFECT = {"level": "parity", "baseline": "a mirror", "ratio": 0.88}
 GRID = {"cells": 8, "missing": 5, "cpu_bound": 4}
@@ -74,7 +74,7 @@ CASES = [
     ("audit", AUDIT | {"claims": 0, "losses": 13}, {"losses": (14, "13", "14")}),
     ("audit", AUDIT | {"checked": 0}, {"wrong": (38, "37", "38")}),
     ("datapath", TRAFFIC | {"written": WRITTEN}, {"written.owner": (4, "2", "4"),
-     "written.non-owner": (4, "3", "4")}),
+     "written.non_owner": (4, "3", "4")}),
     ("datapath", TRAFFIC | {"written": WRITTEN, "counters": 4, "counters_ok": 3, "drives": 38, "drives_ok": 34},
      {"counters": (5, "4", "5"), "counters_ok": (2, "3", "2"), "tolerance": (0.2, "10", "20"),
       "drives": (39, "38", "39"), "drives_ok": (35, "34", "35")}),
