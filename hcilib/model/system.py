@@ -121,6 +121,14 @@ DECLARED = ("price", "currency", "years", "rack_units", "watts")
 """Fields of a system that are declared and never measured: they are no part of its identity."""
 
 
+class Look(Model):
+    """How figures draw a system: a colour as #RRGGBB, a mark of matplotlib, and a line."""
+
+    colour: form.Colour
+    mark: Literal["o", "s", "D", "^", "v", "P", "X", "<", ">", "h"]
+    line: Literal["solid", "dashed", "dotted", "dashdot"] = "solid"
+
+
 class VmSet(Model):
     """The VMs an article describes: provenance, not a testbed."""
 
@@ -142,7 +150,7 @@ class System(Model):
     it. `stated`: settings that the system was made with, as `hci.stated_settings` asks for them and never changes them.
     `health`: how it is asked whether it is healthy; a run that was degraded without a planned event does not count.
     `redirected`: a regular expression that is found in what placement.check says of a VM whose I/O goes through another
-    node's file system.
+    node's file system. `look`: how figures draw it, no part of its identity.
     """
 
     name: form.Name
@@ -177,6 +185,7 @@ class System(Model):
     years: form.Amount | None = None
     rack_units: form.Amount | None = None
     watts: form.Amount | None = None
+    look: Look | None = None
     notes: form.Prose | None = None
 
     @model_validator(mode="after")
@@ -194,12 +203,12 @@ class System(Model):
         later = ["placement", "failures", "disks", "settings", "setting", "cache_bytes"]
         later += ["savings", "pool_fill", "redirected", "health"]
         unset = (name for name in later if not getattr(self, name))
-        return digest(self.model_dump(exclude={*DECLARED, "stated", "osd_counters", *unset}))
+        return digest(self.model_dump(exclude={*DECLARED, "look", "stated", "osd_counters", *unset}))
 
     def to_dict(self) -> dict:
         """Return what plan.json holds of it."""
         unset = (name for name in ("health", "stated", "osd_counters") if not getattr(self, name))
-        return self.model_dump(mode="json", exclude={*DECLARED, *unset})
+        return self.model_dump(mode="json", exclude={*DECLARED, "look", *unset})
 
     @property
     def variant(self) -> str:
@@ -321,10 +330,15 @@ def short_labels(folder: str | Path = SYSTEMS) -> dict[str, str]:
 
 
 @lru_cache(maxsize=1)
-def known_labels() -> Mapping[str, str]:
-    """The short labels of params/systems, read once; none where a file there is broken: that is said by who loads
-    it."""
+def known_systems() -> Mapping[str, System]:
+    """Return the systems of params/systems, read once; none where a file there is broken, which who loads it says."""
     try:
-        return MappingProxyType(short_labels())
+        return MappingProxyType(load_systems())
     except TestbedError:
         return MappingProxyType({})
+
+
+@lru_cache(maxsize=1)
+def known_labels() -> Mapping[str, str]:
+    """Return the short labels of the known systems."""
+    return MappingProxyType({name: system.short or system.label for name, system in known_systems().items()})

@@ -129,6 +129,7 @@ FilePath = Annotated[str, Form("the path of a file on one line", "[^-].*", most=
 Token = Annotated[str, Form("a token without blanks, of at most 255 characters", r"\S+")]
 UtcOffset = Annotated[str, Form("hours and minutes ahead of UTC, such as +01:00", r"[+-](?:0\d|1[0-4]):[0-5]\d")]
 Currency = Annotated[str, Form("a currency's three capital letters, such as EUR", "[A-Z]{3}")]
+Colour = Annotated[str, Form("a colour as #RRGGBB, such as #004C8C", "#[0-9A-Fa-f]{6}")]
 ActionName = Annotated[str, Form("lower-case words joined by -, e.g. cut-link", "[a-z0-9]+(-[a-z0-9]+)*", most=64)]
 Line = Annotated[str, Form("one line of text that can be seen, at most 1,000 characters", most=1000)]
 Regex = Annotated[Line, AfterValidator(_compiles)]

@@ -30,7 +30,8 @@ from matplotlib.ticker import (
 from hcilib.model.metrics import FACTORS, METRICS, Metric
 from hcilib.model.system import known_labels
 from hcilib.show.figures import style
-from hcilib.show.figures.style import GRID, INK, LOOK, QUIET, darker, dash, looks, pattern_label
+from hcilib.show.figures.style import LOOK, pattern_label
+from hcilib.show.looks import GRID, INK, QUIET, darker, looks
 from hcilib.show.text import printed_as, word_of
 
 NEAR = 0.04
@@ -95,10 +96,10 @@ def by(column: str, table: pd.DataFrame, **changes: Any) -> dict[str, Any]:
     return {
         "hue": column,
         "hue_order": names,
-        "palette": {name: chosen[name][0] for name in names},
+        "palette": {name: chosen[str(name)].colour for name in names},
         "hue_kws": {
-            "marker": [chosen[name][1] for name in names],
-            "linestyle": [dash(name) for name in names],
+            "marker": [chosen[str(name)].mark for name in names],
+            "linestyle": [chosen[str(name)].line for name in names],
         },
     } | changes
 

@@ -13,7 +13,8 @@ from matplotlib.ticker import EngFormatter, NullFormatter
 
 from hcilib.model.metrics import FACTORS
 from hcilib.say.codes import event_words
-from hcilib.show.figures.style import INK, WARN, caption, darker, looks, source_words
+from hcilib.show.figures.style import caption, source_words
+from hcilib.show.looks import INK, WARN, darker, looks
 from hcilib.show.plots import called
 
 PANEL = ["system", "pattern", "iodepth", "failure"]
@@ -141,7 +142,7 @@ def _panels(number: int) -> np.ndarray:
 def _draw_runs(ax: Axes, series: pd.DataFrame, runs: pd.DataFrame) -> None:
     """Draw every run. Where several have an outage or a recovery, the colour is darker."""
     system, worst = runs["system"].iloc[0], _by_harm(runs).index[0]
-    colour = looks([system])[system][0]
+    colour = looks([system])[system].colour
     faint: Any = {"alpha": 0.35 / len(runs), "linewidth": 0}
     for run in runs.itertuples():
         own = _of(series, runs.loc[[run.Index]]).sort_values("since_s")

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from fnmatch import fnmatch
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
-from zlib import crc32
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -17,70 +14,11 @@ from scipy.optimize import isotonic_regression
 
 from hcilib.model.workload import NAME
 from hcilib.say.words import cap_words
+from hcilib.show.looks import INK, QUIET
 
-INK, QUIET, GRID, WARN = "#222222", "#5f6368", "#e4e6e9", "#b3261e"
-
-# First match wins, so the narrower glob stands first. Every colour stands out from white by 3 : 1 (a page turns them
-# for a dark screen, hcilib.show.report.page), and those of a figure are told apart under the common colour-vision
-# deficiencies (a test simulates them). In grey and in print the mark and the dash tell what the colour does not.
-SOLID, DASHED, DOTTED, MIXED = "-", (0, (5, 1.6)), (0, (1.4, 1.4)), (0, (6, 1.5, 1.2, 1.5))
-LINES = {"solid": SOLID, "dashed": DASHED, "dotted": DOTTED, "mixed": MIXED}
-SYSTEMS = tuple(
-    row.rsplit(maxsplit=3)
-    for row in """
-starwind-rdma-*        #004C8C o solid
-starwind-tcp-*         #2B93C4 s dashed
-starwind-iscsi-*       #004C8C o solid
-drbd-*                 #B97A00 D mixed
-ceph-*                 #8E2A12 ^ dotted
-s2d-*two-way*dedup*    #882255 P dashed
-s2d-*two-way*          #332288 D solid
-s2d-*dedup*            #6B6100 X dotted
-s2d-nmap-mirror-parity #C870B0 v dotted
-s2d-nmap-mirror        #00956B s dashed
-s2d-csv-owner*         #004C8C o solid
-s2d-csv-*              #B97A00 D mixed
-s2d-*                  #C870B0 v mixed
-lab-single             #3B6AA0 o solid
-lab-mirror             #B8485A s dashed
-box-raid5              #117733 o solid
-box-drbd               #B97A00 D mixed
-box-nvme-*             #7B52AB s dashed
-box-ceph-ec            #A05FCB v dashed
-box-ceph               #8E2A12 ^ dotted
-box-*                  #4A4A4A X solid
-*-raw                  #4A4A4A X solid
-nvme-*                 #4A4A4A X solid
-client                 #4A4A4A o solid
-outside                #4A4A4A o solid
-network                #004C8C s solid
-osd-replica            #004C8C s solid
-mirror                 #C870B0 v solid
-unexplained            #AA4499 v solid
-volume                 #4A2377 D solid
-array                  #882255 P solid
-osd-queue              #882255 P solid
-drive-reads-first      #B97A00 ^ solid
-drive-reads            #00956B < solid
-osd-read               #00956B < solid
-drive-writes           #8E2A12 > solid
-osd-commit             #8E2A12 > solid
-drive                  #8E2A12 > solid
-flush                  #2B93C4 h solid
-wait                   #8F8F8F X solid
-measured               #004C8C o solid
-gains added up         #004C8C o solid
-printed                #8E2A12 D dashed
-""".strip().splitlines()
-)
-"""Glob of a name, colour, mark, line: products, stand-ins, bare drives, then the parts of one I/O's latency, and last
-the ways one curve is told, where a figure has one system."""
 FINE = (0, (1, 2))
 """The dots of a limit, and of what leads to a name."""
 
-# No black: matplotlib leaves it out of an SVG, so that a dark page could not turn it round.
-SPARE = ("#117733", "#AA4499", "#7D7D20", "#661100", "#4C78A8", "#A87900", "#332288", "#2B8C82", "#BB5566", "#111111")
-MARKERS = "osD^vPX<>h"
 PLATE = {"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.6}
 """Behind words that cover lines; an outline around letters would turn each of them into a path of 200 bytes."""
 
@@ -91,37 +29,6 @@ LOOK: Any = {
     "figure.facecolor": "white", "lines.linewidth": 1.8, "lines.markersize": 6.5, "legend.frameon": False,
     "legend.fontsize": 9.5, "hatch.linewidth": 0.6, "svg.hashsalt": "hcilib", "svg.fonttype": "none",
 }  # fmt: skip
-
-
-def looks(systems: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """System -> (colour, marker): the table's, and for an unknown system one fixed by its name.
-
-    No two systems of one call share a colour: where two would, the later by name takes the next spare one.
-    """
-    systems = list(dict.fromkeys(systems))
-    chosen: dict[str, tuple[str, str]] = {}
-    for name in sorted(map(str, systems), key=lambda name: (_known(name) is None, name)):
-        start = _by_name(name, SPARE)  # by name, not by order: the same in every figure
-        spare = [(SPARE[(start + i) % len(SPARE)], MARKERS[(start + i) % len(MARKERS)]) for i in range(len(SPARE))]
-        taken = {colour for colour, _ in chosen.values()}
-        known = _known(name)
-        free = (look for look in ([known[:2]] if known else []) + spare if look[0] not in taken)
-        chosen[name] = next(free, spare[0])
-    return {name: chosen[str(name)] for name in systems}
-
-
-def dash(system: str) -> Any:
-    """How a system's line is drawn: a third sign beside colour and mark, which grey print keeps."""
-    known, dashes = _known(str(system)), list(LINES.values())
-    return known[2] if known else dashes[_by_name(str(system), dashes)]
-
-
-def _by_name(name: str, choices: Sequence) -> int:
-    return crc32(name.encode()) % len(choices)
-
-
-def _known(name: str) -> tuple[str, str, Any] | None:
-    return next(((colour, mark, LINES[line]) for glob, colour, mark, line in SYSTEMS if fnmatch(name, glob)), None)
 
 
 def sheet(ax: Axes) -> Figure:
@@ -211,8 +118,3 @@ def _apart(wanted: np.ndarray, gap: float) -> np.ndarray:
     """Ascending positions moved as little as possible so that neighbours are `gap` apart (pool adjacent violators)."""
     room = gap * np.arange(len(wanted))
     return isotonic_regression(wanted - room).x + room if len(wanted) else wanted
-
-
-def darker(colour: str, share: float = 0.25) -> tuple[float, float, float]:
-    """The colour as text: light hues on white need more ink."""
-    return tuple(np.array(plt.matplotlib.colors.to_rgb(colour)) * (1 - share))

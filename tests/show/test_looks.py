@@ -4,19 +4,13 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hcilib.show.report.page import contrast, inked, on_dark
-from matplotlib.colors import to_rgb
+from matplotlib.colors import to_hex, to_rgb
+from seaborn.utils import relative_luminance
 
+import hcilib as hci
 from hcilib.model.metrics import pattern_order
-from hcilib.show.figures.style import (
-    SPARE,
-    SYSTEMS,
-    _apart,
-    dash,
-    looks,
-    pattern_label,
-    runs_note,
-)
+from hcilib.show.figures.style import _apart, pattern_label, runs_note
+from hcilib.show.looks import SPARE, known_looks, looks
 
 # Machado, Oliveira and Fernandes 2009, severity 1.0, on linear RGB
 VISION = {
@@ -37,6 +31,8 @@ TOGETHER = (
     ("lab-single", "lab-mirror"),
     ("box-raid5", "box-drbd", "box-nvme-tcp", "box-drive"),
     ("box-ceph", "box-ceph-ec", "box-osd"),
+    ("box-mirror3", "box-mirror3-remote"),
+    ("box-nvme-tcp", "box-nvme-remote"),
 )
 
 
@@ -51,16 +47,33 @@ def seen(colour: str, vision: str) -> np.ndarray:
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
 
 
+HUE_TURNED = np.array([[-0.574, 1.430, 0.144], [0.426, 0.430, 0.144], [0.426, 1.430, -0.856]])
+"""CSS's hue-rotate(180deg)."""
+
+
+def on_dark(colour: str) -> str:
+    """Return the colour of a figure on a dark page: the filter of hcilib/show/site/templates/style.css."""
+    assert "invert(.91) hue-rotate(180deg)" in (hci.ROOT / "hcilib/show/site/templates/style.css").read_text()
+    inverted = 0.91 - 0.82 * np.array(to_rgb(colour))
+    return to_hex(np.clip(HUE_TURNED @ inverted, 0, 1))
+
+
+def contrast(a: str, b: str) -> float:
+    """WCAG 2's contrast ratio of two colours."""
+    one, other = sorted((relative_luminance(a), relative_luminance(b)))
+    return (other + 0.05) / (one + 0.05)
+
+
 @pytest.mark.parametrize("vision", VISION)
 @pytest.mark.parametrize("group", TOGETHER, ids=lambda g: g[0])
 def test_systems_of_one_figure_differ_in_colour_and_marker(group, vision):
     chosen = looks(group)
     for a, b in combinations(group, 2):
         for shown in (str, on_dark):
-            one, other = (seen(shown(chosen[name][0].lower()), vision) for name in (a, b))
+            one, other = (seen(shown(chosen[name].colour.lower()), vision) for name in (a, b))
             distance = np.linalg.norm(one - other)
             assert distance > 15, f"{a} and {b} look alike to {vision} eyes ({shown.__name__}): {distance:.1f}"
-        assert chosen[a][1] != chosen[b][1]
+        assert (chosen[a].mark, chosen[a].line) != (chosen[b].mark, chosen[b].line)
 
 
 def test_a_system_keeps_its_colour_in_whatever_company():
@@ -69,22 +82,43 @@ def test_a_system_keeps_its_colour_in_whatever_company():
     assert looks(["my-array"])["my-array"] == looks(["ceph-pve", "my-array"])["my-array"]
 
 
-def test_every_system_of_the_repository_is_drawn_alike_whichever_call_draws_it():
-    """One colour, mark and dash, alone and beside all that share its study; and they stand out from both pages by 3 :
-    1."""
+SYSTEMS = hci.load_systems(hci.ROOT / "params/systems")
+
+
+def test_every_system_has_its_look_in_its_file_and_it_is_the_one_that_is_drawn():
     for group in TOGETHER:
-        together = looks(group)
-        assert {name: looks([name])[name] for name in group} == together
-        assert len({(mark, str(dash(name))) for name, (_, mark) in together.items()}) == len(group)
-    for colour in {colour for _, colour, *_ in SYSTEMS} | set(SPARE):
-        assert colour != "#000000", "an SVG does not hold it, so that a dark page cannot turn it round"
-        assert contrast(colour, "#ffffff") >= 3
-        assert contrast(on_dark(colour.lower()), "#17191c") >= 3
+        assert looks(group) == {name: SYSTEMS[name].look for name in group}
+    assert not [name for name, system in SYSTEMS.items() if system.look is None]
+    published = {"starwind-rdma-pve": "#004C8C", "starwind-tcp-pve": "#2B93C4", "drbd-tcp-pve": "#B97A00"}
+    assert {name: SYSTEMS[name].look.colour for name in published} == published
+
+
+@pytest.mark.parametrize("look", [*known_looks().values(), *SPARE], ids=str)
+def test_a_colour_stands_out_from_a_light_and_a_dark_page(look):
+    """3 : 1 is asked for of what is no text (WCAG 1.4.11). A dark page inverts pictures."""
+    assert look.colour != "#000000", "an SVG does not hold it, so that a dark page cannot turn it round"
+    assert contrast(look.colour, "#ffffff") >= 3
+    assert contrast(on_dark(look.colour.lower()), "#17191c") >= 3
+
+
+@pytest.mark.parametrize("system", SYSTEMS.values(), ids=lambda system: system.name)
+def test_a_look_is_no_part_of_a_systems_identity(system):
+    bare = system.model_copy(update={"look": None})
+    assert bare.digest == system.digest
+    assert bare.to_dict() == system.to_dict()
+    assert "look" not in system.to_dict()
+
+
+@pytest.mark.parametrize("look", ["{colour: red, mark: o}", '{colour: "#004C8C", mark: "*"}', "{mark: o}"])
+def test_a_look_that_cannot_be_drawn_is_refused_with_its_field(look, tmp_path):
+    (tmp_path / "mine.yaml").write_text(f"name: mine\nlabel: mine\nlook: {look}\n")
+    with pytest.raises(hci.TestbedError, match=r"look\.(colour|mark)"):
+        hci.load_system(tmp_path / "mine.yaml")
 
 
 def test_unknown_systems_never_share_a_colour():
     names = [f"box {i}" for i in range(len(SPARE))]
-    assert len({colour for colour, _ in looks(names).values()}) == len(names)
+    assert len({look.colour for look in looks(names).values()}) == len(names)
 
 
 def test_order_of_the_rows_changes_no_colour():
@@ -127,8 +161,3 @@ def test_runs_note_says_what_an_interval_is():
     assert mixed.startswith("3 to 5 runs each with 90 % intervals. Open markers: one run")
     assert runs_note(pd.DataFrame({"n": [3, 3], "confidence": 0.95})) == "3 runs each.", "no interval, none promised"
     assert runs_note(pd.DataFrame({"x": [1]})) is None
-
-
-def test_what_lies_under_a_hatch_turns_dark_with_the_page():
-    hatched = inked('<svg><rect fill="#ffffff"/><path style="fill: #b0b4b9"/></svg>')
-    assert hatched == ('<svg><rect fill="var(--iffffff, #ffffff)"/><path style="fill: var(--ib0b4b9, #b0b4b9)"/></svg>')
