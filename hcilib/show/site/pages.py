@@ -12,6 +12,7 @@ import nbformat
 import yaml
 from jinja2 import Environment, FileSystemLoader
 from nbconvert import HTMLExporter
+from nbconvert.filters import strip_ansi
 from nbformat import NotebookNode
 
 from hcilib.show.site.execute import PNG, Result, replace
@@ -60,6 +61,8 @@ def _without_answer(notebook: NotebookNode) -> NotebookNode:
             heading = next(iter(re.findall(r"^#+ (.+)", cell.source, re.M)), heading)
         for output in cell.get("outputs", []):
             output.setdefault("metadata", {})["alt"] = heading or "Figure"
+            if output.output_type == "error":
+                output.traceback = [strip_ansi("\n".join(output.traceback))]
         if "answer" in cell.metadata.get("tags", []):
             cell.outputs = [output for output in cell.outputs if output.output_type != "stream"]
     return shown
