@@ -1,11 +1,13 @@
-"""How a figure looks: fixed colours, rows of a table with their intervals, words around a grid.
+"""How does a figure look? The house style, rows with their intervals, and words around a grid.
 
 ``FacetGrid.map_dataframe`` hands each function its rows, so nothing is looked up in drawn artists.
+What has to know all names of a panel, ``finish`` does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from textwrap import fill
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -17,39 +19,24 @@ from matplotlib.category import StrCategoryFormatter
 from matplotlib.collections import PolyCollection
 from matplotlib.dates import ConciseDateFormatter
 from matplotlib.lines import Line2D
-from matplotlib.ticker import (
-    EngFormatter,
-    FixedLocator,
-    FuncFormatter,
-    LogLocator,
-    MaxNLocator,
-    NullFormatter,
-    NullLocator,
-)
+from matplotlib.ticker import EngFormatter, FixedLocator, LogLocator, MaxNLocator, NullFormatter, NullLocator
+from scipy.optimize import isotonic_regression
 
-from hcilib.model.metrics import FACTORS, METRICS, Metric
+from hcilib.model.metrics import FACTORS, METRICS, Metric, column_of
 from hcilib.model.system import known_labels
-from hcilib.show.figures import style
-from hcilib.show.figures.style import LOOK, pattern_label
+from hcilib.say.words import pattern_words
 from hcilib.show.looks import GRID, INK, QUIET, darker, looks
-from hcilib.show.text import printed_as, word_of
+from hcilib.show.text import word_of
 
 NEAR = 0.04
 """Of an axis: marks that are nearer to each other than this are moved apart."""
-BAND: dict[str, Any] = {"color": "#9aa0a6", "alpha": 0.22, "linewidth": 0, "zorder": 0}
-"""The grey band of differences that do not matter."""
-TENTHS = [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.2, 1.4, 1.6, 1.8, 2]
-RATIOS = [0.2, 0.33, 0.5, 0.75, 1, 1.5, 2, 3, 5]
-DECADES = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100]
-"""Ticks of ratios, by how far they reach."""
-OVER = {"iodepth": "iodepth (outstanding I/Os per job)", "vms": "Number of VMs", "numjobs": "numjobs (jobs per VM)"}
-"""Loads, as an axis names them."""
-SEEN = {
-    "cross": "Crosses mark loads without a value.",
-    "bold": "Bold: significant at 5 %.",
-    "arrow": "Arrows: the interval goes beyond the axis.",
-}
-"""Marks that a caption explains where there are any."""
+STYLE: dict[str, Any] = {
+    "font.family": "DejaVu Sans", "text.color": INK, "axes.labelcolor": INK, "grid.color": GRID,
+    "axes.edgecolor": "#9aa0a6", "axes.linewidth": 0.8, "axes.titleweight": "bold",
+    "axes.titlelocation": "left", "axes.spines.left": False, "axes.spines.top": False,
+    "axes.spines.right": False, "legend.frameon": False, "lines.linewidth": 1.8,
+    "figure.figsize": (7.2, 4.0), "figure.dpi": 110, "svg.fonttype": "none", "svg.hashsalt": "hcilib",
+}  # fmt: skip
 
 
 def theme() -> None:
@@ -59,10 +46,7 @@ def theme() -> None:
     --------
     >>> hci.theme()
     """
-    ticks = {f"{way}tick.{key}": v for way in "xy" for key, v in (("color", INK), ("labelsize", 9.5))}
-    spines = {f"axes.spines.{side}": False for side in ("left", "top", "right")}
-    size = {"figure.figsize": (7.2, 4.0), "grid.color": GRID}
-    sns.set_theme(style="whitegrid", rc={**LOOK, **ticks, **spines, **size})
+    sns.set_theme("notebook", "whitegrid", font_scale=0.85, rc=STYLE)
 
 
 def by(column: str, table: pd.DataFrame, **changes: Any) -> dict[str, Any]:
@@ -91,16 +75,12 @@ def by(column: str, table: pd.DataFrame, **changes: Any) -> dict[str, Any]:
     known = table[column].dropna()
     is_ordered = isinstance(known.dtype, pd.CategoricalDtype)
     names = list((known.sort_values() if is_ordered else known).unique())
-    others = table["baseline"].dropna().unique() if "baseline" in table and column == "system" else ()
-    chosen = looks([*names, *others])  # as in a figure that shows the baseline too
+    own = list(looks(names).values())
     return {
         "hue": column,
         "hue_order": names,
-        "palette": {name: chosen[str(name)].colour for name in names},
-        "hue_kws": {
-            "marker": [chosen[str(name)].mark for name in names],
-            "linestyle": [chosen[str(name)].line for name in names],
-        },
+        "palette": {name: look.colour for name, look in zip(names, own, strict=True)},
+        "hue_kws": {"marker": [look.mark for look in own], "linestyle": [look.line for look in own]},
     } | changes
 
 
@@ -151,103 +131,21 @@ def marks(
     """
     value, case = _value_and_case(data, x, y)
     _refuse_twice(data, value, case)
-    if case in FACTORS and not _is_text(data[case]):
-        data = data.sort_values(case)
-    is_own = f"{value}_lo" not in data
+    is_row = _is_text(data[case])
     data = data.dropna(subset=[case])
-    if is_own:
-        data = data.assign(**{f"{value}_lo": np.nan, f"{value}_hi": np.nan})
-    ends = data[[value, f"{value}_lo", f"{value}_hi"]].astype(float) / _printed(value, data).scale
-    rows = ends.set_axis(["value", "lo", "hi"], axis=1).assign(case=data[case], line=joined)
-    if isinstance(joined, str):
-        rows["line"] = data[joined].astype(bool)
-    rows["full"] = data[full].astype(bool) if full else rows["lo"].notna()
-    if not _is_text(data[case]):
-        rows["case"] = data[case].astype(float) / _printed(case, data).scale
-    is_line = joined is not False and not _is_text(data[case])
-    look = {"color": color, "marker": marker, "linestyle": linestyle if is_line else "", "size": size}
-    ax = plt.gca()
-    groups = ax.__dict__.setdefault("hci_groups", [])
-    group = {"rows": rows, "look": look, "name": label, "artists": [], "is_own": is_own}
-    groups.append(group | {"along": "y" if value == y else "x"})
-    names = pd.concat([each["rows"]["case"] for each in groups]).unique()
-    _draw(ax, groups[-1], _places(rows["case"], list(names)))
-
-
-def _value_and_case(data: pd.DataFrame, x: str, y: str) -> tuple[str, str]:
-    """Return the column of values, which has an interval or is the analyst's own, and the other."""
-    if f"{y}_lo" not in data and (f"{x}_lo" in data or _is_text(data[y])):
-        x, y = y, x
-    if f"{y}_lo" not in data and y in METRICS:
-        raise ValueError(
-            f"marks: the table has no column {y}_lo, so nobody knows how sure a mark is. "
-            f"Pool runs by hci.summarize or hci.compare, never by a mean."
-        )
-    return y, x
-
-
-def _refuse_twice(data: pd.DataFrame, value: str, case: str) -> None:
-    """Raise ValueError where two rows would be one mark."""
-    factors = [name for name in FACTORS if name in data and name != case]
-    keys = [case, *factors] if case in METRICS else [case]  # equal IOPS at two loads are two marks
-    twice = data[data[value].notna() & data[case].notna()]
-    twice = twice[twice.duplicated(keys, keep=False)]
-    if twice.empty:
-        return
-    first = twice[(twice[keys] == twice[keys].iloc[0]).all(axis=1)].astype(str)
-    ends = (value, f"{value}_lo", f"{value}_hi")
-    differ = [name for name in [*factors, *first] if name not in ends and first[name].nunique() > 1]
-    which = f" that differ in {differ[0]} ({', '.join(first[differ[0]].unique())})" if differ else ""
-    raise ValueError(
-        f"marks: {len(first)} rows{which} would be one mark at {case} {first[case].iloc[0]}. Give the column "
-        f"to hue, row or col, filter the table to one value, or pool runs by hci.summarize."
-    )
-
-
-def _is_text(values: pd.Series) -> bool:
-    return not pd.api.types.is_numeric_dtype(values.dtype) or values.dtype == bool
-
-
-def _printed(column: str, rows: pd.DataFrame) -> Any:
-    """Return how a column is called, scaled and printed."""
-    if column == "ratio":
-        return Metric("ratio", "Ratio", format="{:.3f}×")
-    metrics = rows["metric"].dropna().unique() if "metric" in rows else []
-    own = column in ("value", "latency_ns") and len(metrics) == 1
-    return printed_as(metrics[0] if own else column, None)
-
-
-def _places(cases: pd.Series, names: list) -> np.ndarray:
-    """Return where each case is on its axis: numbers at themselves, names in their order."""
-    if not _is_text(cases):
-        return cases.to_numpy(float)
-    return cases.astype(object).map({name: n for n, name in enumerate(names)}).to_numpy(float)
-
-
-def _draw(ax: Axes, group: dict[str, Any], at: np.ndarray) -> None:
-    """Draw the line, the intervals, and the full and open marks of one name, anew if need be."""
-    for artist in group["artists"]:
-        artist.remove()
-    rows, look, turn = group["rows"], group["look"], slice(None, None, 1 if group["along"] == "y" else -1)
-    value, sure = rows["value"].to_numpy(), rows["lo"].notna().to_numpy()
-    known, line = rows["value"].notna().to_numpy(), rows["line"].to_numpy(bool)
-    full = rows["full"].fillna(False).to_numpy(bool)
-    [path] = ax.plot(*(at[line], value[line])[turn], color=look["color"], linestyle=look["linestyle"], zorder=2)
-    bars = ax.vlines if group["along"] == "y" else ax.hlines
-    ends = bars(at[sure], rows["lo"][sure], rows["hi"][sure], color=look["color"], linewidth=1.5, zorder=3)
-    ends.set_gid("interval")
-    dots = {
-        "marker": look["marker"],
-        "linestyle": "",
-        "color": look["color"],
-        "mew": 1.5,
-        "ms": look["size"],
-        "zorder": 4,
-    }
-    group["artists"] = [path, ends]
-    for those, face in ((known & full, look["color"]), (known & ~full, "white")):
-        group["artists"] += ax.plot(*(at[those], value[those])[turn], mfc=face, **dots)
-    group["at"] = at
+    if case in FACTORS and not is_row:
+        data = data.sort_values(case)
+    ends = data.reindex(columns=[value, f"{value}_lo", f"{value}_hi"]).astype(float)
+    rows = (ends / _column(value, data).scale).set_axis(["value", "lo", "hi"], axis=1)
+    rows["case"] = data[case] if is_row else data[case] / _column(case, data).scale
+    rows["line"] = data[joined] if isinstance(joined, str) else joined and not is_row
+    rows["full"] = data[full] if full else rows["lo"].notna()
+    rows["at"] = np.arange(float(len(rows))) if is_row else rows["case"].astype(float)
+    group: dict[str, Any] = {"rows": rows.astype({"line": bool, "full": bool}), "case": case, "name": label}
+    group |= {"ink": color, "mark": marker, "line": linestyle, "size": size}
+    group |= {"is_flat": value == x, "is_own": f"{value}_lo" not in data}
+    plt.gca().__dict__.setdefault("hci_marks", []).append(group)
+    _draw(plt.gca(), group)
 
 
 def at_right(data: pd.DataFrame, y: str, text: str, color: Any = INK, bold: str | None = None, **_: Any) -> None:
@@ -276,13 +174,10 @@ def at_right(data: pd.DataFrame, y: str, text: str, color: Any = INK, bold: str 
     >>> g = g.map_dataframe(hci.marks, x="pct_of_best", y="system")
     >>> _ = g.map_dataframe(hci.at_right, y="system", text="iops")
     """
-    words = data[text]
-    if pd.api.types.is_numeric_dtype(words):
-        words = words.map(_printed(text, data).show)
-        plt.gca().__dict__["hci_numbers"] = True  # they say where one is missing
-    heavy = data[bold] if bold else pd.Series(False, data.index)
-    told = pd.DataFrame({"case": data[y], "words": words, "bold": heavy, "color": [darker(color)] * len(data)})
-    plt.gca().__dict__.setdefault("hci_at_right", []).append(told.dropna(subset=["words"]))
+    words = data[text] if _is_text(data[text]) else data[text].map(_column(text, data).show)
+    told = pd.DataFrame({"case": data[y], "words": words, "bold": data[bold] if bold else False})
+    told["ink"] = [darker(color)] * len(told)
+    plt.gca().__dict__.setdefault("hci_words", []).append(told.dropna(subset=["words"]))
 
 
 def bars(
@@ -295,7 +190,7 @@ def bars(
     text: str | None = None,
     **_: Any,
 ) -> None:
-    """Draw a bar for each row of names, from 0 or from the column `left`. For ``FacetGrid.map_dataframe``.
+    """Draw a bar for each row of names, from 0 or from `left`. For ``FacetGrid.map_dataframe``.
 
     Bars of several names in one row are beside each other, unless `left` stacks them.
 
@@ -321,16 +216,18 @@ def bars(
     --------
     >>> import pandas as pd
     >>> import seaborn as sns
-    >>> parts = pd.DataFrame({"system": ["a", "a"], "part": ["read", "wait"], "ms": [1, 2], "from": [0, 1]})
+    >>> columns = {"system": ["a", "a"], "part": ["read", "wait"], "ms": [1, 2], "from": [0, 1]}
+    >>> parts = pd.DataFrame(columns)
     >>> g = sns.FacetGrid(parts, **hci.by("part", parts))
     >>> _ = g.map_dataframe(hci.bars, x="ms", y="system", left="from")
     """
     if not left:
         _refuse_twice(data, x, y)
-    scale = _printed(x, data).scale
-    rows = pd.DataFrame({"case": data[y], "length": data[x].astype(float) / scale})
-    rows = rows.assign(left=data[left] / scale if left else 0.0, text=data[text] if text else "")
-    group = {"rows": rows, "color": color, "name": label, "is_stacked": left is not None}
+    scale = _column(x, data).scale
+    rows = pd.DataFrame({"case": data[y], "length": data[x] / scale, "left": 0, "text": ""})
+    rows = rows.assign(left=data[left] / scale) if left else rows
+    rows = rows.assign(text=data[text]) if text else rows
+    group = {"rows": rows, "ink": color, "name": label, "is_stacked": bool(left)}
     plt.gca().__dict__.setdefault("hci_bars", []).append(group)
 
 
@@ -342,7 +239,7 @@ def finish(
     note: str | None = None,
     band: float | None = None,
 ) -> None:
-    """Write units, ticks, names and a caption, fill rows of panels, and move colliding marks apart.
+    """Write units, ticks, names and a caption, and move colliding marks apart.
 
     Parameters
     ----------
@@ -373,404 +270,31 @@ def finish(
     >>> g.ax.get_ylabel()
     'Mean latency (ms)'
     """
-    lines = _lines(g)
-    for ax in {*g.axes.flat}.difference(*lines):
-        ax.remove()
-    panels = dict(_panels(g))
-    for ax, (_, rows) in panels.items():
-        _refuse_averaged(g, ax, rows, x, y)
-    _fill(g, lines, [max(_height(panels[ax][1], y, g._hue_var) for ax in line) for line in lines])
-    for ax, (title, rows) in panels.items():
-        ax.set_title(title, loc="left", fontweight="bold")
+    panels = _panels(g)
+    for ax, rows in panels:
+        _refuse_averaged(ax, rows, x, y)
+        _give_room(ax)
+    wide = _lay_out(g, panels, y)
+    notes = [note]
+    for ax, rows in panels:
         is_shared = len(ax.get_shared_y_axes().get_siblings(ax)) > 1
         rows = g.data if is_shared and _is_text(rows[y]) else rows
-        if _is_text(rows[y]):
-            _draw_bars(ax, _names(ax, "y", rows[y]))
-        _ratios(ax, x, band)
-        _axis(ax, "x", x, rows)
-        _axis(ax, "y", y, rows)
-        _give_room(ax)
-        _place(ax, rows, x, y)
-        _arrows(ax)
-    _label_axes(g, lines, panels, x, y)
-    _name(g, list(panels), y)
-    source = style.source_words(source)
-    percent = f"Grey band: differences of at most {100 * band:g} %." if band else None
-    seen = {mark for ax in panels for mark in ax.__dict__.get("hci_seen", ())}
-    notes = [text for mark, text in SEEN.items() if mark in seen]
-    notes = [_runs(g.data, x, y)] * any("hci_groups" in ax.__dict__ for ax in panels) + notes
-    style.caption(lines[0][0], *notes, note, percent, source)
-    g.figure.set_layout_engine("constrained")
-
-
-def _runs(table: pd.DataFrame, x: str, y: str) -> str:
-    """Say how many runs a mark has, and what an open mark and an interval are."""
-    ends = [f"{name}_lo" for name in (x, y) if f"{name}_lo" in table]
-    runs = style.runs_note(table[[*ends, *(name for name in ("n", "confidence") if name in table)]]) or ""
-    if not ends:
-        return f"{runs} Open markers have no interval.".strip()
-    if {"p", "p_adjusted"} <= set(table) and (table["p_adjusted"] > table["p"]).any():
-        return f"{runs} Intervals are per test. Verdicts are corrected for the number of tests."
-    return runs
-
-
-def _panels(g: sns.FacetGrid) -> Iterator[tuple[Axes, tuple[str, pd.DataFrame]]]:
-    """Every panel with its title and its rows."""
-    columns = [name for name in (g._row_var, g._col_var) if name]
-    there = {key: ax for key, ax in (g.axes_dict or {(): g.ax}).items() if ax.figure}
-    for key, ax in there.items():
-        values = dict(zip(columns, key if isinstance(key, tuple) else (key,), strict=True))
-        rows = g.data[np.logical_and.reduce([g.data[c] == v for c, v in values.items()])] if values else g.data
-        yield ax, (", ".join(called(column, value) for column, value in values.items()), rows)
-
-
-def called(column: str, value: Any) -> str:
-    """Return how a figure names a value of a column. Its parts are split by commas, and ``$`` is text."""
-    text = f"{value:g}" if isinstance(value, float) else str(value)
-    known = word_of(column, text)
-    if known is None and column in FACTORS and text.replace(".", "", 1).isdigit():
-        known = f"{text} VM{'s' * (text != '1')}" if column == "vms" else f"{column} {text}"
-    if known is None:
-        parts = text.split(", ") if column not in ("system", "pattern") else [text]
-        known = ", ".join(known_labels().get(part, pattern_label(part)) for part in parts)
-    return known.replace("$", r"\$")
-
-
-def _refuse_averaged(g: sns.FacetGrid, ax: Axes, rows: pd.DataFrame, x: str, y: str) -> None:
-    """Raise ValueError where seaborn drew the mean of several rows."""
-    drawn = sum(np.size(line.get_xdata()) for line in ax.lines) + len(ax.patches)
-    drawn += sum(len(np.asarray(dots.get_offsets())) for dots in ax.collections)
-    bands = [c for c in ax.collections if isinstance(c, PolyCollection) and c.get_alpha() == 0.2]
-    told = sum(len(group["rows"]) for group in ax.__dict__.get("hci_bars", []))
-    if bands or max(drawn, told) < len(rows.dropna(subset=[x, y])):
-        raise ValueError(
-            "finish: seaborn drew the mean of several rows. Pool runs by hci.summarize, give every other column in "
-            "which rows differ to hue, row or col, and draw by hci.marks."
-        )
-
-
-def _ratios(ax: Axes, x: str, band: float | None) -> None:
-    """Draw the line at equal and the band around it, and show some of both sides of it."""
-    if x == "ratio":
-        low, high = sorted(ax.get_xlim())
-        ax.set_xlim(min(low / 1.02, 0.93 / 1.06), max(high * 1.02, 1.07 * 1.06))
-        ax.axvline(1, color=QUIET, linewidth=1, zorder=1)
+        names = _names(ax, rows[y]) if _is_text(rows[y]) else []
+        _draw_bars(ax, names)
+        _draw_equal(ax, x, band)
+        for axis, column in ((ax.xaxis, x), (ax.yaxis, y)):
+            _set_ticks(axis, column, rows)
+        _settle(ax, rows, names)
+        notes += [_write_words(ax, names), _draw_arrows(ax)]
+    _label_axes(g, panels, wide, {"x": x, "y": y})
+    _name_hues(g, [ax for ax, _ in panels], y)
     if band:
-        equal = 1 if x == "ratio" else 100
-        ax.axvspan(equal / (1 + band), equal * (1 + band), **BAND)
-
-
-def _give_room(ax: Axes) -> None:
-    """Leave room above the highest mark of an axis that begins at 0, unless the analyst cut it there."""
-    for way in "xy":
-        low, high = getattr(ax, f"get_{way}lim")()
-        most = 0.0
-        for group in ax.__dict__.get("hci_groups", []):
-            columns = ["value", "hi"] if group["along"] == way else ["case"]
-            most = max([most, *group["rows"][columns].max(numeric_only=True)])
-        if low == 0 and getattr(ax, f"get_{way}scale")() == "linear" and most <= high < 1.06 * most:
-            ax.set(**{f"{way}lim": (0, 1.06 * most)})
-
-
-def _lines(g: sns.FacetGrid) -> list[list[Axes]]:
-    """Panels that have rows, in lines of about equal length."""
-    if not g.axes_dict:
-        return [[g.ax]]
-    rows, columns = _order(g, g._row_var, g.row_names), _order(g, g._col_var, g.col_names)
-    if rows and columns:
-        return [[g.axes_dict[row, column] for column in columns] for row in rows]
-    names = columns or rows
-    cuts = np.array_split(np.arange(len(names)), -(-len(names) // g._ncol))
-    return [[g.axes_dict[names[n]] for n in cut] for cut in cuts]
-
-
-def _order(g: sns.FacetGrid, column: str | None, names: list) -> list:
-    """The names of panels that have rows: a filter leaves those of a Categorical that have none."""
-    return [name for name in names if g.data[column].eq(name).any()]
-
-
-def _height(rows: pd.DataFrame, y: str, hue: str | None) -> float:
-    """Inches that rows of names need."""
-    if not _is_text(rows[y]):
-        return 0.0
-    lanes = rows.groupby(y)[hue].nunique().max() if hue else 1
-    return 0.5 + rows[y].nunique() * (0.2 + 0.07 * lanes)
-
-
-def _fill(g: sns.FacetGrid, lines: list[list[Axes]], heights: list[float]) -> None:
-    """Fill every line of panels, and give rows of names the height that they need."""
-    fig, wide = g.figure, max(map(len, lines))
-    fig.set_figwidth(fig.get_figwidth() * wide / g._ncol)
-    high = fig.get_figheight() * len(lines) / g._nrow
-    fig.set_figheight(0.7 + (sum(heights) if all(heights) else high))
-    ratios = heights if all(heights) else None
-    grid = fig.add_gridspec(len(lines), wide, height_ratios=ratios)
-    below = fig.add_gridspec(len(lines), 1, height_ratios=ratios)
-    for row, line in enumerate(lines):
-        is_full = all(len(each) == wide for each in lines)
-        specs = [grid[row, n] for n in range(wide)] if is_full else list(below[row].subgridspec(1, len(line)))
-        for ax, spec in zip(line, specs, strict=True):
-            ax.set_subplotspec(spec)
-
-
-def _axis(ax: Axes, way: str, column: str, rows: pd.DataFrame) -> None:
-    """Ticks of an axis: rows by name, loads that were set, dates, or round numbers in the shown unit."""
-    axis, values = getattr(ax, f"{way}axis"), rows[column]
-    if values.dtype.kind == "M":
-        axis.set_major_formatter(ConciseDateFormatter(axis.get_major_locator()))
-    elif _is_text(values):
-        names = _names(ax, way, values)
-        axis.set_major_locator(FixedLocator(range(len(names))))
-        axis.set_ticks(range(len(names)), [called(column, name) for name in names])
-        ends = (-0.5, len(names) - 0.5)
-        ax.set(**{f"{way}lim": ends[::-1] if way == "y" else ends})
-        axis.grid(False)
-        if way == "y":
-            ax.hlines(range(len(names)), 0, 1, color=GRID, linewidth=0.8, zorder=0, transform=ax.get_yaxis_transform())
-    elif column in FACTORS:
-        loads = np.sort(values.dropna().unique())
-        is_fixed = axis.get_scale() == "log" or len(loads) < 8
-        axis.set_major_locator(FixedLocator(list(loads)) if is_fixed else MaxNLocator(integer=True))
-        axis.set_major_formatter("{x:g}")
-        axis.set_minor_locator(NullLocator())
-        if len(loads) == 1:  # room beside a single load
-            ax.set(**{f"{way}lim": (loads[0] / 2.3, loads[0] * 2.3)})
-    else:
-        _value_ticks(axis, column, rows)
-
-
-def _value_ticks(axis: Any, column: str, rows: pd.DataFrame) -> None:
-    """Ratios and log values at round numbers, counts in k and M, all else in plain numbers."""
-    low, high = sorted(axis.get_view_interval())
-    if axis.get_scale() == "log":
-        if column == "ratio":
-            ticks = TENTHS if high / low < 3 else RATIOS if high / low < 12 else DECADES
-            axis.set_major_locator(FixedLocator([tick for tick in ticks if low <= tick <= high]))
-            axis.set_minor_locator(NullLocator())
-        else:
-            subs = (1,) if high / low > 200 else (1, 2, 5) if high / low > 10 else (1, 1.5, 2, 3, 5, 7)
-            axis.set_major_locator(LogLocator(subs=subs) if high / low > 2 else MaxNLocator(5))
-        times = "×" * (column == "ratio")
-        is_count = high >= 1000 and not times
-        axis.set_major_formatter(EngFormatter(sep="") if is_count else FuncFormatter(lambda v, _: f"{v:g}{times}"))
-        axis.set_minor_formatter(NullFormatter())
-    elif axis.get_scale() != "linear":
-        axis.set_major_formatter("{x:g}")
-    else:
-        plain = _printed(column, rows).unit or high < 1000
-        axis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,.10g}") if plain else EngFormatter(sep=""))
-
-
-def _names(ax: Axes, way: str, values: pd.Series) -> list:
-    """Names of rows: as seaborn drew them, of a Categorical in its order, of others as they come."""
-    axis, there = getattr(ax, f"{way}axis"), values.dropna()
-    if isinstance(axis.get_major_formatter(), StrCategoryFormatter):
-        return axis.get_major_formatter().format_ticks(axis.get_ticklocs())
-    if isinstance(there.dtype, pd.CategoricalDtype):
-        return list(there.cat.remove_unused_categories().cat.categories)
-    return list(there.unique())
-
-
-def _place(ax: Axes, rows: pd.DataFrame, x: str, y: str) -> None:
-    """Put marks, bars and words at their rows; move marks apart, and interrupt lines at missing loads."""
-    groups, way = ax.__dict__.get("hci_groups", []), "y" if _is_text(rows[y]) else "x"
-    names = _names(ax, way, rows[y if way == "y" else x])
-    case = x if groups and groups[0]["along"] == "y" else y
-    for group in groups:
-        _break(ax, group, rows.dropna(subset=[x, y])[case])
-        group["at"] = _places(group["rows"]["case"], names)
-    if groups:
-        if "hci_numbers" not in ax.__dict__:
-            _write_missing(ax, groups, names)
-        is_named = _is_text(rows[case])
-        places = [group["at"] for group in groups]
-        if is_named or case in FACTORS:  # a metric on the other axis must stay where it is
-            places = list(_apart(ax, groups, is_named))
-        for group, moved in zip(groups, places, strict=True):
-            _draw(ax, group, moved)
-    told = ax.__dict__.get("hci_at_right", [])
-    if told:
-        part = pd.concat(told, ignore_index=True)
-        number, count = part.groupby("case").cumcount(), part.groupby("case")["case"].transform("size")
-        spots = _places(part["case"], names) + (number - (count - 1) / 2) * (0.8 / count).clip(upper=0.25)
-        ax.__dict__.setdefault("hci_seen", set()).update({"bold"} if part["bold"].any() else ())
-        for spot, (_, words, bold, color) in zip(spots, part.itertuples(index=False), strict=True):
-            ax.text(1.02, spot, words.replace("$", r"\$"), transform=ax.get_yaxis_transform(), va="center", color=color,
-                    fontsize=8.5, fontweight="bold" if bold else "normal")  # fmt: skip
-
-
-def _draw_bars(ax: Axes, names: list) -> None:
-    """Draw bars at their rows, those of several names beside each other."""
-    groups = ax.__dict__.get("hci_bars", [])
-    labels = list(dict.fromkeys(group["name"] for group in groups))
-    all_rows = pd.concat([group["rows"].assign(name=str(group["name"])) for group in groups] or [pd.DataFrame()])
-    most = all_rows.groupby("case")["name"].nunique().max() if groups else 1
-    for group in groups:
-        rows, share = group["rows"], 1 if group["is_stacked"] else most
-        lane = labels.index(group["name"]) - (len(labels) - 1) / 2 if share > 1 else 0
-        at = _places(rows["case"], names) + 0.72 * lane / share
-        drawn = ax.barh(
-            at,
-            rows["length"],
-            0.72 / share,
-            rows["left"],
-            color=group["color"],
-            linewidth=0.8,
-            edgecolor=group["color"],
-        )
-        inside = {"label_type": "center"} if group["is_stacked"] else {"padding": 4}
-        ax.bar_label(drawn, rows["text"].tolist(), fontsize=8.5, **inside)
-
-
-def _write_missing(ax: Axes, groups: list[dict[str, Any]], names: list) -> None:
-    """Name in each row what has no value there."""
-    quiet: dict[str, Any] = {"fontsize": 7.5, "style": "italic", "color": QUIET, "va": "center"}
-    for at, name in enumerate(names):
-        own = [g for g in groups if g["rows"].loc[g["rows"]["case"].eq(name), "value"].isna().any()]
-        own = [group for group in own if not group["is_own"]]
-        if own and _is_text(own[0]["rows"]["case"]) and own[0]["along"] == "x":
-            who = ", ".join(called("system", g["name"]) for g in own if g["name"] is not None)
-            text = f"missing: {who}" if who else "missing"
-            ax.text(0.005, at + 0.36, text, transform=ax.get_yaxis_transform(), bbox=style.PLATE, **quiet)
-
-
-def _break(ax: Axes, group: dict[str, Any], cases: pd.Series) -> None:
-    """Interrupt a line at loads without a value, and put a cross there."""
-    if cases.name not in FACTORS or not group["look"]["linestyle"] or _is_text(cases):
-        return
-    loads = np.sort(cases.unique()).astype(float)
-    own = group["rows"].dropna(subset=["value"])
-    absent = loads[~np.isin(loads, own["case"])]
-    if not len(absent) or 2 * len(absent) > len(loads):
-        return
-    group["rows"] = own.set_index("case").reindex(loads).reset_index()
-    group["rows"]["line"] = True
-    at_bottom: Any = {"gid": "cross", "color": group["look"]["color"], "transform": ax.get_xaxis_transform()}
-    ax.plot(absent, [0.02] * len(absent), "x", **at_bottom)
-    ax.__dict__.setdefault("hci_seen", set()).add("cross")
-
-
-def _apart(ax: Axes, groups: list[dict[str, Any]], is_named: bool) -> Iterator[np.ndarray]:
-    """Yield the places of each group's marks, moved apart where marks or intervals of one case collide."""
-    all_rows = pd.concat(
-        [g["rows"].assign(at=g["at"], group=n, is_own=g["is_own"]) for n, g in enumerate(groups)],
-        ignore_index=True,
-    )
-    all_rows["moved"] = all_rows["at"]
-    along = 1 if groups[0]["along"] == "y" else 0
-    if not is_named:  # single runs at a load are told apart by their lines
-        all_rows.loc[all_rows.groupby("at")["lo"].transform("count").eq(0), "value"] = np.nan
-    for at, rows in all_rows[~all_rows["is_own"]].dropna(subset=["value", "at"]).groupby("at"):
-        low, high = (_share(ax, rows[end].fillna(rows["value"]), along) for end in ("lo", "hi"))
-        room = NEAR / 2
-        meets = (low[:, None] - room < high + room) & (low < high[:, None] + 2 * room)
-        crowd = rows[meets.sum(axis=1) > 1].sort_values("group")
-        lanes = np.arange(len(crowd)) - (len(crowd) - 1) / 2
-        if len(crowd):
-            all_rows.loc[crowd.index, "moved"] = _beside(ax, at, lanes, 1 - along, is_named)
-    for n in range(len(groups)):
-        yield all_rows.loc[all_rows["group"] == n, "moved"].to_numpy()
-
-
-def _share(ax: Axes, values: pd.Series, way: int) -> np.ndarray:
-    """Return where values are on their axis, as shares of its length."""
-    points = np.ones((len(values), 2))
-    points[:, way] = values
-    points[:, 1 - way] = (ax.get_ylim if way == 0 else ax.get_xlim)()[0]
-    return (ax.transScale + ax.transLimits).transform(points)[:, way]
-
-
-def _beside(ax: Axes, at: float, lanes: np.ndarray, way: int, is_named: bool) -> np.ndarray:
-    """Return places beside a row, or beside a load however its axis is scaled."""
-    if is_named:
-        return at + lanes * min(0.2, 0.7 / len(lanes))
-    to_share = ax.transScale + ax.transLimits
-    points = np.ones((len(lanes), 2))
-    points[:, way] = _share(ax, pd.Series([at]), way)[0] + 0.03 * lanes
-    points[:, 1 - way] = 0.5
-    return to_share.inverted().transform(points)[:, way]
-
-
-def _arrows(ax: Axes) -> None:
-    """Put an arrow where an interval goes beyond the axis."""
-    low, high = sorted(ax.get_xlim())
-    for group in ax.__dict__.get("hci_groups", []):
-        if group["along"] == "y":
-            continue
-        [_, ends, *_] = group["artists"]
-        for (start, at), (end, _) in ends.get_segments():
-            for is_cut, edge, arrow in ((start < low, 0, "<"), (end > high, 1, ">")):
-                if is_cut:
-                    look = {"marker": arrow, "color": group["look"]["color"], "ms": 5, "clip_on": False, "gid": "arrow"}
-                    ax.plot([edge], [at], transform=ax.get_yaxis_transform(), **look)
-                    ax.__dict__.setdefault("hci_seen", set()).add("arrow")
-
-
-def _label_axes(g: sns.FacetGrid, lines: list[list[Axes]], panels: dict[Axes, Any], x: str, y: str) -> None:
-    """Label each axis: once where panels have the same, x below the last line, y at the left."""
-    labels: dict[str, dict[Axes, str]] = {"x": {}, "y": {}}
-    for way, column in (("x", x), ("y", y)):
-        texts = [getattr(ax, f"get_{way}label")() for ax in panels]
-        own = next((text for text in texts if text and text not in g.data), None)  # no label of seaborn's
-        for ax, (_, rows) in panels.items():
-            labels[way][ax] = own or ("" if _is_text(rows[column]) else _title(rows, column))
-    is_one = {way: len(set(texts.values())) == 1 for way, texts in labels.items()}
-    for n, line in enumerate(lines):
-        for ax in line:
-            is_first, is_last = ax is line[0], n == len(lines) - 1
-            ax.set_xlabel(labels["x"][ax] if is_last or not is_one["x"] else "")
-            ax.set_ylabel(labels["y"][ax] if not is_one["y"] or (is_first and len(lines) == 1) else "")
-            is_shared = len(ax.get_shared_x_axes().get_siblings(ax)) > 1 and len(lines) > 1
-            ax.tick_params("x", labelbottom=not is_shared or is_last)
-            is_shared = len(ax.get_shared_y_axes().get_siblings(ax)) > 1
-            ax.tick_params("y", labelleft=not is_shared or is_first)
-    [label, *_], width = labels["x"].values(), g.figure.get_figwidth() / len(lines[-1])
-    if is_one["x"] and len(label) * 0.09 > 0.7 * width:
-        for ax in lines[-1]:
-            ax.set_xlabel(label if ax is lines[-1][0] else "", loc="left")
-    if is_one["y"] and len(lines) > 1:
-        g.figure.supylabel(next(iter(labels["y"].values())), fontsize=10)
-
-
-def _title(table: pd.DataFrame, column: str) -> str:
-    """Return the label of an axis; of ratios also the metric and the baseline."""
-    what = _printed(column, table)
-    if column == "ratio":
-        metrics, bases = (table[name].dropna().unique() if name in table else [] for name in ("metric", "baseline"))
-        label = printed_as(metrics[0], None).label if len(metrics) == 1 else "Ratio"
-        return label + (f" relative to {called('system', bases[0])}" if len(bases) == 1 else "")
-    label = OVER.get(column, what.label)
-    return f"{label[:1].upper()}{label[1:]} ({what.unit})" if what.unit else label
-
-
-def _name(g: sns.FacetGrid, panels: list[Axes], y: str) -> None:
-    """Write names at the ends of two to four lines, else in a legend, with open marks where all are open."""
-    top: Any = {"loc": "outside upper left", "ncols": 5, "handletextpad": 0.5, "frameon": False}
-    if g.legend is not None:  # of relplot or catplot
-        sns.move_legend(g, title=None, **top)
-    if not g.hue_names or g._hue_var in (g._col_var, g._row_var, y):
-        return
-    groups = [group for ax in panels for group in ax.__dict__.get("hci_groups", [])]
-    are_lines = any(group["look"]["linestyle"] for group in groups)
-    if are_lines and 2 <= len(g.hue_names) <= 4:
-        for ax in panels:
-            label_lines(ax, g._hue_var, 7.5 if len(panels) > 1 else 9.5)
-        return
-    handles: list[Any] = []
-    for name, color in zip(g.hue_names, g._colors, strict=True):
-        has_bars = any("hci_bars" in ax.__dict__ for ax in panels)
-        own = [group for group in groups if group["name"] == name and not has_bars]
-        look = own[0]["look"] if own else {"marker": "s", "linestyle": ""}
-        is_open = bool(own) and not any(group["rows"]["full"].any() for group in own)
-        dot: Any = {"marker": look["marker"], "linestyle": look["linestyle"], "mfc": "white" if is_open else color}
-        handles.append(Line2D([], [], color=color, mew=1.5, label="name", **dot))
-    legend = g.figure.legend(handles=handles, **top)
-    for text, name in zip(legend.get_texts(), g.hue_names, strict=True):
-        text.set_text(called(g._hue_var, name))  # a label that begins with _ would be left out
+        notes += [f"Grey band: differences of at most {100 * band:g} %."]
+    caption(panels[0][0], source, *_runs(g, note), *dict.fromkeys(notes))
 
 
 def label_lines(ax: Axes, column: str, size: float = 9.5) -> None:
-    """Write each name at the end of its line, in its colour, moved apart where names would overlap.
+    """Write each name at the end of its line, moved apart where names would overlap.
 
     Parameters
     ----------
@@ -786,13 +310,375 @@ def label_lines(ax: Axes, column: str, size: float = 9.5) -> None:
     >>> import seaborn as sns
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read'")
     >>> iops = hci.summarize(results, "iops")
-    >>> g = sns.FacetGrid(iops, **hci.by("system", iops)).map_dataframe(hci.marks, x="iodepth", y="iops")
+    >>> g = sns.FacetGrid(iops, **hci.by("system", iops))
+    >>> g = g.map_dataframe(hci.marks, x="iodepth", y="iops")
     >>> hci.label_lines(g.ax, "system")
     """
-    ends = {}
-    for group in ax.__dict__.get("hci_groups", []):
-        last = group["artists"][0].get_xydata()
-        last = last[np.isfinite(last).all(axis=1)]
-        if len(last):
-            ends[called(column, group["name"])] = (*last[-1], darker(group["look"]["color"]))
-    style.direct_labels(ax, ends, size)
+    known = [(group, group["rows"].dropna(subset=["value"])) for group in _groups(ax)]
+    ends = [(group, rows.iloc[-1][["at", "value"]].to_list()) for group, rows in known if len(rows)]
+    to_axes = ax.transScale + ax.transLimits
+    ends.sort(key=lambda end: end[1][1])
+    wanted = np.array([to_axes.transform(end)[1] for _, end in ends])
+    figure: Any = ax.figure
+    high = figure.get_figheight() / (ax.get_gridspec() or figure.add_gridspec()).nrows
+    room = 0.026 * size / high * np.arange(len(ends))
+    heights = isotonic_regression(wanted - room).x + room if ends else wanted
+    heights = heights - max(0, *heights[-1:] - 0.96)  # below the title
+    for (group, end), height in zip(ends, heights, strict=True):
+        ink = darker(group["ink"])
+        dotted = {"arrowstyle": "-", "linestyle": ":", "linewidth": 0.7, "color": ink}
+        ax.annotate(called(column, group["name"]), end, (1.03, height), textcoords="axes fraction",
+                    color=ink, va="center", fontsize=size, fontweight="bold",
+                    annotation_clip=False, arrowprops=dotted)  # fmt: skip
+
+
+def caption(ax: Axes, source: Any, *sentences: str | None) -> None:
+    """Write sentences and the source in small quiet type under the figure."""
+    if isinstance(source, pd.DataFrame):
+        source = source["source"].dropna().unique() if "source" in source else None
+    names = [source] if isinstance(source, str) else list(source if source is not None else [])
+    told = [*sentences, f"Source: {', '.join(map(str, names))}." if names else None]
+    figure: Any = ax.figure
+    text = fill(" ".join(filter(None, told)), int(15.5 * figure.get_figwidth()))
+    figure.supxlabel(text, x=0.01, ha="left", fontsize=8, color=QUIET, gid="caption")
+    figure.set_layout_engine("constrained")
+
+
+def called(column: str, value: Any) -> str:
+    """Return how a figure names a value of a column: parts between commas each, ``$`` as text."""
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    word = word_of(column, text)
+    if word is None and column in FACTORS and text.replace(".", "", 1).isdigit():
+        word = f"{column} {text}"
+    labels = known_labels()
+    parts = [labels.get(part, pattern_words(part)) for part in text.split(", ")]
+    return (word or ", ".join(parts)).replace("$", r"\$")
+
+
+# ---- what marks and finish refuse
+
+
+def _value_and_case(data: pd.DataFrame, x: str, y: str) -> tuple[str, str]:
+    """Return the column of values, which has an interval or is the analyst's own, and the other."""
+    if f"{y}_lo" not in data and (f"{x}_lo" in data or _is_text(data[y])):
+        x, y = y, x
+    if f"{y}_lo" not in data and y in METRICS:
+        raise ValueError(
+            f"marks: the table has no column {y}_lo, so nobody knows how sure a mark is. "
+            f"Pool runs by hci.summarize or hci.compare, never by a mean."
+        )
+    return y, x
+
+
+def _refuse_twice(data: pd.DataFrame, value: str, case: str) -> None:
+    """Raise ValueError where two rows would be one mark."""
+    factors = [name for name in FACTORS if name in data and name != case]
+    keys = [case, *factors] if case in METRICS else [case]  # equal IOPS at two loads are two marks
+    known = data.dropna(subset=[value, case])
+    twice = known[known.duplicated(keys, keep=False)]
+    if len(twice):
+        differ = [name for name in factors if twice[name].nunique() > 1]
+        raise ValueError(
+            f"marks: {len(twice)} rows share their places on {case} and differ in {differ}. Give a "
+            f"column to hue, row or col, filter to one value, or pool runs by hci.summarize."
+        )
+
+
+def _refuse_averaged(ax: Axes, rows: pd.DataFrame, x: str, y: str) -> None:
+    """Raise ValueError where seaborn drew the mean of several rows."""
+    drawn = sum(np.size(line.get_xdata()) for line in ax.lines) + len(ax.patches)
+    drawn += sum(len(np.asarray(dots.get_offsets())) for dots in ax.collections)
+    drawn += sum(len(group["rows"]) for group in ax.__dict__.get("hci_bars", []))
+    bands = [c for c in ax.collections if isinstance(c, PolyCollection) and c.get_alpha() == 0.2]
+    if bands or drawn < len(rows.dropna(subset=[x, y])):
+        raise ValueError(
+            "finish: seaborn drew the mean of several rows. Pool runs by hci.summarize, give every "
+            "other column in which rows differ to hue, row or col, and draw by hci.marks."
+        )
+
+
+# ---- panels and axes
+
+
+def _panels(g: sns.FacetGrid) -> list[tuple[Axes, pd.DataFrame]]:
+    """Title every panel and return it with its rows."""
+    columns, panels = [name for name in (g._row_var, g._col_var) if name], []
+    for key, ax in (g.axes_dict or {(): g.ax}).items():
+        values = dict(zip(columns, key if isinstance(key, tuple) else (key,), strict=True))
+        rows = g.data.loc[(g.data[[*values]] == pd.Series(values, dtype=object)).all(axis=1)]
+        if not all(g.data[column].eq(value).any() for column, value in values.items()):
+            ax.remove()  # of a category that was filtered away
+            continue
+        ax.set_title(", ".join(called(column, value) for column, value in values.items()))
+        panels.append((ax, rows))
+    return panels
+
+
+def _lay_out(g: sns.FacetGrid, panels: list[tuple[Axes, pd.DataFrame]], y: str) -> int:
+    """Fill the lines of panels evenly, give names the height they need; return panels a line."""
+    most = min(g._ncol, g.data[g._col_var].nunique()) if g._row_var and g._col_var else g._ncol
+    fig, lines = g.figure, -(-len(panels) // most)
+    wide = -(-len(panels) // lines)
+    needs = []
+    for line in range(lines):
+        rows = [own for _, own in panels[line * wide : (line + 1) * wide]]
+        hues = max(own.groupby(y)[g._hue_var].nunique().max() if g._hue_var else 1 for own in rows)
+        needs.append(0.5 + max(own[y].nunique() for own in rows) * (0.2 + 0.07 * hues))
+    is_named = _is_text(g.data[y])
+    grid = fig.add_gridspec(lines, wide, height_ratios=needs if is_named else None)
+    for n, (ax, _) in enumerate(panels):
+        ax.set_subplotspec(grid[divmod(n, wide)])
+    height = sum(needs) if is_named else fig.get_figheight()
+    fig.set_size_inches(fig.get_figwidth() * wide / g._ncol, 0.7 + height)
+    return wide
+
+
+def _label_axes(g: sns.FacetGrid, panels: list, wide: int, columns: dict[str, str]) -> None:
+    """Label axes where a label of the same words is not beside or below."""
+    for way, column in columns.items():
+        given = [getattr(ax, f"get_{way}label")() for ax, _ in panels]
+        own = next((text for text in given if text and text not in g.data), None)  # no name of a column
+        titles = [own or _title(rows, column) for _, rows in panels]
+        for n, (ax, _) in enumerate(panels):
+            is_outer = n % wide == 0 if way == "y" else n + wide >= len(panels)
+            is_shared = len(getattr(ax, f"get_shared_{way}_axes")().get_siblings(ax)) > 1
+            text = titles[n] if is_outer or len({*titles}) > 1 else ""
+            getattr(ax, f"set_{way}label")(text)
+            side = {"x": "labelbottom", "y": "labelleft"}[way]
+            ax.tick_params(way, **{side: is_outer or not is_shared})
+
+
+def _title(rows: pd.DataFrame, column: str) -> str:
+    """Return the label of an axis; of ratios also the metric and the baseline."""
+    if _is_text(rows[column]):
+        return ""
+    text = _column(column, rows).axis
+    if column == "ratio":
+        metrics, bases = (rows[c].dropna().unique() if c in rows else [] for c in ("metric", "baseline"))
+        text = column_of(metrics[0]).label if len(metrics) == 1 else text
+        text += "".join(f" relative to {called('system', base)}" for base in bases[:1])
+    return text[:1].upper() + text[1:] if text[:2].isalpha() and column not in FACTORS else text
+
+
+def _column(name: str, rows: pd.DataFrame) -> Metric:
+    """Return how a column is called, scaled and printed; a value is of the metric beside it."""
+    metrics = rows["metric"].dropna().unique() if "metric" in rows else []
+    if name == "ratio":
+        return Metric("ratio", "Ratio", format="{:.3f}×")
+    return column_of(metrics[0] if name in ("value", "latency_ns") and len(metrics) == 1 else name)
+
+
+def _is_text(values: pd.Series) -> bool:
+    return not pd.api.types.is_numeric_dtype(values.dtype) or values.dtype == bool
+
+
+def _names(ax: Axes, values: pd.Series) -> list:
+    """Return the names of rows: as seaborn drew them, of a Categorical in its order, or as they come."""
+    if isinstance(ax.yaxis.get_major_formatter(), StrCategoryFormatter):
+        return ax.yaxis.get_major_formatter().format_ticks(list(ax.get_yticks()))
+    if isinstance(values.dtype, pd.CategoricalDtype):
+        return list(values.cat.remove_unused_categories().cat.categories)
+    return list(values.dropna().unique())
+
+
+def _set_ticks(axis: Any, column: str, rows: pd.DataFrame) -> None:
+    """Set ticks: rows by name, loads that were set, dates, or round numbers in the shown unit."""
+    values, (low, high) = rows[column], sorted(axis.get_view_interval())
+    if values.dtype.kind == "M":
+        axis.set_major_formatter(ConciseDateFormatter(axis.get_major_locator()))
+    elif _is_text(values):
+        names = _names(axis.axes, values)
+        axis.set_ticks(range(len(names)), [called(column, name) for name in names])
+        axis.axes.set_ylim(len(names) - 0.5, -0.5)
+    elif column in FACTORS:
+        loads = np.sort(values.dropna().unique())
+        if axis.get_scale() == "log" or len(loads) < 8:
+            axis.set_major_locator(FixedLocator(list(loads)))
+        else:
+            axis.set_major_locator(MaxNLocator(integer=True))
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_locator(NullLocator())
+        if len(loads) == 1:  # room beside a single load
+            axis.axes.set_xlim(loads[0] / 2.3, loads[0] * 2.3)
+    else:
+        if axis.get_scale() == "log":
+            subs = (1,) if high / low > 200 else (1, 2, 5)
+            axis.set_major_locator(LogLocator(subs=subs) if high / low > 4 else MaxNLocator(5))
+            axis.set_minor_formatter(NullFormatter())
+        is_count = high >= 1000 and not _column(column, rows).unit
+        times = "×" * (column == "ratio")
+        axis.set_major_formatter(EngFormatter(sep="") if is_count else f"{{x:,.6g}}{times}")
+
+
+# ---- what is drawn when all names of a panel are known
+
+
+def _groups(ax: Axes) -> list[dict[str, Any]]:
+    return ax.__dict__.get("hci_marks", [])
+
+
+def _draw(ax: Axes, group: dict[str, Any]) -> None:
+    """Draw the line, the intervals, and the full and open marks of one name, anew if need be."""
+    for artist in group.pop("artists", []):
+        artist.remove()
+    rows, ink, turn = group["rows"], group["ink"], -1 if group["is_flat"] else 1
+    line, sure = rows[rows["line"]], rows.dropna(subset=["lo"])
+    path = {"color": ink, "linestyle": group["line"], "zorder": 2}
+    group["artists"] = ax.plot(*(line["at"], line["value"])[::turn], **path)
+    span = ax.hlines if group["is_flat"] else ax.vlines
+    ends = span(sure["at"], sure["lo"], sure["hi"], color=ink, linewidth=1.5, zorder=3, gid="interval")
+    group["artists"].append(ends)
+    for is_full, dots in rows.dropna(subset=["value"]).groupby("full"):
+        face = {"mfc": ink if is_full else "white", "mew": 1.5, "ms": group["size"], "zorder": 4}
+        spots = (dots["at"], dots["value"])[::turn]
+        group["artists"] += ax.plot(*spots, group["mark"], color=ink, **face)
+
+
+def _draw_bars(ax: Axes, names: list) -> None:
+    """Draw bars at their rows, those of several names beside each other."""
+    groups = ax.__dict__.get("hci_bars", [])
+    hues = list(dict.fromkeys(group["name"] for group in groups))
+    pairs = {(group["name"], name) for group in groups for name in group["rows"]["case"]}
+    most = max([[name for _, name in pairs].count(name) for name in names], default=1)
+    for group in groups:
+        rows, is_stacked = group["rows"], group["is_stacked"]
+        share = 1 if is_stacked else most
+        lane = (hues.index(group["name"]) - (len(hues) - 1) / 2) * (share > 1)
+        high = 0.72 / share
+        at = [names.index(name) + high * lane for name in rows["case"]]
+        look = {"color": group["ink"], "edgecolor": group["ink"], "linewidth": 0.8}
+        drawn = ax.barh(at, rows["length"], high, rows["left"], **look)
+        place: Any = {"label_type": "center"} if is_stacked else {"padding": 4}
+        ax.bar_label(drawn, rows["text"].tolist(), fontsize=8.5, **place)
+
+
+def _give_room(ax: Axes) -> None:
+    """Leave room above the highest mark of an axis that begins at 0."""
+    for way, axis in (("x", 0), ("y", 1)):
+        low, high = getattr(ax, f"get_{way}lim")()
+        most = ax.dataLim.max[axis]
+        if low == 0 and most <= high < 1.06 * most:
+            ax.set(**{f"{way}lim": (0, 1.06 * most)})
+
+
+def _draw_equal(ax: Axes, x: str, band: float | None) -> None:
+    """Draw the line at equal and the band around it, and show some of both sides of it."""
+    equal = 1 if x == "ratio" else 100
+    if x == "ratio":
+        low, high = sorted(ax.get_xlim())
+        ax.set_xlim(min(low, 0.88), max(high, 1.14))
+        ax.axvline(equal, color=QUIET, linewidth=1, zorder=1)
+    if band:
+        ax.axvspan(equal / (1 + band), equal * (1 + band), color="#9aa0a6", alpha=0.22, lw=0, zorder=0)
+
+
+def _settle(ax: Axes, rows: pd.DataFrame, names: list) -> None:
+    """Put marks at their rows, interrupt lines at missing loads, and move marks apart."""
+    groups = _groups(ax)
+    for group in groups:
+        own, case = group["rows"], group["case"]
+        if names:
+            own["at"] = [float(names.index(name)) for name in own["case"]]
+        elif case in FACTORS and len(own):
+            loads = np.sort(rows[case].dropna().unique())
+            if own["value"].count() * 2 >= len(loads):  # else it was measured at other loads
+                gaps = own.set_index("case").reindex(loads)
+                own = gaps.assign(at=loads.astype(float), line=own["line"].any(), full=gaps["full"].eq(True))
+                group["rows"] = own.rename_axis("case").reset_index()
+    if names or (groups and groups[0]["case"] in FACTORS):
+        _move_apart(ax, [group for group in groups if not group["is_own"]], bool(names))
+    for group in groups:
+        _draw(ax, group)
+
+
+def _move_apart(ax: Axes, groups: list[dict[str, Any]], is_named: bool) -> None:
+    """Move marks apart where they or their intervals collide at one row or load."""
+    if not groups:
+        return
+    to_share, across = ax.transScale + ax.transLimits, 1 if groups[0]["is_flat"] else 0
+    tables = [group["rows"].dropna(subset=["value"]) for group in groups]
+    table = pd.concat(tables, keys=range(len(groups)))
+    for _, rows in table.groupby("at"):
+        if not is_named and rows["lo"].isna().all():
+            continue  # single runs at a load are told apart by their lines
+        known = [rows[end].fillna(rows["value"]) for end in ("lo", "hi", "value")]
+        low, high, spots = (to_share.transform(np.column_stack([rows["at"], end][:: 1 - 2 * across])) for end in known)
+        low, high = low[:, 1 - across], high[:, 1 - across]
+        is_crowded = ((low[:, None] < high + NEAR) & (low < high[:, None] + NEAR)).sum(axis=1) > 1
+        crowd, spots = rows[is_crowded], spots[is_crowded]
+        lanes = np.arange(len(crowd)) - (len(crowd) - 1) / 2
+        spots[:, across] += 0.03 * lanes
+        places = to_share.inverted().transform(spots)[:, across]
+        if is_named:
+            places = crowd["at"] + lanes * min(0.2, 0.7 / max(len(crowd), 1))
+        for (group, row), place in zip(crowd.index, places, strict=True):
+            groups[group]["rows"].loc[row, "at"] = place
+
+
+def _write_words(ax: Axes, names: list) -> str | None:
+    """Write at the right of each row; return what bold means where something is bold."""
+    if "hci_words" not in ax.__dict__:
+        return None
+    told = pd.concat(ax.__dict__["hci_words"], ignore_index=True)
+    number, count = told.groupby("case").cumcount(), told.groupby("case")["case"].transform("size")
+    lanes = (number - (count - 1) / 2) * (0.8 / count).clip(upper=0.4)
+    for row, lane in zip(told.itertuples(), lanes, strict=True):
+        look = {"color": row.ink, "fontsize": 8.5, "fontweight": "bold" if row.bold else "normal"}
+        ax.text(1.02, names.index(row.case) + lane, row.words.replace("$", r"\$"), va="center",
+                transform=ax.get_yaxis_transform(), **look)  # fmt: skip
+    return "Bold: significant at 5 %." if told["bold"].any() else None
+
+
+def _draw_arrows(ax: Axes) -> str | None:
+    """Put an arrow where an interval goes beyond the axis; return what it means where there is one."""
+    edges, drawn = sorted(ax.get_xlim()), 0
+    for group in (group for group in _groups(ax) if group["is_flat"]):
+        for end, sign, arrow in (("lo", 1, "<"), ("hi", -1, ">")):
+            place = 0 if sign > 0 else 1
+            cut = group["rows"].query(f"{sign} * {end} < {sign * edges[place]}")
+            spots: Any = {"transform": ax.get_yaxis_transform(), "clip_on": False, "gid": "arrow"}
+            if len(cut):
+                ax.plot([place] * len(cut), cut["at"], arrow, color=group["ink"], ms=5, **spots)
+            drawn += len(cut)
+    return "Arrows: the interval goes beyond the axis." if drawn else None
+
+
+def _runs(g: sns.FacetGrid, note: str | None) -> list[str]:
+    """Return how many runs an interval has, what an open mark is, and what verdicts rest on."""
+    rows = pd.concat([group["rows"] for ax in g.axes.flat for group in _groups(ax)] or [g.data.iloc[:0]])
+    if rows.empty:
+        return []
+    known, notes = rows.dropna(subset=["value"]), []
+    n = g.data["n"][g.data["n"] > 0].astype(int) if "n" in g.data else pd.Series(dtype=int)
+    if known["lo"].notna().any():
+        runs = f"{n.min()} to {n.max()} runs" if n.nunique() > 1 else f"{n.max()} runs"
+        percent = f"{100 * g.data['confidence'].max():.0f} % " if "confidence" in g.data else ""
+        notes += [f"{runs + ' each, with' if len(n) else 'With'} {percent}intervals."]
+    if not known["full"].all() and "Open marks" not in (note or ""):
+        notes += ["Open marks have no interval, so significance is not tested."]
+    if {"p", "p_adjusted"} <= {*g.data} and (g.data["p_adjusted"] > g.data["p"]).any():
+        notes += ["Intervals are per test. Verdicts are corrected for the number of tests."]
+    return notes
+
+
+def _name_hues(g: sns.FacetGrid, panels: list[Axes], y: str) -> None:
+    """Write names at the ends of two to four lines, else in a legend, open where all are open."""
+    top: Any = {"loc": "outside upper left", "ncols": 5, "handletextpad": 0.5}
+    if g.legend is not None:  # of relplot or catplot
+        sns.move_legend(g, title=None, frameon=False, **top)
+    if not g.hue_names or g._hue_var in (g._col_var, g._row_var, y):
+        return
+    groups = [group for ax in panels for group in _groups(ax)]
+    if 2 <= len(g.hue_names) <= 4 and any(group["rows"]["line"].any() for group in groups):
+        for ax in panels:
+            label_lines(ax, g._hue_var, 7.5 if len(panels) > 1 else 9.5)
+        return
+    has_bars, handles = any("hci_bars" in ax.__dict__ for ax in panels), []
+    for name, color in zip(g.hue_names, g._colors, strict=True):
+        own = [group for group in groups if group["name"] == name and not has_bars]
+        is_open = bool(own) and not any(group["rows"]["full"].any() for group in own)
+        face: Any = {"marker": own[0]["mark"] if own else "s", "mfc": "white" if is_open else color}
+        handles.append(Line2D([], [], color=color, linestyle="", mew=1.5, label="name", **face))
+    legend = g.figure.legend(handles=handles, **top)
+    for text, name in zip(legend.get_texts(), g.hue_names, strict=True):
+        text.set_text(called(g._hue_var, name))  # a label that begins with _ would be left out

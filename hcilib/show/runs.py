@@ -13,9 +13,8 @@ from matplotlib.ticker import EngFormatter, NullFormatter
 
 from hcilib.model.metrics import FACTORS
 from hcilib.say.codes import event_words
-from hcilib.show.figures.style import caption, source_words
 from hcilib.show.looks import INK, WARN, darker, looks
-from hcilib.show.plots import called
+from hcilib.show.plots import called, caption
 
 PANEL = ["system", "pattern", "iodepth", "failure"]
 """What a panel shows one of."""
@@ -64,7 +63,7 @@ def plot_failure(series: pd.DataFrame, costs: pd.DataFrame) -> np.ndarray:
         ax.yaxis.set_major_formatter(EngFormatter(sep=""))
     lines = "A line is a run, the thick one the worst. Black bars: mean levels over all runs."
     spans = "Red: the longest outage. Amber: repaired, not yet recovered."
-    caption(axes[0], lines, spans, source_words(costs))
+    caption(axes[0], costs, lines, spans)
     return axes
 
 
@@ -108,7 +107,7 @@ def plot_latency_over_time(table: pd.DataFrame, costs: pd.DataFrame) -> np.ndarr
         _draw_latencies(ax, _of(table, run), table["count"].max())
         _draw_events(ax, run.iloc[0])
     cells = "Darker: more I/Os of that second had that latency. Line: the median."
-    caption(axes[0], cells, "Red: seconds without I/O. Latency is completion latency (clat).", source_words(table))
+    caption(axes[0], table, cells, "Red: seconds without I/O. Latency is completion latency.")
     return axes
 
 
@@ -134,7 +133,7 @@ def _by_harm(runs: pd.DataFrame) -> pd.DataFrame:
 
 def _panels(number: int) -> np.ndarray:
     size = (8.4, 0.9 + 2.6 * number)
-    _, grid = plt.subplots(number, 1, figsize=size, layout="constrained", squeeze=False)
+    _, grid = plt.subplots(number, 1, figsize=size, squeeze=False)
     grid[-1, 0].set_xlabel("Seconds since the failure")
     return grid[:, 0]
 

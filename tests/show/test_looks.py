@@ -9,7 +9,6 @@ from seaborn.utils import relative_luminance
 
 import hcilib as hci
 from hcilib.model.metrics import pattern_order
-from hcilib.show.figures.style import _apart, pattern_label, runs_note
 from hcilib.show.looks import SPARE, known_looks, looks
 
 # Machado, Oliveira and Fernandes 2009, severity 1.0, on linear RGB
@@ -127,7 +126,7 @@ def test_order_of_the_rows_changes_no_colour():
     assert list(looks(names)) == names
 
 
-def test_patterns_are_named_and_ordered_as_in_the_articles():
+def test_patterns_are_ordered_as_in_the_articles():
     names = ["1m-write", "4k-randwrite", "4k-randwrite-sync", "64k-randread", "4k-randrw70", "4k-randread"]
     assert pattern_order(names) == [
         "4k-randread",
@@ -137,27 +136,3 @@ def test_patterns_are_named_and_ordered_as_in_the_articles():
         "1m-write",
         "4k-randwrite-sync",
     ]
-    assert [pattern_label(n) for n in names[:5]] == [
-        "1M write", "4k random write", "4k random write (sync)", "64k random read", "4k random 70/30",
-    ]  # fmt: skip
-    assert pattern_label("1m-read-rate256m") == "1M read at 256 MiB/s"
-    assert pattern_label("something else") == "something else"
-
-
-def test_labels_are_pushed_apart_and_stay_in_order():
-    placed = _apart(np.array([0.1, 0.5, 0.51, 0.52, 0.9]), 0.05)
-    assert (np.diff(placed) >= 0.05 - 1e-12).all()
-    assert placed[[0, -1]] == pytest.approx([0.1, 0.9])
-    assert placed[1:4].mean() == pytest.approx(0.51)
-
-
-def test_runs_note_says_what_an_interval_is():
-    import pandas as pd
-
-    assert "Open markers" in runs_note(pd.DataFrame({"n": [1, 1]}))
-    assert "Open markers" not in runs_note(pd.DataFrame({"n": [1, 1]}), marks=False)
-    assert runs_note(pd.DataFrame({"n": [3, 3], "confidence": 0.95, "lo": 1.0})) == "3 runs each with 95 % intervals."
-    mixed = runs_note(pd.DataFrame({"n": [3, 5, 1], "confidence": 0.9, "lo": [1.0, 2.0, None]}))
-    assert mixed.startswith("3 to 5 runs each with 90 % intervals. Open markers: one run")
-    assert runs_note(pd.DataFrame({"n": [3, 3], "confidence": 0.95})) == "3 runs each.", "no interval, none promised"
-    assert runs_note(pd.DataFrame({"x": [1]})) is None

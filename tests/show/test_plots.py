@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -47,7 +48,7 @@ def spans(ax: Axes) -> np.ndarray:
 
 def lines_of(table: pd.DataFrame, value: str, **changes) -> sns.FacetGrid:
     """Draw a value over iodepth, a panel a pattern."""
-    g = sns.FacetGrid(table, col="pattern", col_wrap=3, sharex=False, sharey=False, **hci.by("system", table))
+    g = sns.FacetGrid(table, col="pattern", col_wrap=4, sharex=False, sharey=False, **hci.by("system", table))
     g.map_dataframe(hci.marks, x="iodepth", y=value, **changes).set(xscale="log", ylim=(0, None))
     hci.finish(g, "iodepth", value)
     return g
@@ -143,15 +144,13 @@ def test_bars_are_as_long_as_the_rows_and_stacked_from_left():
     assert drawn == [(0, 1, 0), (0, 4, 1), (1, 2, 0)]
 
 
-def test_a_row_without_a_value_says_so_and_a_load_without_one_has_a_cross():
-    table = hci.compare(BOX, "box-raid5").head(2).assign(ratio=[np.nan, 1.0], system=["a_1", "b"], pattern="4k-read")
-    g = sns.FacetGrid(table, **hci.by("system", table)).map_dataframe(hci.marks, x="ratio", y="pattern")
-    hci.finish(g, "ratio", "pattern")
-    assert any(text.get_text() == "missing: a_1" for text in g.ax.texts)
+def test_a_line_is_interrupted_at_a_load_without_a_value():
     iops = hci.summarize(PUBLISHED.query("pattern == '4k-randread'"), "iops")
     gone = iops.query("system != 'ceph-pve' or iodepth != 16")
     ax = lines_of(gone, "iops").axes_dict["4k-randread"]
-    assert [line.get_xdata()[0] for line in ax.get_lines() if line.get_gid() == "cross"] == [16]
+    colour = to_hex(hci.by("system", gone)["palette"]["ceph-pve"])
+    [path] = [line for line in ax.get_lines() if line.get_marker() == "None" and to_hex(line.get_color()) == colour]
+    assert path.get_xdata()[np.isnan(path.get_ydata())].tolist() == [16]
 
 
 REFUSED = {
@@ -218,4 +217,50 @@ def test_panels_fill_their_row_in_the_order_of_patterns():
     order = sorted(boxes, key=lambda name: (-round(boxes[name].y1, 2), boxes[name].x0))
     assert order == [pattern for pattern, _ in PUBLISHED.groupby("pattern")]
     rows = [round(boxes[name].y1, 2) for name in order]
-    assert [rows.count(row) for row in sorted(set(rows), reverse=True)] == [3, 2, 2]
+    assert [rows.count(row) for row in sorted(set(rows), reverse=True)] == [4, 3]
+    assert len({round(box.width, 2) for box in boxes.values()}) == 1
+
+
+def test_names_at_lines_are_apart_and_in_the_order_of_the_lines_ends():
+    table = hci.summarize(PUBLISHED.query("pattern == '4k-randwrite'"), "iops")
+    g = sns.FacetGrid(table, **hci.by("system", table)).map_dataframe(hci.marks, x="iodepth", y="iops")
+    hci.finish(g, "iodepth", "iops")
+    g.figure.canvas.draw()
+    boxes = [text.get_window_extent() for text in g.ax.texts]
+    ends = [table[table["system"] == name]["iops"].iloc[-1] for name in hci.by("system", table)["hue_order"]]
+    assert len(boxes) == len(ends) == 4
+    boxes.sort(key=lambda box: box.y0)
+    assert all(low.y1 <= high.y0 + 1 for low, high in pairwise(boxes))
+    labels = hci.short_labels()
+    by_end = [labels[name] for _, name in sorted(zip(ends, hci.by("system", table)["hue_order"], strict=True))]
+    assert [text.get_text() for text in sorted(g.ax.texts, key=lambda t: t.get_window_extent().y0)] == by_end
+
+
+CAPTIONS = {
+    "intervals": (
+        {"iops_lo": 1.0, "iops_hi": 3.0, "n": 3, "confidence": 0.9},
+        "3 runs each, with 90 % intervals",
+        "Open",
+    ),
+    "none": ({"iops_lo": np.nan, "iops_hi": np.nan, "n": 1}, "Open marks have no interval", "with"),
+    "unknown n": ({"iops_lo": 1.0, "iops_hi": 3.0}, "With intervals", "runs"),
+}
+
+
+@pytest.mark.parametrize("case", CAPTIONS)
+def test_a_caption_says_what_an_interval_and_an_open_mark_are(case):
+    columns, says, never = CAPTIONS[case]
+    table = pd.DataFrame({"iodepth": [1, 2], "iops": 2.0, **columns})
+    g = sns.FacetGrid(table).map_dataframe(hci.marks, x="iodepth", y="iops")
+    hci.finish(g, "iodepth", "iops", source=["here"])
+    caption = " ".join(g.figure.get_supxlabel().split())
+    assert says in caption
+    assert never not in caption
+    assert caption.endswith("Source: here.")
+
+
+def test_a_gauge_that_begins_at_zero_has_room_above_its_highest_mark():
+    table = pd.DataFrame({"iodepth": [1, 2], "iops": [2400.0, 2401.0], "iops_lo": np.nan, "iops_hi": np.nan})
+    g = sns.FacetGrid(table).map_dataframe(hci.marks, x="iodepth", y="iops").set(ylim=(0, None))
+    hci.finish(g, "iodepth", "iops")
+    assert g.ax.get_ylim()[1] > 1.05 * 2401

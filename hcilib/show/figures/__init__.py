@@ -1,1 +1,0 @@
-"""How does a table look as a picture?"""
