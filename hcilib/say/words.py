@@ -13,8 +13,6 @@ Labels: TypeAlias = Mapping[str, str] | None
 """System -> its name in sentences; None for the names that results use."""
 INTERVAL = "95 % interval"
 """How an interval is called in a sentence: without its name it looks like a range over tests."""
-LONGEST = 91
-"""Letters of a page's title and its full stop, which a first sentence should not exceed."""
 TIMES = 2.0
 """A ratio from here on is written as a factor ("2.4 times"), a smaller one in percent."""
 
@@ -104,13 +102,6 @@ def _percent(ratio: float, lo: float, hi: float) -> str:
     return f"{min(percent, 99.9):.1f}" if ratio < 1 and text == "100" else text
 
 
-def share(count: int, total: int, noun: str) -> str:
-    """Return how many of how many: ``3 of 7 tests``, ``all 7 tests``, ``both tests``, ``the only test``."""
-    if count < total:
-        return f"{count:,} of {total:,} {noun}s"
-    return {1: f"the only {noun}", 2: f"both {noun}s"}.get(total, f"all {total:,} {noun}s")
-
-
 def more_or_less(metric: str, ratio: float) -> str:
     """Return the word for a ratio of a metric: ``more`` or ``fewer`` IOPS, ``higher`` or ``lower`` latency."""
     words = ("fewer", "more") if "iops" in metric else ("lower", "higher")
@@ -122,20 +113,6 @@ def interval(ratio: float, lo: float, hi: float) -> str:
     if lo != lo or span(lo, hi) == size(ratio, lo, hi):
         return ""
     return f" ({INTERVAL} {span(lo, hi)})"
-
-
-def with_interval(said: str, reach: str, is_title: bool = True) -> list[str]:
-    """Return a sentence without its full stop with the interval behind it; of a title that this makes too long two.
-
-    Examples
-    --------
-    >>> with_interval("A is 31 % faster than B in reads", "28 to 35 %")
-    ['A is 31 % faster than B in reads (95 % interval 28 to 35 %).']
-    """
-    whole = f"{said}{f' ({INTERVAL} {reach})' * bool(reach)}."
-    if reach and is_title and len(whole) > LONGEST:
-        return [f"{said}.", f"The {INTERVAL} is {reach}."]
-    return [whole]
 
 
 # ---- names of metrics, patterns, cells, schemes and checks

@@ -26,7 +26,7 @@ CHANGES = {
     "buffer_compress_percentage": "50", "dedupe_percentage": "50", "bs": "8k", "numjobs": "2", "rate_iops": "1000",
     "thinktime": "100", "norandommap": "1", "io_size": "1g", "fdatasync": "1", "refill_buffers": "1",
 }  # fmt: skip
-SHOWN = {"direct": "page cache", "size": "size 500 GiB", "runtime": "runtime 300 s", "filename": "/dev/sdb"}
+SHOWN = {"direct": "1", "size": "500 GiB", "runtime": "300 s", "filename": "/dev/sdb"}
 
 
 def six_runs(folder: Path, changed: dict[str, str], of) -> Path:
@@ -85,6 +85,14 @@ def test_what_cannot_be_compared_is_said_with_a_remedy(tmp_path):
     assert "no test in common" in said
     assert "rate_iops" in said
     assert hci.comparability(hci.read_results(folder, system="x")).startswith("No second system")
+
+
+@pytest.mark.parametrize("option", SHOWN)
+def test_a_setting_that_differs_between_systems_is_said_with_its_value(tmp_path, option):
+    folder = six_runs(tmp_path, {option: CHANGES[option]}, lambda system, _: system == "oak")
+    said = hci.comparability(hci.read_results(folder, names="{system}_r{rep}.json"))
+    assert f"oak {SHOWN[option]}" in said
+    assert said.count("\n") == 0
 
 
 def test_eight_drives_are_eight_targets(tmp_path):

@@ -155,6 +155,13 @@ def test_the_overall_mean_comes_first_with_its_size(ratio, text):
     assert "95 % interval" in said.splitlines()[0]
 
 
+def test_each_kind_of_io_has_the_size_of_its_mean():
+    kinds = pd.DataFrame({"kind": ["read", "write"], "ratio": [0.5, 1.25], "verdict": ["lower", "higher"]})
+    kinds = kinds.assign(ratio_lo=[0.4, 1.1], ratio_hi=[0.6, 1.4])
+    for said in (compared(0.5) | {"kinds": kinds}, compared(0.5) | {"kinds": kinds.assign(ratio_lo=float("nan"))}):
+        assert NUMBER.findall(hci.answer("compare", **said).splitlines()[1])[:2] == ["50", "25"]
+
+
 def test_single_runs_are_called_untested():
     assert "(untested)" in hci.answer("compare", **compared(0.5, runs=1))
 
@@ -176,3 +183,15 @@ def test_a_proven_mean_of_undecided_tests_is_the_answer():
     said = hci.answer("compare", mean=mean, kinds=kinds, **told)
     assert re.search(r"b has [\d.]+ % more IOPS \(95 % interval", said.splitlines()[0])
     assert re.search(r"\d undecided", said.splitlines()[1])
+
+
+def test_losses_along_iodepth_are_told_from_two_iodepths_on():
+    top = [{"system": "a", "iops": 1000.0, "pattern": "4k-read", "best": 8, "verdict": "peak"}]
+    said = [hci.answer("sweep", top=top, losses=[], loads=loads).splitlines()[1] for loads in (1, 2, 3)]
+    assert said[0] != said[1] == said[2]
+
+
+def test_a_declared_price_is_said_as_it_was_declared():
+    ends = [{"system": "a", "efficiency": 0.5}]
+    priced = [{"system": "a", "price": 42000.0, "yearly_price": 14000.0, "years": 3.0, "currency": "EUR"}]
+    assert NUMBER.findall(hci.answer("capacity", ends=ends, priced=priced))[1:] == ["42,000"]

@@ -30,4 +30,9 @@ def test_an_action_is_called_what_it_does_and_other_text_stays(failure, repair):
 )
 def test_a_table_prints_limits_in_words(limits, words):
     frame = pd.DataFrame({"tenant": ["db"], "limit": [limits]})
-    assert hci.text(frame).cells["Limit"].tolist() == [words]
+    assert hci.text(frame)["Limit"].tolist() == [words]
+
+
+def test_a_glossary_has_the_most_severe_code_first_and_a_row_of_a_file_may_have_none():
+    table = pd.DataFrame({"warnings": ["short two-runs", float("nan"), "no-run two-runs"]})
+    assert hci.glossary(table)["code"].tolist() == ["no-run", "short", "two-runs"]

@@ -26,3 +26,11 @@ def test_a_warning_names_its_values(row):
     have, need = (value / 2**30 if value >= 2**30 else value for value in row[2:4])
     assert f"{need:g}" in text or row[1] == "cold-writes"
     assert f"{have:g}" in text or row[1] in ("idle-vms", "idle-disks")
+
+
+@pytest.mark.parametrize(("disks", "named", "more"), [(4, 4, 0), (5, 3, 2), (9, 3, 6)])
+def test_a_warning_names_four_disks_or_three_and_how_many_more(disks, named, more):
+    row = ("rack", "idle-disks", 1, 2, tuple(f"S{n}" for n in range(disks)))
+    [text] = hci.plan_warning_sentences(pd.DataFrame([row], columns=WARNED))
+    assert [name for name in row[-1] if name in text] == list(row[-1][:named])
+    assert (f"{more} more" in text) == bool(more)

@@ -25,8 +25,6 @@ ALPHA = 0.05
 MAY_FOLLOW = ("nodes", "placement", "span_bytes", "pool_fill_pct")
 """Factors that may change with the number of VMs because they describe where the VMs and their data are; named in a
 warning."""
-COLUMN_WORDS = {"span_bytes": "the amount of data under test", "pool_fill_pct": "the fill level of the pools"}
-"""Columns whose name says too little in a warning."""
 
 COLUMNS = [
     "n", "points", "knee", "knee_lo", "knee_hi", "slope_before", "slope_after", "smallest_vms", "peak", "peak_vms",

@@ -50,8 +50,6 @@ _ASKED = ("events", "rate_iops", "random_distribution")
 IN_FLIGHT = 0.1
 """I/Os of a job in flight on average, which is the share of its arrivals that fio holds back, from which that is
 said."""
-JOBS_OF_A_VM = 64
-"""Most fio jobs that one VM is advised to run: they are processes that share its processors."""
 CAP_REACHED = 0.95
 """Share of a cap below which it was missed: fio holds a job to its cap within a few percent."""
 COUNTERS = "counters"
