@@ -18,6 +18,7 @@ from hcilib.show.site.scenarios import find_scenarios
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+TAGS = ("parameters", "answer", "main")
 STRIP = [
     "--keep-output",
     "--keep-count",
@@ -41,11 +42,17 @@ def text(cell: dict) -> str:
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda p: p.stem)
 def test_is_thin_and_finished(notebook):
-    first = json.loads(notebook.read_text())["cells"][0]
-    assert re.match(r"# .+\?\n", text(first)), "the title is a question"
+    """From a question over one answer and one main table to limits and a glossary; a cell has at most eight lines."""
+    every = json.loads(notebook.read_text())["cells"]
+    assert re.match(r"# .+\?\n", text(every[0])), "the title is a question"
+    parameters, answer, main = ([n for n, c in enumerate(every) if tag in tags(c)] for tag in TAGS)
+    limits = [n for n, c in enumerate(every) if text(c).startswith("## Limits")]
+    assert len(parameters + answer + main + limits) == 4
+    assert parameters < answer < main < limits
+    assert ["hci.glossary(" in text(c) for c in every[limits[0] + 1 :]] in ([], [True])
     cells = code_cells(notebook)
-    assert [tags(c) for c in cells].count(["parameters"]) == 1
-    assert sum("answer" in tags(c) for c in cells) == 1
+    lines = {text(c): re.findall(r"^ *[^ #\n]", text(c), re.M) for c in cells if "parameters" not in tags(c)}
+    assert [source for source, own in lines.items() if len(own) > 8] == []
     assert not any(isinstance(node, ast.FunctionDef | ast.ClassDef | ast.For | ast.While)
                    for c in cells if "open_testbed" not in text(c)
                    for node in ast.walk(ast.parse(text(c))))  # fmt: skip
@@ -58,8 +65,7 @@ def test_is_thin_and_finished(notebook):
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda p: p.stem)
 def test_holds_outputs_that_nbval_compares(notebook):
     held = [c for c in code_cells(notebook) if c["outputs"] and "nbval-ignore-output" not in tags(c)]
-    assert any("answer" in tags(c) for c in held)
-    assert any("hci.text(" in text(c) for c in held)
+    assert {"answer", "main"} <= {tag for c in held for tag in tags(c)}
     assert all(c["execution_count"] for c in code_cells(notebook))
     assert "raises-exception" not in [t for c in code_cells(notebook) for t in tags(c)]
     assert not [o for c in code_cells(notebook) for o in c["outputs"] if o["output_type"] == "error"]
@@ -76,33 +82,7 @@ def test_they_show_their_figures_and_are_small_enough_to_commit():
         pictures = [o for c in drawn for o in c["outputs"] if "image/png" in o.get("data", {})]
         assert len(pictures) == len(drawn), notebook.name
     assert sum(n.stat().st_size for n in NOTEBOOKS) < 6e6
-
-
-def test_they_have_at_most_three_hundred_cells():
     assert sum(len(json.loads(n.read_text())["cells"]) for n in NOTEBOOKS) <= 300
-
-
-def lines(cell: dict) -> list[str]:
-    return [line for line in text(cell).splitlines() if line.strip() and not line.strip().startswith("#")]
-
-
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda p: p.stem)
-def test_a_cell_has_at_most_eight_lines_and_says_what_is_done(notebook):
-    """What an analyst reads in a code cell is what is done, not how it is printed."""
-    sources = [c for c in code_cells(notebook) if tags(c) != ["parameters"]]
-    assert [text(c) for c in sources if len(lines(c)) > 8] == []
-    assert not [text(c) for c in sources if re.search(r"chdir|^import os|duckdb|str\.contains", text(c))]
-
-
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda p: p.stem)
-def test_it_goes_from_its_answer_over_one_main_table_to_its_limits(notebook):
-    cells = json.loads(notebook.read_text())["cells"]
-    [answer] = [n for n, cell in enumerate(cells) if "answer" in tags(cell)]
-    [main] = [n for n, cell in enumerate(cells) if "main" in tags(cell)]
-    [limits] = [n for n, cell in enumerate(cells) if text(cell).startswith("## Limits")]
-    assert answer < main < limits
-    assert "hci.text(" in text(cells[main])
-    assert ["hci.glossary(" in text(cell) for cell in cells[limits + 1 :]] in ([], [True])
 
 
 OF_THE_LIBRARY = {"plot_failure", "plot_latency_over_time"}
