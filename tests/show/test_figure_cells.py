@@ -61,9 +61,9 @@ def drawn_by(notebook: str, drawing: str, before: int = 1, **names) -> sns.Facet
     cells = json.loads((hci.ROOT / f"notebooks/{notebook}.ipynb").read_text("utf-8"))["cells"]
     sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     [at] = [n for n, source in enumerate(sources) if drawing in source]
-    imports = next(source for source in sources if "import hcilib" in source)
+    imports = [line for source in sources for line in source.splitlines() if line.startswith(("import ", "from "))]
     own = {**names, "print": lambda *_: None}
-    exec("\n".join([imports, *sources[at - before : at + 1]]), own)
+    exec("\n".join([*imports, *sources[at - before : at + 1]]), own)
     return own["g"]
 
 
