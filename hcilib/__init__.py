@@ -22,7 +22,7 @@ _ROOMS = {
     "model.testbed": "Testbed load_testbed",
     "model.system": "System load_system load_systems systems_of short_labels",
     "model.yaml_models": "TestbedError",
-    "model.metrics": "METRICS metric pattern_order",
+    "model.metrics": "METRICS metric",
     "model.caveats": "glossary",
     "drive.guard.preflight": "preflight require_ready PreflightError",
     "drive.launch.job": "job_files",

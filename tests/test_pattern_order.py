@@ -129,3 +129,13 @@ def test_files_hold_the_same_text(tmp_path, end):
     pd.testing.assert_frame_equal(hci.history(file)[["pattern", "value"]], months[["pattern", "value"]])
     text = pd.read_csv(file) if end == "csv" else pd.read_parquet(file)
     assert text["pattern"].astype(str).tolist() == months["pattern"].tolist()
+
+
+def test_patterns_come_by_block_size_then_reads_then_mixes_by_their_reads_and_flushes_last():
+    names = ["own mix 10", "own mix 9", "4k-randwrite-fdatasync", "1m-read", "4k-randwrite-sync", "64k-randwrite",
+             "4k-randrw30", "4k-randrw70", "4k-randread"]  # fmt: skip
+    runs = pd.DataFrame({"system": "a", "pattern": names, "iodepth": 1, "iops": 1.0})
+    assert groups(hci.summarize(runs)) == [
+        "4k-randread", "4k-randrw70", "4k-randrw30", "64k-randwrite", "1m-read", "4k-randwrite-sync",
+        "4k-randwrite-fdatasync", "own mix 9", "own mix 10",
+    ]  # fmt: skip

@@ -147,13 +147,8 @@ def own_columns(columns) -> list[str]:
     return [c for c in columns if c not in known]
 
 
-def pattern_order(patterns: Iterable[str]) -> list[str]:
-    """Patterns by block size, then read, mixed, write, then synchronous, then with fdatasync: the order of the
-    articles' figures."""
-    return sorted(dict.fromkeys(map(str, patterns)), key=_place_of)
-
-
 def _place_of(pattern: str) -> tuple:
+    """What to sort by: synchronous or flushed last, then block size, then read, mixed, write, as in the articles."""
     match = NAME.match(str(pattern))
     if not match:
         return (1, 0, 0, 0, 0, natural(str(pattern)))
@@ -165,7 +160,8 @@ def _place_of(pattern: str) -> tuple:
 def in_order(frame: DataFrame) -> DataFrame:
     """Return the frame with its patterns as an ordered Categorical, in the order of the articles' figures.
 
-    So groups, pivots, panels and legends of it are in order. A Categorical with an order of its own keeps that.
+    They come by block size, then read, mixed, write, and synchronous or flushed ones behind. So groups, pivots, panels
+    and legends are in order. A Categorical with an order of its own keeps that.
     """
     if "pattern" not in frame:
         return frame

@@ -36,3 +36,12 @@ def test_a_table_prints_limits_in_words(limits, words):
 def test_a_glossary_has_the_most_severe_code_first_and_a_row_of_a_file_may_have_none():
     table = pd.DataFrame({"warnings": ["short two-runs", float("nan"), "no-run two-runs"]})
     assert hci.glossary(table)["code"].tolist() == ["no-run", "short", "two-runs"]
+
+
+def test_a_code_is_a_whole_word_and_each_is_said_once():
+    results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
+    assert set(hci.best_points(results.assign(warnings="nothing-left-out"))["warnings"]) == {""}
+    assert set(hci.best_points(results.assign(warnings="busy left-out"))["warnings"]) == {"left-out"}
+    codes = hci.summarize(hci.read_results(hci.samples()["lab-single"]))["warnings"].str.split()
+    assert codes.map(len).equals(codes.map(set).map(len))
+    assert codes.map(len).min() > 1

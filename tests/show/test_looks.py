@@ -8,7 +8,6 @@ from matplotlib.colors import to_hex, to_rgb
 from seaborn.utils import relative_luminance
 
 import hcilib as hci
-from hcilib.model.metrics import pattern_order
 from hcilib.show.looks import SPARE, known_looks, looks
 
 # Machado, Oliveira and Fernandes 2009, severity 1.0, on linear RGB
@@ -124,15 +123,3 @@ def test_order_of_the_rows_changes_no_colour():
     names = ["b", "a", "c", "lab-mirror"]
     assert looks(names) == looks(reversed(names))
     assert list(looks(names)) == names
-
-
-def test_patterns_are_ordered_as_in_the_articles():
-    names = ["1m-write", "4k-randwrite", "4k-randwrite-sync", "64k-randread", "4k-randrw70", "4k-randread"]
-    assert pattern_order(names) == [
-        "4k-randread",
-        "4k-randrw70",
-        "4k-randwrite",
-        "64k-randread",
-        "1m-write",
-        "4k-randwrite-sync",
-    ]
