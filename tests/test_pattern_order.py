@@ -1,6 +1,7 @@
 """Patterns come in the order of the articles' figures, so nobody sorts them: readers and analyses return them as an
 ordered Categorical."""
 
+import shutil
 from functools import cache
 
 import pandas as pd
@@ -139,3 +140,11 @@ def test_patterns_come_by_block_size_then_reads_then_mixes_by_their_reads_and_fl
         "4k-randread", "4k-randrw70", "4k-randrw30", "64k-randwrite", "1m-read", "4k-randwrite-sync",
         "4k-randwrite-fdatasync", "own mix 9", "own mix 10",
     ]  # fmt: skip
+
+
+def test_what_is_mapped_from_one_pattern_is_text(tmp_path):
+    archive = f"{STAMPED}.tar.zst"
+    shutil.copy(hci.ROOT / archive, tmp_path)
+    months = hci.history(tmp_path)
+    assert months["pattern"].nunique() == 1
+    assert isinstance(months["setup"].dtype, pd.StringDtype)

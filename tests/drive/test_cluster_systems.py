@@ -114,7 +114,7 @@ def test_throttled_drives_are_a_ceiling_that_holds(box_programs, tmp_path):
 
 def _as_drive(results, rates):
     """The bare drive's rows: what the throttle lets through."""
-    return results.assign(iops=results["pattern"].map(rates), system="box-drive", vms=1)
+    return results.assign(iops=results["pattern"].astype(str).map(rates), system="box-drive", vms=1)
 
 
 # Whoever starts it, however it ends

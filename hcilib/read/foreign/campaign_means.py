@@ -79,7 +79,9 @@ def _of_run(place: Path, name: str) -> pd.DataFrame:
     content = blake2b(json.dumps(plan, sort_keys=True).encode(), digest_size=16)
     for record in sorted(place.glob(f"{STEPS}/*/{RECORD}")):
         content.update(read_bytes(record))
-    means = means.assign(testbed=str(plan["testbed"]["name"]), setup=means["pattern"].map(setups).fillna(""))
+    means = means.assign(
+        testbed=str(plan["testbed"]["name"]), setup=means["pattern"].astype(str).map(setups).fillna("")
+    )
     return _campaign(means, name, starts[0] if starts else np.nan, content.hexdigest(), notes, _facts(place, plan))
 
 
