@@ -264,3 +264,24 @@ def test_a_gauge_that_begins_at_zero_has_room_above_its_highest_mark():
     g = sns.FacetGrid(table).map_dataframe(hci.marks, x="iodepth", y="iops").set(ylim=(0, None))
     hci.finish(g, "iodepth", "iops")
     assert g.ax.get_ylim()[1] > 1.05 * 2401
+
+
+def test_ratios_near_equal_leave_the_whole_band_in_sight():
+    table = hci.compare(BOX, "box-raid5").head(2)
+    table = table.assign(ratio=[0.99, 1.01], ratio_lo=[0.985, 1.005], ratio_hi=[0.995, 1.015], system=["a", "b"])
+    g = sns.FacetGrid(table, **hci.by("system", table)).map_dataframe(hci.marks, x="ratio", y="system")
+    hci.finish(g, "ratio", "system", band=0.05)
+    low, high = g.ax.get_xlim()
+    assert low < 1 / 1.05 < 1.05 < high
+
+
+def test_panels_that_share_their_rows_have_a_mark_at_its_own_row():
+    best = hci.best_points(PUBLISHED).query("system != 'ceph-pve' or pattern > '64k-randread'")
+    g = sns.FacetGrid(best, col="system", **hci.by("system", best))
+    g.map_dataframe(hci.marks, x="pct_of_best", y="pattern")
+    hci.finish(g, "pct_of_best", "pattern")
+    rows = list(best["pattern"].cat.categories)
+    for system, own in best.groupby("system"):
+        drawn = dots(g.axes_dict[system]).sort_values("y")
+        assert drawn["y"].round().tolist() == [rows.index(pattern) for pattern in own["pattern"].sort_values()]
+        assert drawn["x"].to_numpy() == pytest.approx(own.sort_values("pattern")["pct_of_best"].to_numpy())
