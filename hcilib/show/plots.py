@@ -224,11 +224,10 @@ def bars(
     if not left:
         _refuse_twice(data, x, y)
     scale = _column(x, data).scale
-    rows = pd.DataFrame({"case": data[y], "length": data[x] / scale, "left": 0, "text": ""})
-    rows = rows.assign(left=data[left] / scale) if left else rows
-    rows = rows.assign(text=data[text]) if text else rows
-    group = {"rows": rows, "ink": color, "name": label, "is_stacked": bool(left)}
-    plt.gca().__dict__.setdefault("hci_bars", []).append(group)
+    rows = pd.DataFrame({"case": data[y], "length": data[x] / scale})
+    rows = rows.assign(left=data[left] / scale if left else 0, text=data[text] if text else "")
+    rows = rows.assign(name=str(label), ink=[color] * len(rows), is_stacked=bool(left))
+    plt.gca().__dict__.setdefault("hci_bars", []).append(rows.astype({"case": object}))
 
 
 def finish(
@@ -315,6 +314,7 @@ def label_lines(ax: Axes, column: str, size: float = 9.5) -> None:
     >>> hci.label_lines(g.ax, "system")
     """
     known = [(group, group["rows"].dropna(subset=["value"])) for group in _groups(ax)]
+    known = [(group, rows[rows["line"]] if rows["line"].any() else rows) for group, rows in known]
     ends = [(group, rows.iloc[-1][["at", "value"]].to_list()) for group, rows in known if len(rows)]
     to_axes = ax.transScale + ax.transLimits
     ends.sort(key=lambda end: end[1][1])
@@ -388,7 +388,7 @@ def _refuse_averaged(ax: Axes, rows: pd.DataFrame, x: str, y: str) -> None:
     """Raise ValueError where seaborn drew the mean of several rows."""
     drawn = sum(np.size(line.get_xdata()) for line in ax.lines) + len(ax.patches)
     drawn += sum(len(np.asarray(dots.get_offsets())) for dots in ax.collections)
-    drawn += sum(len(group["rows"]) for group in ax.__dict__.get("hci_bars", []))
+    drawn += sum(map(len, ax.__dict__.get("hci_bars", [])))
     bands = [c for c in ax.collections if isinstance(c, PolyCollection) and c.get_alpha() == 0.2]
     if bands or drawn < len(rows.dropna(subset=[x, y])):
         raise ValueError(
@@ -419,16 +419,13 @@ def _lay_out(g: sns.FacetGrid, panels: list[tuple[Axes, pd.DataFrame]], y: str) 
     most = min(g._ncol, g.data[g._col_var].nunique()) if g._row_var and g._col_var else g._ncol
     fig, lines = g.figure, -(-len(panels) // most)
     wide = -(-len(panels) // lines)
-    needs = []
-    for line in range(lines):
-        rows = [own for _, own in panels[line * wide : (line + 1) * wide]]
-        hues = max(own.groupby(y)[g._hue_var].nunique().max() if g._hue_var else 1 for own in rows)
-        needs.append(0.5 + max(own[y].nunique() for own in rows) * (0.2 + 0.07 * hues))
-    is_named = _is_text(g.data[y])
+    is_named, lane = _is_text(g.data[y]), 0.34 if g._hue_var not in (None, y) else 0.27
+    counts = [rows[y].nunique() for _, rows in panels]
+    needs = [0.5 + lane * max(counts[line * wide : (line + 1) * wide]) for line in range(lines)]
     grid = fig.add_gridspec(lines, wide, height_ratios=needs if is_named else None)
     for n, (ax, _) in enumerate(panels):
         ax.set_subplotspec(grid[divmod(n, wide)])
-    height = sum(needs) if is_named else fig.get_figheight()
+    height = sum(needs) if is_named else fig.get_figheight() * lines / g._nrow
     fig.set_size_inches(fig.get_figwidth() * wide / g._ncol, 0.7 + height)
     return wide
 
@@ -528,25 +525,24 @@ def _draw(ax: Axes, group: dict[str, Any]) -> None:
     span = ax.hlines if group["is_flat"] else ax.vlines
     ends = span(sure["at"], sure["lo"], sure["hi"], color=ink, linewidth=1.5, zorder=3, gid="interval")
     group["artists"].append(ends)
-    for is_full, dots in rows.dropna(subset=["value"]).groupby("full"):
-        face = {"mfc": ink if is_full else "white", "mew": 1.5, "ms": group["size"], "zorder": 4}
+    for is_open, dots in rows.dropna(subset=["value"]).groupby(~rows["full"]):
+        face = {"mfc": "white" if is_open else ink, "mew": 1.5, "ms": group["size"], "zorder": 4}
         spots = (dots["at"], dots["value"])[::turn]
-        group["artists"] += ax.plot(*spots, group["mark"], color=ink, **face)
+        look = {"color": ink, "linestyle": "", "marker": group["mark"], "label": f" {group['name']}"}
+        group["artists"] += ax.plot(*spots, **look, **face)
 
 
 def _draw_bars(ax: Axes, names: list) -> None:
     """Draw bars at their rows, those of several names beside each other."""
     groups = ax.__dict__.get("hci_bars", [])
-    hues = list(dict.fromkeys(group["name"] for group in groups))
-    pairs = {(group["name"], name) for group in groups for name in group["rows"]["case"]}
-    most = max([[name for _, name in pairs].count(name) for name in names], default=1)
-    for group in groups:
-        rows, is_stacked = group["rows"], group["is_stacked"]
-        share = 1 if is_stacked else most
-        lane = (hues.index(group["name"]) - (len(hues) - 1) / 2) * (share > 1)
-        high = 0.72 / share
-        at = [names.index(name) + high * lane for name in rows["case"]]
-        look = {"color": group["ink"], "edgecolor": group["ink"], "linewidth": 0.8}
+    table = pd.concat(groups) if groups else pd.DataFrame({"name": [], "case": []})
+    most = table.groupby("case")["name"].nunique().max()
+    for rows in groups:
+        name, ink, is_stacked = rows[["name", "ink", "is_stacked"]].iloc[0]
+        hues = [name] if is_stacked or most == 1 else list(table["name"].unique())
+        high = 0.72 / len(hues)
+        at = rows["case"].map(names.index) + high * (hues.index(name) - (len(hues) - 1) / 2)
+        look = {"color": ink, "edgecolor": ink, "linewidth": 0.8, "label": f" {name}"}
         drawn = ax.barh(at, rows["length"], high, rows["left"], **look)
         place: Any = {"label_type": "center"} if is_stacked else {"padding": 4}
         ax.bar_label(drawn, rows["text"].tolist(), fontsize=8.5, **place)
@@ -566,7 +562,7 @@ def _draw_equal(ax: Axes, x: str, band: float | None) -> None:
     equal = 1 if x == "ratio" else 100
     if x == "ratio":
         low, high = sorted(ax.get_xlim())
-        ax.set_xlim(min(low, 0.88), max(high, 1.14))
+        ax.set_xlim(min(low / 1.02, 0.88), max(high * 1.02, 1.14))
         ax.axvline(equal, color=QUIET, linewidth=1, zorder=1)
     if band:
         ax.axvspan(equal / (1 + band), equal * (1 + band), color="#9aa0a6", alpha=0.22, lw=0, zorder=0)
@@ -585,33 +581,28 @@ def _settle(ax: Axes, rows: pd.DataFrame, names: list) -> None:
                 gaps = own.set_index("case").reindex(loads)
                 own = gaps.assign(at=loads.astype(float), line=own["line"].any(), full=gaps["full"].eq(True))
                 group["rows"] = own.rename_axis("case").reset_index()
-    if names or (groups and groups[0]["case"] in FACTORS):
-        _move_apart(ax, [group for group in groups if not group["is_own"]], bool(names))
+    sure = [group for group in groups if not group["is_own"] and (names or group["case"] in FACTORS)]
+    if sure:
+        _move_apart(ax, sure, 0.2 / len(names) if names else 0.03)
     for group in groups:
         _draw(ax, group)
 
 
-def _move_apart(ax: Axes, groups: list[dict[str, Any]], is_named: bool) -> None:
-    """Move marks apart where they or their intervals collide at one row or load."""
-    if not groups:
-        return
-    to_share, across = ax.transScale + ax.transLimits, 1 if groups[0]["is_flat"] else 0
+def _move_apart(ax: Axes, groups: list[dict[str, Any]], step: float) -> None:
+    """Move marks apart by shares of the axis where they or their intervals collide."""
+    turn = -1 if groups[0]["is_flat"] else 1
+    to_share = ax.transScale + ax.transLimits
     tables = [group["rows"].dropna(subset=["value"]) for group in groups]
-    table = pd.concat(tables, keys=range(len(groups)))
-    for _, rows in table.groupby("at"):
-        if not is_named and rows["lo"].isna().all():
+    for _, rows in pd.concat(tables, keys=range(len(groups))).groupby("at"):
+        if turn == 1 and rows["lo"].isna().all():
             continue  # single runs at a load are told apart by their lines
-        known = [rows[end].fillna(rows["value"]) for end in ("lo", "hi", "value")]
-        low, high, spots = (to_share.transform(np.column_stack([rows["at"], end][:: 1 - 2 * across])) for end in known)
-        low, high = low[:, 1 - across], high[:, 1 - across]
-        is_crowded = ((low[:, None] < high + NEAR) & (low < high[:, None] + NEAR)).sum(axis=1) > 1
-        crowd, spots = rows[is_crowded], spots[is_crowded]
-        lanes = np.arange(len(crowd)) - (len(crowd) - 1) / 2
-        spots[:, across] += 0.03 * lanes
-        places = to_share.inverted().transform(spots)[:, across]
-        if is_named:
-            places = crowd["at"] + lanes * min(0.2, 0.7 / max(len(crowd), 1))
-        for (group, row), place in zip(crowd.index, places, strict=True):
+        ends = [rows[end].fillna(rows["value"]) for end in ("value", "lo", "hi")]
+        spots, low, high = (to_share.transform(np.column_stack([rows["at"], end][::turn]))[:, ::turn] for end in ends)
+        meets = (low[:, None, 1] < high[:, 1] + NEAR) & (low[:, 1] < high[:, None, 1] + NEAR)
+        crowd = meets.sum(axis=1) > 1
+        spots[crowd, 0] += step * turn * (np.arange(crowd.sum()) - (crowd.sum() - 1) / 2)
+        places = to_share.inverted().transform(spots[:, ::turn])[:, ::turn][:, 0]
+        for (group, row), place in zip(rows.index[crowd], places[crowd], strict=True):
             groups[group]["rows"].loc[row, "at"] = place
 
 
@@ -631,32 +622,29 @@ def _write_words(ax: Axes, names: list) -> str | None:
 
 def _draw_arrows(ax: Axes) -> str | None:
     """Put an arrow where an interval goes beyond the axis; return what it means where there is one."""
-    edges, drawn = sorted(ax.get_xlim()), 0
+    (low, high), look = sorted(ax.get_xlim()), {"ms": 5, "clip_on": False, "gid": "arrow"}
+    drawn = []
     for group in (group for group in _groups(ax) if group["is_flat"]):
-        for end, sign, arrow in (("lo", 1, "<"), ("hi", -1, ">")):
-            place = 0 if sign > 0 else 1
-            cut = group["rows"].query(f"{sign} * {end} < {sign * edges[place]}")
-            spots: Any = {"transform": ax.get_yaxis_transform(), "clip_on": False, "gid": "arrow"}
-            if len(cut):
-                ax.plot([place] * len(cut), cut["at"], arrow, color=group["ink"], ms=5, **spots)
-            drawn += len(cut)
+        rows = group["rows"]
+        for place, arrow, cut in ((0, "<", rows["lo"] < low), (1, ">", rows["hi"] > high)):
+            for at in rows["at"][cut]:
+                ink: Any = {"color": group["ink"], "transform": ax.get_yaxis_transform(), **look}
+                drawn += ax.plot(place, at, arrow, **ink)
     return "Arrows: the interval goes beyond the axis." if drawn else None
 
 
 def _runs(g: sns.FacetGrid, note: str | None) -> list[str]:
     """Return how many runs an interval has, what an open mark is, and what verdicts rest on."""
-    rows = pd.concat([group["rows"] for ax in g.axes.flat for group in _groups(ax)] or [g.data.iloc[:0]])
-    if rows.empty:
-        return []
-    known, notes = rows.dropna(subset=["value"]), []
-    n = g.data["n"][g.data["n"] > 0].astype(int) if "n" in g.data else pd.Series(dtype=int)
+    drawn = [group["rows"].dropna(subset=["value"]) for ax in g.axes.flat for group in _groups(ax)]
+    known, notes = pd.concat(drawn or [pd.DataFrame({"lo": [], "full": []})]), []
     if known["lo"].notna().any():
-        runs = f"{n.min()} to {n.max()} runs" if n.nunique() > 1 else f"{n.max()} runs"
+        n = g.data["n"][g.data["n"] > 0].unique() if "n" in g.data else []
+        runs = " to ".join(f"{number:g}" for number in sorted({*n})[:: max(len(n) - 1, 1)])
         percent = f"{100 * g.data['confidence'].max():.0f} % " if "confidence" in g.data else ""
-        notes += [f"{runs + ' each, with' if len(n) else 'With'} {percent}intervals."]
+        notes += [f"{runs} runs each, with {percent}intervals." if runs else f"Bars: {percent}intervals."]
     if not known["full"].all() and "Open marks" not in (note or ""):
         notes += ["Open marks have no interval, so significance is not tested."]
-    if {"p", "p_adjusted"} <= {*g.data} and (g.data["p_adjusted"] > g.data["p"]).any():
+    if "p" in g.data and (g.data["p_adjusted"] > g.data["p"]).any():
         notes += ["Intervals are per test. Verdicts are corrected for the number of tests."]
     return notes
 
@@ -668,17 +656,13 @@ def _name_hues(g: sns.FacetGrid, panels: list[Axes], y: str) -> None:
         sns.move_legend(g, title=None, frameon=False, **top)
     if not g.hue_names or g._hue_var in (g._col_var, g._row_var, y):
         return
-    groups = [group for ax in panels for group in _groups(ax)]
-    if 2 <= len(g.hue_names) <= 4 and any(group["rows"]["line"].any() for group in groups):
+    has_lines = any(group["rows"]["line"].any() for ax in panels for group in _groups(ax))
+    if 2 <= len(g.hue_names) <= 4 and has_lines:
         for ax in panels:
             label_lines(ax, g._hue_var, 7.5 if len(panels) > 1 else 9.5)
         return
-    has_bars, handles = any("hci_bars" in ax.__dict__ for ax in panels), []
-    for name, color in zip(g.hue_names, g._colors, strict=True):
-        own = [group for group in groups if group["name"] == name and not has_bars]
-        is_open = bool(own) and not any(group["rows"]["full"].any() for group in own)
-        face: Any = {"marker": own[0]["mark"] if own else "s", "mfc": "white" if is_open else color}
-        handles.append(Line2D([], [], color=color, linestyle="", mew=1.5, label="name", **face))
-    legend = g.figure.legend(handles=handles, **top)
-    for text, name in zip(legend.get_texts(), g.hue_names, strict=True):
-        text.set_text(called(g._hue_var, name))  # a label that begins with _ would be left out
+    found = [pair for ax in panels for pair in zip(*ax.get_legend_handles_labels(), strict=True)]
+    found = sorted(found[::-1], key=lambda pair: not isinstance(pair[0], Line2D))  # the first, bars before marks
+    handles = {text.strip(): handle for handle, text in found}
+    named = {called(g._hue_var, name): handles[str(name)] for name in g.hue_names if str(name) in handles}
+    g.figure.legend(named.values(), [f" {name}" for name in named], **top)

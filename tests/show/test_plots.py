@@ -188,7 +188,7 @@ def test_a_name_with_a_dollar_or_an_underscore_is_text():
     hci.finish(g, "iodepth", "iops")
     g.figure.canvas.draw()
     [legend] = g.figure.legends
-    assert {text.get_text().replace("\\$", "$") for text in legend.get_texts()} == set(names.values())
+    assert {text.get_text().strip().replace("\\$", "$") for text in legend.get_texts()} == set(names.values())
 
 
 def test_open_marks_are_open_in_the_legend():
@@ -243,7 +243,7 @@ CAPTIONS = {
         "Open",
     ),
     "none": ({"iops_lo": np.nan, "iops_hi": np.nan, "n": 1}, "Open marks have no interval", "with"),
-    "unknown n": ({"iops_lo": 1.0, "iops_hi": 3.0}, "With intervals", "runs"),
+    "unknown n": ({"iops_lo": 1.0, "iops_hi": 3.0}, "Bars: intervals", "runs"),
 }
 
 
