@@ -132,7 +132,7 @@ def marks(
     value, case = _value_and_case(data, x, y)
     _refuse_twice(data, value, case)
     is_row = _is_text(data[case])
-    data = data.dropna(subset=[case])
+    data = data.dropna(subset=[case]).reset_index(drop=True)  # after concat an index repeats
     if case in FACTORS and not is_row:
         data = data.sort_values(case)
     ends = data.reindex(columns=[value, f"{value}_lo", f"{value}_hi"]).astype(float)

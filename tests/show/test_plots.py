@@ -285,3 +285,12 @@ def test_panels_that_share_their_rows_have_a_mark_at_its_own_row():
         drawn = dots(g.axes_dict[system]).sort_values("y")
         assert drawn["y"].round().tolist() == [rows.index(pattern) for pattern in own["pattern"].sort_values()]
         assert drawn["x"].to_numpy() == pytest.approx(own.sort_values("pattern")["pct_of_best"].to_numpy())
+
+
+def test_rows_whose_index_repeats_are_drawn_each():
+    """As after concat."""
+    table = hci.summarize(PUBLISHED.query("pattern == '1m-read'"), "iops")
+    doubled = pd.concat([table, table.assign(pattern="own")])
+    g = lines_of(doubled, "iops")
+    for ax in g.axes_dict.values():
+        assert sorted(dots(ax)["y"]) == pytest.approx(sorted(table["iops"]))
