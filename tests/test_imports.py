@@ -33,7 +33,7 @@ ONLY_IN = {
     "seaborn": {"show"},
     "papermill": {"show"},
     "nbconvert": {"show"},
-    "pydantic": {"model", "drive"},
+    "pydantic": {"model", "drive", "show"},
     "subprocess": {"drive", "show"},
     "socket": {"drive"},
 }

@@ -256,10 +256,10 @@ def test_an_outage_that_was_not_seen_is_never_zero():
     fine = failures(series_, events, silences=silences)
     assert not (fine[["gap_s", "gap_sum_s", "heal_gap_s"]] == 0).any(axis=None)
     assert (fine["gap_s"].isna() == (fine["failure"] == "fail-drive")).all()
-    assert list(hci.text(fine).cells["Outage (s)"][fine["failure"] == "fail-drive"]) == ["< 1"] * 3
+    assert list(hci.text(fine)["Outage (s)"][fine["failure"] == "fail-drive"]) == ["< 1"] * 3
     summary = failure_summary(fine)
     outage = summary.query("failure == 'fail-drive' and column == 'gap_s'")
-    assert hci.text(outage).cells[["Median", "Worst"]].to_numpy().tolist() == [["< 1", "< 1"]]
+    assert hci.text(outage)[["Median", "Worst"]].to_numpy().tolist() == [["< 1", "< 1"]]
 
 
 def test_the_way_back_is_counted_from_the_heal_itself():
@@ -378,7 +378,7 @@ def test_summary_figure_and_table_of_a_page_have_one_outage(name):
     costs = failures(series_, events, hosts, 0.2, silences=silences)
     summary = failure_summary(costs)
     outages = summary.query("column == 'gap_s'").set_index("failure")["worst"]
-    shown, places = hci.text(costs).cells, hci.phases(costs).query("place == 'worst'")
+    shown, places = hci.text(costs), hci.phases(costs).query("place == 'worst'")
     places = places.groupby("failure")["block"].first()
     axes = hci.plot_failure(aligned(series_, costs), costs)
     for ax, (failure, own) in zip(axes, costs.groupby("failure", sort=False), strict=True):

@@ -47,7 +47,7 @@ def test_of_a_limit_it_is_said_what_it_lets_through():
 
 def test_the_table_shows_the_limit():
     lost = hci.neighbours(hci.read_results(hci.ROOT / "data/samples/lab-neighbours"), ["iops"])
-    shown = hci.text(lost).cells.query("Beside.str.contains('rate')")
+    shown = hci.text(lost).query("Beside.str.contains('rate')")
     assert set(shown["Limit"]) == {"1 MiB/s per VM"}
 
 

@@ -29,7 +29,7 @@ TYPES = {
     "block": "int64",
     "rep": "int64",
     "pair": "float64",
-    "pattern": "str",
+    "pattern": "category",
     "rw": "str",
     "rwmixread": "int64",
     "bs_bytes": "int64",

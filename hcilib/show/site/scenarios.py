@@ -20,9 +20,18 @@ from pydantic import TypeAdapter, ValidationError
 
 from hcilib.model.metrics import meant
 from hcilib.model.yaml_files import YamlError, compose_yaml, read_yaml, shown_key
+from hcilib.model.yaml_models import Model
 
 SOURCES = ("source", "sources", "path")
 """Parameters that name what is read: a path, or a mapping that says what its files do not."""
+
+
+class Source(Model):
+    """What the files of another tool are, and what they do not say themselves."""
+
+    path: str | list
+    names: str | None = None
+    system: str | None = None
 
 
 class ScenarioError(ValueError):
@@ -119,13 +128,16 @@ def problems_of(path: Path, notebook: Path) -> Iterator[str]:
 
 def _refused(name: str, value: Any, parameter: Parameter) -> Iterator[str]:
     """Yield why a value is not of its parameter's type."""
-    if name in SOURCES and isinstance(value, dict | list):
-        return  # the reader knows what a mapping may say
+    given = value if isinstance(value, list) else [value]
+    mappings = [each for each in given if isinstance(each, dict)] if name in SOURCES else []
     try:
-        parameter.check.validate_python(value, strict=True)
+        for each in mappings:
+            Source.model_validate(each, strict=True)
+        if not mappings:
+            parameter.check.validate_python(value, strict=True)
     except ValidationError as error:
         first = error.errors()[0]
-        place = "".join(f"[{part}]" for part in first["loc"] if isinstance(part, int))
+        place = "".join(f"[{part}]" if isinstance(part, int) else f" {part}" for part in first["loc"])
         yield f"{name}{place}: {first['input']!r}: {first['msg']}"
 
 
