@@ -221,7 +221,7 @@ def test_a_price_becomes_a_figure_and_shares_and_none_is_made_up(built):
 def test_the_template_runs_in_batch_with_other_parameters(built):
     result = built[1]["template.first"]
     assert result["ok"], result["error"]
-    table = (built[0] / result["page"]).parent / "values.csv"
+    table = built[0] / result["name"] / "values.csv"
     assert {"lat_ns", "lat_ns_lo", "per_io"} <= set(table.read_text().splitlines()[0].split(","))
 
 
@@ -244,7 +244,7 @@ def test_a_sweep_names_the_load_at_which_its_best_was_measured(built):
 def test_a_sweep_says_which_of_its_patterns_nobody_measured(built):
     site, results = built
     assert results["03_sweep.tied"]["ok"], results["03_sweep.tied"]["error"]
-    assert "Not measured: 8k-randread" in (site / results["03_sweep.tied"]["page"]).read_text()
+    assert "Not measured: 8k-randread" in (site / "03_sweep.tied/03_sweep.tied.html").read_text()
 
 
 def without_figures(notebook: Path) -> None:

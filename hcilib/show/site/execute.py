@@ -97,7 +97,7 @@ def execute(scenario: Scenario, root: Path, out: Path, revision: str, refused: s
 
     from hcilib.show.site.pages import write_evidence
 
-    logging.getLogger("papermill").setLevel(logging.ERROR)  # it warns of each parameter annotated `str | None`
+    logging.getLogger("papermill").setLevel(logging.CRITICAL)  # it tells of what the page says
     folder = out / scenario.name
     folder.mkdir(parents=True, exist_ok=True)
     for stale in (result_path(scenario, out), *folder.glob("*.csv"), *folder.glob(".*.part*")):
