@@ -43,11 +43,12 @@ def write_pages(results: list[Result], out: Path, root: Path) -> Path:
     return out / "index.html"
 
 
-def main_figure(folder: Path) -> str:
-    """Return the first figure after the answer of an executed notebook, as base64; "" without one."""
+def main_figure(folder: Path) -> tuple[str, int] | None:
+    """Return the first figure of an executed notebook, as base64, and its width; None without one."""
     notebook = nbformat.read(folder / f"{folder.name}.ipynb", as_version=4)
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    return next((output.data[PNG] for output in outputs if PNG in output.get("data", {})), "")
+    drawn = (output for output in outputs if PNG in output.get("data", {}))
+    return next(((o.data[PNG], o.metadata.get(PNG, {}).get("width", 700)) for o in drawn), None)
 
 
 def _without_answer(notebook: NotebookNode) -> NotebookNode:

@@ -41,8 +41,8 @@ class Story:
     study: Study
     pages: Sequence[Page]
     out: Path
-    figures: dict[str, str] = field(default_factory=dict)
-    """Page -> its main figure, as base64."""
+    figures: dict[str, tuple[str, int] | None] = field(default_factory=dict)
+    """Page -> its main figure, as base64, and its width."""
 
     @property
     def path(self) -> str:
@@ -72,7 +72,7 @@ class Story:
         runtime = f"runs of at least {least['runtime_s']:.3g} s" if least["runtime_s"] > 0 else "runtime not stated"
         if not least["span_bytes"] > 0:
             return f"{runtime}, working set not stated"
-        return f"{runtime} over at least {setting_value('size_bytes', least['span_bytes'])}"
+        return f"{runtime}, over at least {setting_value('size_bytes', least['span_bytes'])}"
 
     def table(self, notebook: str, name: str) -> pd.DataFrame:
         """Return a table of the first page of a notebook, by its frame's name; empty where there is none."""
