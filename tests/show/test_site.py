@@ -411,3 +411,11 @@ def test_a_page_that_breaks_outside_its_notebook_is_that_scenario_s_failure(repo
     index, [result] = build(repository / "params/04_compare.one.yaml", tmp_path / "out", 1, repository)
     assert result["error"] == "TypeError: no page of 04_compare.one"
     assert "no page of 04_compare.one" in index.read_text("utf-8")
+
+
+def test_the_caller_s_folder_stays_though_notebooks_run_in_another(site, repository, tmp_path):
+    """papermill's own `cwd` changes that of the whole process, and threads restored each other's."""
+    before = Path.cwd()
+    params = [repository / f"params/{name}.yaml" for name in ("04_compare.one", "01_bars.one", "10_audit.other")]
+    build(params, tmp_path / "out", 3, repository)
+    assert Path.cwd() == before

@@ -105,7 +105,12 @@ def execute(scenario: Scenario, root: Path, out: Path, revision: str, refused: s
     part, error, started = folder / f".{scenario.name}.{os.getpid()}.part.ipynb", refused, time.monotonic()
     sources = sources_digest(scenario, root)
     values = {name: value for name, value in scenario.params.items() if name != "consent"}
-    how: dict[str, Any] = {"kernel_name": "python3", "cwd": str(root), "extra_arguments": KERNEL, "progress_bar": False}
+    how: dict[str, Any] = {
+        "kernel_name": "python3",
+        "resources": {"metadata": {"path": str(root)}},
+        "extra_arguments": KERNEL,
+        "progress_bar": False,
+    }
     how["kernel_manager_class"] = MeasuringKernel if scenario.is_live else Kernel
     how["request_save_on_cell_execute"] = scenario.is_live  # a replay is written once, at its end
     try:
