@@ -106,7 +106,7 @@ def test_commands_of_a_guide_are_understood(guide, monkeypatch):
         if any("..." in word or word.isupper() for word in words[1:]) or len(words) < 3 + (words[1] == "fleet"):
             continue  # a pattern of a command, or its name alone
         if words[1] == "report":
-            assert {word for word in words if word.startswith("--")} <= {"--out", "--pdf", "--headline"}
+            assert {word for word in words if word.startswith("--")} <= {"--out", "--headline"}
         else:
             _parser().parse_args(words[1:])
 

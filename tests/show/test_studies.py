@@ -123,7 +123,36 @@ def test_the_index_answers_five_questions_from_the_tables_of_its_notebooks(site)
     summary = pd.read_csv(site / "13_failure.box-drbd/summary.csv")
     for row in summary.query("column == 'gap_s' and worst > 0.1").itertuples():
         assert f"outage up to {row.worst:.3g}" in box["When something fails"]
-    assert "not recovered" in box["When something fails"]
+    for row in summary.query("column == 'back_s'").itertuples():
+        assert f"{row.seen:.0f} of {row.n:.0f} runs recovered" in box["When something fails"]
+    assert box["When something fails"].endswith("box NVMe/TCP mirror, box RAID 5: not measured")
+
+
+def test_ranks_and_runs_are_the_least_and_the_next_of_unlike_rows(tmp_path):
+    """In the box both of the others are alike, and so are the runs."""
+    best = {
+        "pattern": "4k-read",
+        "system": ["a", "b", "c"],
+        "pct_of_best": [100, 80, 40.0],
+        "state": ["leads", "behind", "behind"],
+    }
+    folder = tmp_path / "04_compare.mine"
+    folder.mkdir()
+    pd.DataFrame(best | {"n": 3}).to_csv(folder / "winners.csv")
+    runs = {"system": ["a", "b"], "runtime_s": [30.0, 60.0], "span_bytes": [2**30, 2**31]}
+    pd.DataFrame(runs).to_csv(folder / "pooled.csv")
+    (story,) = stories([page("04_compare.mine", "04_compare.mine")], tmp_path, ROOT)
+    assert dict(story.rows)["By how much?"] == "the second has 80 % of the first"
+    assert story.runs == "runs of at least 30 s, over at least 1 GiB"
+
+
+def test_a_caveat_of_every_row_is_stated_once_below_the_hardware(site):
+    page = BeautifulSoup((site / "study.box.html").read_text("utf-8"), "html.parser")
+    said = [item.get_text().partition(":")[0] for item in page.section.find_all("li")]
+    rows = pd.read_csv(site / "04_compare.box/iops.csv", keep_default_na=False)["warnings"]
+    every = set.intersection(*(set(codes.split()) for codes in rows))
+    assert every
+    assert sorted(said) == sorted(every)
 
 
 def test_what_nobody_measured_or_tested_is_said(site):

@@ -13,7 +13,6 @@ import json
 import logging
 import os
 import platform
-import re
 import subprocess
 import time
 from base64 import b64decode, b64encode
@@ -157,9 +156,7 @@ def _executed(part: Path, scenario: Scenario) -> NotebookNode:
             output.data[PNG], width = in_palette(output.data[PNG])
             output.metadata[PNG] = {"width": round(width / SHARPER)}
     notebook.metadata.pop("widgets", None)
-    CoalesceStreamsPreprocessor().preprocess(notebook, {})
-    for output in (o for cell in notebook.cells for o in cell.get("outputs", []) if o.output_type == "stream"):
-        output.text = re.sub(r"[^\n]*\r(?!\n)", "", output.text)  # of a line written over and over the last state
+    CoalesceStreamsPreprocessor().preprocess(notebook, {})  # of a line written over and over the last state stays
     return notebook
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from hcilib.model.caveats import glossary, warnings_of
 from hcilib.model.places import ROOT, shipped
 from hcilib.model.study import Study, load_studies
 from hcilib.model.system import known_labels, load_systems
@@ -95,23 +96,33 @@ class Story:
         capacity, prices = self.table("09", "capacity"), self.table("09", "bought")
         if capacity.empty:
             return "not measured"
-        shares = capacity.drop_duplicates("system").set_index("system")["efficiency"]
+        compared = capacity["system"].isin(self.table("04", "winners")["system"])  # no scheme that nobody measured
+        shares = capacity[compared].drop_duplicates("system").set_index("system")["efficiency"]
         usable = [f"{_label(name)} {100 * share:.0f} %" for name, share in shares.dropna().items()][:5]
         priced = [f"{_label(row.system)} {row.price:g} {row.currency}" for row in prices.itertuples()]
         return f"usable of raw: {', '.join(usable)}; {', '.join(priced) or 'no price given'}"
 
     def _failures(self) -> str:
-        """Return the longest outage of each failure, and whether the system recovered."""
+        """Return the longest outage of each failure, how many runs recovered, and of which system nobody knows."""
         summary = self.table("13", "summary")
         if summary.empty:
             return "not measured"
-        shown = text(summary, "system failure column worst")
-        worst = shown.pivot(index=["System", "Failure"], columns="Column", values="Worst")
-        lines = [
-            f"{system}, {failure}: outage up to {row['gap_s']} s, back after {row['back_s']} s"
-            for (system, failure), row in worst.iterrows()
-        ]
-        return "; ".join(lines).replace("back after not recovered s", "not recovered in every run")
+        lines = []
+        for _, rows in summary.groupby(["system", "failure"], sort=False):
+            worst = text(rows, "system failure worst").set_index(rows["column"]).loc["gap_s"]
+            back = rows.set_index("column").loc["back_s"]
+            recovered = f"{back['seen']:.0f} of {back['n']:.0f} runs recovered"
+            lines.append(f"{worst['System']}, {worst['Failure']}: outage up to {worst['Worst']} s, {recovered}")
+        others = dict.fromkeys(self.table("04", "winners")["system"]).keys() - set(summary["system"])
+        absent = ", ".join(sorted(map(_label, others)))
+        return "; ".join([*lines, *[f"{absent}: not measured"] * bool(absent)])
+
+    @property
+    def caveats(self) -> list[str]:
+        """Return the caveats that every row of the comparison has: they are stated once."""
+        rows = [set(codes.split()) for codes in warnings_of(self.table("04", "iops"))]
+        every = glossary(pd.DataFrame({"warnings": sorted(set.intersection(*rows) if rows else ())}))
+        return [f"{row.code}: {row.meaning}" for row in every.itertuples()]
 
     @property
     def systems(self) -> pd.DataFrame:
@@ -152,11 +163,11 @@ def _ranks(winners: pd.DataFrame) -> Iterator[tuple[str, str]]:
     patterns, counts = known["pattern"].nunique(), first["system"].value_counts()
     told = [f"{_label(name)} in {count} of {patterns} patterns" for name, count in counts.items()]
     still_open = patterns - len(first)
-    yield "Who is first?", ", ".join([*told, *[f"{still_open} open"] * bool(still_open)])
+    yield "Who is first?", ", ".join([*told, *[f"{still_open} tied or within the margin"] * bool(still_open)])
     others = known[known["pattern"].isin(first["pattern"]) & ~known["state"].isin(FIRST)]
     second = others.groupby("pattern")["pct_of_best"].max()
-    low, high = second.min(), second.max()
-    yield "By how much?", f"the second has {low:.0f} to {high:.0f} % of the first" if len(second) else "open"
+    ends = dict.fromkeys(f"{share:.0f}" for share in (second.min(), second.max()))
+    yield "By how much?", f"the second has {' to '.join(ends)} % of the first" if len(second) else "not known"
     proven, single = known["state"].eq("leads").sum(), known["n"].max() <= 1
     untested = "not tested: one run or printed value each"
     yield "Is it proven?", untested if single else f"significantly in {proven} of {patterns} patterns"
