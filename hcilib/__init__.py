@@ -104,7 +104,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
-def _in_notebook() -> None:
+def in_notebook() -> None:
     """Where IPython runs already, as in a notebook, the library's errors are readable first
     (hcilib.show.errors)."""
     shell = sys.modules["IPython"].get_ipython() if sys.modules.get("IPython") else None
@@ -116,4 +116,4 @@ def _in_notebook() -> None:
             import_module("hcilib.show.plots").theme()
 
 
-_in_notebook()
+in_notebook()

@@ -256,13 +256,10 @@ def test_an_executor_executes_the_same_site(site, repository, tmp_path):
 SLEEPS = "import os, time\nopen('pid', 'w').write(str(os.getpid()))\ntime.sleep(600)"
 
 
-def test_ctrl_c_ends_the_kernels_says_what_is_kept_and_exits_by_130(repository, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_kernels_end_with_their_report_and_ctrl_c_says_what_is_kept_and_exits_by_130(number, tmp_path):
     """`hci report` as a process of its own. A live campaign that is ended in order: tests/drive/test_stopping.py."""
-    root = tmp_path / "root"
-    for folder in ("notebooks", "params"):
-        (root / folder).mkdir(parents=True)
-    notebook(root / "notebooks/02_slow.ipynb", new_markdown_cell("# Slow?"), new_code_cell(SLEEPS))
-    (root / "params/02_slow.one.yaml").write_text("")
+    root = repository_of(tmp_path / "root", "02_slow", SLEEPS, "one")
     argv = [sys.executable, "-m", "hcilib.show.site", "params", "--out", "out"]
     running = subprocess.Popen(
         argv, cwd=root, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(hci.ROOT)}
@@ -271,11 +268,40 @@ def test_ctrl_c_ends_the_kernels_says_what_is_kept_and_exits_by_130(repository, 
     while not pid.exists() or not pid.read_text():
         assert running.poll() is None
         time.sleep(0.1)
-    running.send_signal(signal.SIGINT)
+    kernel = psutil.Process(int(pid.read_text()))
+    running.send_signal(number)
     said = running.communicate(timeout=60)[1]
-    assert running.returncode == 130
-    assert "Interrupted. 0 of 1 notebooks are done and kept." in said
-    assert not psutil.pid_exists(int(pid.read_text()))
+    if number == signal.SIGINT:
+        assert running.returncode == 130
+        assert "Interrupted. 0 of 1 notebooks are done and kept." in said
+    kernel.wait(10)
+
+
+LOOKS = """
+import os, numpy, pandas
+print(numpy.random.random(), pandas.get_option("display.max_rows"), os.getcwd(), os.environ["HCI_CONSENT"])
+"""
+
+
+def test_replays_share_their_imports_and_nothing_else(tmp_path, monkeypatch):
+    monkeypatch.setenv("HCI_CONSENT", "of the caller")
+    root = repository_of(tmp_path / "root", "02_looks", LOOKS, "one", "two")
+    results = build(root / "params", tmp_path / "out", 2, root)[1]
+    numbers, *others = zip(*(result["answer"].split(" ", 3) for result in results), strict=True)
+    assert len(set(numbers)) == 2
+    assert others == [("400",) * 2, (str(root),) * 2, ("of the caller",) * 2]
+    commands = [" ".join(child.cmdline()) for child in psutil.Process().children(recursive=True)]
+    assert not [command for command in commands if "kernels" in command], "nor does the library that they imported stay"
+
+
+def repository_of(root: Path, name: str, source: str, *cases: str) -> Path:
+    """A repository of one notebook, its only cell tagged ``answer``, and its scenarios."""
+    for folder in ("notebooks", "params"):
+        (root / folder).mkdir(parents=True)
+    notebook(root / f"notebooks/{name}.ipynb", new_markdown_cell("# Slow?"), tagged(source, "answer"))
+    for case in cases:
+        (root / f"params/{name}.{case}.yaml").write_text("")
+    return root
 
 
 # ---- What is refused before anything runs

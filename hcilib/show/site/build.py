@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,9 @@ from tqdm import tqdm
 from hcilib.model.places import at_home, shipped
 from hcilib.model.signals import ending_in_order
 from hcilib.model.study import TestbedError
-from hcilib.show.site.execute import KERNELS, Result, execute, one_line, revision_of, shared_digest, unchanged
+from hcilib.show.site.execute import Result, execute, one_line, revision_of, shared_digest, unchanged
 from hcilib.show.site.folders import with_scenarios
+from hcilib.show.site.kernels import KERNELS, forking
 from hcilib.show.site.scenarios import SOURCES, Scenario, ScenarioError, find_scenarios, strings_in
 from hcilib.show.site.studies import find_studies
 
@@ -105,7 +106,7 @@ def build(params, out, workers: int, root, executor: Executor | None = None) -> 
     kept = {s.name: result for s in scenarios if (result := unchanged(s, root, out, shared))}
     todo = [scenario for scenario in scenarios if scenario.name not in kept]
     try:
-        with ending_in_order(), _naming_folder(out):
+        with ending_in_order(), _naming_folder(out), forking():
             run = partial(execute, root=root, out=out, revision=revision_of(root))
             done = kept | _execute_all(todo, run, workers, executor, root)
     except KeyboardInterrupt:
@@ -231,7 +232,8 @@ def _end_kernels(measured: Iterable[Scenario], root: Path) -> None:
     while any(_progress(s, root).get("running") for s in measured) and time.monotonic() < until:
         time.sleep(0.1)
     for kernel in list(KERNELS):
-        os.kill(kernel, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it has just ended
+            os.kill(kernel, signal.SIGKILL)
 
 
 def _kept(scenarios: list[Scenario], root: Path, out: Path) -> str:

@@ -24,14 +24,13 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import nbformat
-from jupyter_client.manager import AsyncKernelManager
-from jupyter_client.provisioning import LocalProvisioner
 from nbconvert.preprocessors import CoalesceStreamsPreprocessor
 from nbformat import NotebookNode
 from PIL import Image
 
 from hcilib.model.archives import MADE
 from hcilib.model.places import ROOT, shipped
+from hcilib.show.site.kernels import Kernel, MeasuringKernel
 from hcilib.show.site.scenarios import Scenario, cells_of, parameters_of, strings_in
 from hcilib.show.site.studies import study_of
 
@@ -49,36 +48,6 @@ LIVE = ("system", "systems", "run_dir", "sweep")
 PACKAGES = ("hcilib", "pandas", "numpy", "scipy", "matplotlib", "seaborn", "papermill", "nbconvert")
 PNG, SHARPER = "image/png", 1.5
 WIDGET = "application/vnd.jupyter.widget-view+json"
-KERNELS: dict[int, bool] = {}
-"""The kernels of this process by their process ids, and whether their notebook measures."""
-
-
-class Kernel(AsyncKernelManager):
-    """Is known by its process while it runs.
-
-    Ctrl-C is then said to the cell that measures, as in JupyterLab. A kernel that is asked to shut down instead ends
-    its children first: the hosts of an embedded testbed, or the connections to real ones, before the campaign has put
-    back what it changed there.
-    """
-
-    measures = False
-
-    async def _async_post_start_kernel(self, **given: Any) -> None:
-        await super()._async_post_start_kernel(**given)
-        assert isinstance(self.provisioner, LocalProvisioner)
-        assert self.provisioner.pid is not None  # it was started
-        self.pid = self.provisioner.pid
-        KERNELS[self.pid] = self.measures
-
-    async def _async_cleanup_resources(self, restart: bool = False) -> None:
-        KERNELS.pop(self.pid, None)
-        await super()._async_cleanup_resources(restart)
-
-
-class MeasuringKernel(Kernel):
-    """Of a notebook that measures."""
-
-    measures = True
 
 
 def execute(scenario: Scenario, root: Path, out: Path, revision: str, refused: str = "") -> Result:

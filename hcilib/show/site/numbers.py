@@ -13,8 +13,10 @@ from typing import Any
 import pandas as pd
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import display
+from matplotlib import pyplot
 
 import hcilib
+from hcilib.show.site.kernels import BACKEND
 
 _ENDED = "KeyboardInterrupt caught in kernel"
 """What a kernel logs that is busy with its last message when it is asked to end."""
@@ -25,7 +27,10 @@ _NUMBER = re.compile(r"[+-](?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[+-](?:inf|nan)"
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Let ``hci.text`` display the numbers of its frame, under the frame's name in the notebook."""
     logging.getLogger("IPKernelApp").addFilter(lambda record: _ENDED not in record.getMessage())
-    hcilib.theme()  # hcilib is imported before seaborn here
+    hcilib.theme()  # hcilib is imported before seaborn here,
+    hcilib.in_notebook()  # and in a forked kernel before there was a shell
+    pyplot.switch_backend(BACKEND)
+    pyplot.uninstall_repl_displayhook()  # it draws each figure once more, which nobody sees
     text = hcilib.text
 
     @wraps(text)
