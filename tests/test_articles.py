@@ -100,9 +100,6 @@ def test_every_numbered_figure_of_the_two_node_articles_is_there(source):
 
 # ---- Every campaign is the plan of its article's text. The numbers are those of the texts.
 
-HOURS = {"4k-randwrite": 4 * 3600, "64k-randwrite": 2 * 3600}
-SEVEN = {"4k-randread", "4k-randrw70", "4k-randwrite", "64k-randread", "64k-randwrite", "1m-read", "1m-write"}
-
 
 def kinds(plan: hci.Plan) -> dict[str, int]:
     counted = [step.kind for step in plan.steps]
@@ -128,31 +125,6 @@ def runtimes(plan: hci.Plan) -> tuple[set, set]:
 
 def warmups(plan: hci.Plan) -> dict[str, float]:
     return {step.cell.pattern.name: step.runtime_s for step in plan.steps if step.kind == "warmup"}
-
-
-TWO_NODE = {
-    "10_audit.starwind-rdma-hyperv": (20, 100e9, 37),
-    "10_audit.s2d-nmap-mirror": (20, 10e9, 37),
-    "10_audit.s2d-nmap-mirror-parity": (20, 100e9, 37),
-    "10_audit.starwind-rdma-pve": (16, 100e9, 27),
-    "10_audit.starwind-tcp-pve": (16, 100e9, 27),
-    "10_audit.drbd-tcp-pve": (16, 100e9, 27),
-    "10_audit.ceph-pve": (16, 100e9, 27),
-}
-
-
-@pytest.mark.parametrize("name", TWO_NODE)
-def test_articles_000_and_003(name):
-    vms, disk, tests = TWO_NODE[name]
-    plan = planned(campaigns()[name])
-    assert kinds(plan) == {"prefill": 1, "warmup": 2, "measure": 3 * tests}
-    assert {cell.vms for cell in plan.cells} == {vms}
-    assert {cell.pattern.name for cell in plan.cells} == SEVEN
-    assert runtimes(plan) == ({600}, {1800})
-    assert warmups(plan) == HOURS
-    assert written(name) == {"prefills": 1, "bytes": vms * 3 * disk}
-    assert {cell.numjobs for cell in plan.cells if cell.pattern.name.startswith("1m")} == {1}
-    assert {cell.numjobs for cell in plan.cells if not cell.pattern.name.startswith("1m")} == {3}
 
 
 @pytest.mark.parametrize("name", [n for n in campaigns() if n.startswith("05_latency.")])
@@ -192,16 +164,6 @@ def test_article_001():
 SIX = {"4k-randwrite", "4k-randread", "64k-randwrite", "64k-randread", "8k-randrw70", "1m-read"}
 
 
-def test_article_002_over_vms():
-    plan = planned(campaigns()["06_scaling.starwind-iscsi-4node"])
-    assert {cell.pattern.name for cell in plan.cells} == SIX
-    assert {(cell.numjobs, cell.iodepth) for cell in plan.cells} == {(4, 8)}
-    assert {cell.vms for cell in plan.cells} == {*range(1, 21)}
-    assert kinds(plan) == {"prefill": 120, "measure": 120}
-    assert runtimes(plan) == ({60}, {60})
-    assert plan.pause_s == 10
-
-
 def test_article_002_over_threads():
     plan = planned(campaigns()["03_sweep.starwind-iscsi-4node"])
     assert {(cell.numjobs, cell.iodepth) for cell in plan.cells} == {
@@ -220,15 +182,6 @@ def test_article_002_on_the_bare_drive():
     assert {cell.numjobs for cell in plan.cells} == {4}
     assert runtimes(plan) == ({60}, {60})
     assert written("02_baseline.raw-p3700") == {"prefills": 7, "bytes": 2e12}
-
-
-@pytest.mark.parametrize("name", [n for n in campaigns() if n.startswith("03_sweep.s2d-")])
-def test_article_004(name):
-    plan = planned(campaigns()[name])
-    assert {(c.pattern.name, c.numjobs, c.iodepth) for c in plan.cells} == {
-        ("4k-randread", 2, 30),
-        ("4k-randrw70", 2, 30),
-    }
 
 
 @pytest.mark.parametrize("name", ["proxmox", "hyperv", "hyperv-mirror", "raw-drives"])

@@ -11,7 +11,6 @@ import hcilib as hci
 from hcilib import GuardError, load_system, load_testbed
 from hcilib.drive.hosts.commands import fill, tasks
 from hcilib.measure import tier_warning
-from hcilib.show.site.scenarios import find_scenarios
 from tests.test_articles import campaigns, planned
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -81,35 +80,6 @@ def test_no_two_share_a_run_directory():
     assert len(set(folders)) == len(folders)
 
 
-def test_they_are_not_in_the_report():
-    reported = {s.params_path.name for s in find_scenarios(ROOT / "params", ROOT / "notebooks")}
-    assert not reported & {s.params_path.name for s in SCENARIOS}
-
-
-def test_a_bare_drive_is_filled_once_however_many_jobs_follow():
-    scenario = campaign("02_baseline.raw-drives")
-    plan = hci.sweep(**scenario.params["sweep"])
-    bed = load_testbed(ROOT / scenario.params["testbed"])
-    frame = plan.to_frame(bed)
-    assert frame.loc[frame["kind"] == "prefill", "bytes_written"].tolist() == [3.2e12]
-
-
-PRINTED = {
-    "starwind-s2d-rdma-hyperv": "10_audit.s2d-nmap-mirror",
-    "s2d-csv-io-datapath": "07_datapath.s2d-csv",
-    "starwind-vsan-4node-scaling": "06_scaling.starwind-iscsi-4node",
-    "proxmox-2node-hci": "10_audit.ceph-pve",
-    "s2d-2way-vs-nested": "03_sweep.s2d-nested-map-dedup",
-}
-
-
-def test_every_article_has_a_campaign():
-    rows = pd.read_csv(ROOT / "data" / "published" / "sources.csv")
-    assert set(rows["source"]) == set(PRINTED)
-    for source, name in PRINTED.items():
-        assert load_system(ROOT / campaign(name).params["system"]).source == source
-
-
 @pytest.mark.parametrize("scenario", SWEEPS, ids=lambda s: s.name)
 def test_disks_are_as_large_as_the_article_prints_them(scenario):
     """GB is 10^9 bytes: the span, the system's own record and the disks of the testbed say the same."""
@@ -117,17 +87,6 @@ def test_disks_are_as_large_as_the_article_prints_them(scenario):
     bed = load_testbed(ROOT / scenario.params["testbed"])
     assert planned(scenario).span_bytes == system.vms.disk_bytes
     assert {disk.size_bytes for vm in bed.vms for disk in vm.disks} == {system.vms.disk_bytes}
-
-
-def test_one_vm_at_depth_one_is_run_as_long_and_as_warm_as_the_rest():
-    for scenario in (s for s in SCENARIOS if s.notebook.stem == "05_latency"):
-        plan = planned(scenario)
-        assert {s.cell.pattern.writes: s.runtime_s for s in plan.steps if s.kind == "measure"} == {
-            False: 600,
-            True: 1800,
-        }
-        assert {s.runtime_s for s in plan.steps if s.kind == "warmup"} == {14400}
-        assert plan.order == "back-to-back"
 
 
 def test_the_four_node_article_sweeps_its_vms_over_four_nodes():
@@ -144,17 +103,6 @@ def test_the_four_node_article_sweeps_its_vms_over_four_nodes():
     assert (plan.pause_s, plan.network_s) == (10, 10)
     drawn = hci.read_results("data/published/scaling.csv").query("statistic == 'cell' and vms > 0")
     assert {c.pattern.name for c in plan.cells} == set(drawn["pattern"])
-    load = planned(campaign("03_sweep.starwind-iscsi-4node"))
-    assert {(c.vms, c.numjobs) for c in load.cells} == {(1, 1), (1, 2), (1, 4), (1, 8)}
-    assert {c.iodepth for c in load.cells} == {1, 2, 4, 8, 16, 32, 64, 128}
-
-
-def test_the_datapath_article_caps_and_places_one_vm():
-    plan = planned(campaign("07_datapath.s2d-csv"))
-    printed = hci.read_results("data/published/datapath.csv")
-    assert {(c.pattern.name, c.placement, c.vms) for c in plan.cells} == {
-        *printed[["pattern", "placement", "vms"]].itertuples(index=False, name=None)
-    }
 
 
 def test_the_deduplication_article_is_a_factorial_over_four_systems():

@@ -56,10 +56,3 @@ def test_a_table_without_warnings_has_an_empty_glossary_and_an_unknown_code_is_r
     assert hci.glossary(pd.DataFrame({"iops": [1.0]})).empty
     with pytest.raises(KeyError, match="no-such-code"):
         hci.glossary(pd.DataFrame({"warnings": ["busy no-such-code"]}))
-
-
-def test_rows_are_grouped_by_their_codes():
-    results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
-    compared = hci.compare(results, "starwind-rdma-pve")
-    assert compared.groupby("warnings").size().sum() == len(compared)
-    assert compared["warnings"].map(type).eq(str).all()

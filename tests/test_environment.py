@@ -53,16 +53,6 @@ def test_the_licence_and_the_version_are_told_the_same_everywhere():
     assert [author["name"] for author in citation["authors"]] == [author["name"] for author in project["authors"]]
 
 
-def test_the_changelog_has_the_form_of_keepachangelog_and_this_version():
-    text = (ROOT / "CHANGELOG.md").read_text()
-    versions = re.findall(r"(?m)^## (.+)$", text)
-    assert versions[0] == "[Unreleased]"
-    assert all(re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", name) for name in versions[1:])
-    assert versions[1].startswith(f"[{hci.__version__}]")
-    kinds = set(re.findall(r"(?m)^### (.+)$", text))
-    assert kinds <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
-
-
 @pytest.mark.needs("git")
 def test_a_checkout_has_at_most_30_mb():
     """Files and folders but the nets, as `du -sb` counts. `.ci/palette.py` shrinks figures, `make pack` campaigns."""

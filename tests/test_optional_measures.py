@@ -1,6 +1,6 @@
 """Notebooks end in their answer where no run has an optional measure: percentiles, CPU, network, flushes.
 
-Every fourth notebook runs once with all of them missing. `make deep` runs every one, and leaves out one at a time too.
+Every fourth notebook runs once with all of them missing. `make deep` runs every one.
 """
 
 from __future__ import annotations
@@ -73,14 +73,4 @@ def here(monkeypatch):
 def test_a_notebook_ends_in_its_answer_without_any_optional_measure(monkeypatch, notebook):
     gone = tuple(name for name in OPTIONAL if name not in NEEDED.get(notebook.stem, ()))
     without(monkeypatch, gone)
-    assert answer(notebook).strip()
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("measure", OPTIONAL)
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda p: p.stem)
-def test_a_notebook_ends_in_its_answer_without_one_optional_measure(monkeypatch, notebook, measure):
-    if measure in NEEDED.get(notebook.stem, ()):
-        pytest.skip("what the notebook is about")
-    without(monkeypatch, (measure,))
     assert answer(notebook).strip()

@@ -256,11 +256,6 @@ def test_random_jobs_and_a_prefill_use_the_whole_span():
     assert Step("prefill", Cell(Pattern.parse("1m-write"), 4, 1, 1), 0, 0, 0).region(1, 2, 2**26) == (0, 2**26)
 
 
-def test_repr_says_how_much_it_is():
-    assert "4 cells" in repr(small())
-    assert "20 steps" in repr(small(canary=False, prefill=False, repeats=5))
-
-
 def test_a_step_says_what_it_is():
     step = Step("measure", Cell(Pattern.parse("4k-randread"), 1, 8, 2), block=3, rep=3, runtime_s=60.0)
     assert step.id == "measure-b3-r3-4k-randread-nj1-qd8-vm2"

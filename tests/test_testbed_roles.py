@@ -3,11 +3,9 @@ placement."""
 
 from pathlib import Path
 
-from hcilib import System, Testbed, load_system, load_testbed
+from hcilib import System, Testbed, load_system
 from hcilib.model.system import Check, Command, Placement
 from hcilib.model.testbed import Disk, Fio, Node, Vm
-
-PARAMS = Path(__file__).parents[1] / "params"
 
 
 def raw(**vm) -> Testbed:
@@ -28,11 +26,6 @@ def raw(**vm) -> Testbed:
 def test_a_node_may_be_its_own_load_generator():
     assert [vm.name for vm in raw().fleet(1)] == ["n1"]
     assert raw().targets(1, 1)[0][0] == "n1"
-
-
-def test_the_example_is_one():
-    bed = load_testbed(PARAMS / "testbeds" / "raw-drives.example.yaml")
-    assert [vm.name for vm in bed.vms] == [node.name for node in bed.nodes]
 
 
 def test_the_launcher_is_part_of_what_a_testbed_is():

@@ -73,10 +73,3 @@ def test_figure_table_and_answer_of_a_page_give_one_verdict(pages, metric):
     answer = results[f"04_compare.{metric}"]["answer"]
     if METRICS[metric].better == "lower" and "4k-randwrite" in here.index:
         assert re.search(r"has [\d.]+ (?:%|times)", answer)
-
-
-def test_the_index_draws_no_strip_of_iops_beside_answers_about_another_metric(pages):
-    """The first comparison of the study is of throughput."""
-    index = (pages[0] / "index.html").read_text("utf-8")
-    assert "throughput" in index
-    assert 'class="strip"' not in index
