@@ -107,7 +107,7 @@ def build(params, out, workers: int, root, executor: Executor | None = None) -> 
     todo = [scenario for scenario in scenarios if scenario.name not in kept]
     try:
         with ending_in_order(), _naming_folder(out), forking():
-            run = partial(execute, root=root, out=out, revision=revision_of(root))
+            run = partial(execute, root=root, out=out, revision=revision_of(root), shared=shared)
             done = kept | _execute_all(todo, run, workers, executor, root)
     except KeyboardInterrupt:
         raise Interrupted(_kept(scenarios, root, out)) from None

@@ -50,11 +50,11 @@ PNG, SHARPER = "image/png", 1.5
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
-def execute(scenario: Scenario, root: Path, out: Path, revision: str, refused: str = "") -> Result:
+def execute(scenario: Scenario, root: Path, out: Path, revision: str, refused: str = "", shared: str = "") -> Result:
     """Run one notebook and leave it, its page, its numbers and its result under ``out/<scenario>``.
 
     The result is written last and only after success: a half-executed notebook, or one whose kernel died, has none.
-    `refused` says why it is not run at all.
+    `refused` says why it is not run at all, `shared` is that of `shared_digest`.
 
     Returns
     -------
@@ -71,7 +71,7 @@ def execute(scenario: Scenario, root: Path, out: Path, revision: str, refused: s
     for stale in (result_path(scenario, out), *folder.glob("*.csv"), *folder.glob(".*.part*")):
         stale.unlink(missing_ok=True)
     part, error, started = folder / f".{scenario.name}.{os.getpid()}.part.ipynb", refused, time.monotonic()
-    sources = sources_digest(scenario, root)
+    sources = sources_digest(scenario, root, shared)
     values = {name: value for name, value in scenario.params.items() if name != "consent"}
     how: dict[str, Any] = {
         "kernel_name": "python3",

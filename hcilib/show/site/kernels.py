@@ -131,6 +131,8 @@ def _serve() -> None:
     """Fork a kernel for each line of standard input, until it ends. ipykernel ends within a second of its parent."""
     for name in PRELOADED:
         import_module(name)
+    with suppress(ValueError):  # which who needs them is told
+        import_module("hcilib.model.system").load_systems()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no kernel stays as a zombie
     for line in sys.stdin:
         if pid := os.fork():

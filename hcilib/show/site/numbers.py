@@ -14,6 +14,7 @@ import pandas as pd
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import display
 from matplotlib import pyplot
+from seaborn.axisgrid import Grid
 
 import hcilib
 from hcilib.show.site.kernels import BACKEND
@@ -31,6 +32,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     hcilib.in_notebook()  # and in a forked kernel before there was a shell
     pyplot.switch_backend(BACKEND)
     pyplot.uninstall_repl_displayhook()  # it draws each figure once more, which nobody sees
+    Grid.tight_layout = _lay_out_at_drawing
     text = hcilib.text
 
     @wraps(text)
@@ -41,6 +43,12 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
         return shown
 
     hcilib.text = recorded
+
+
+def _lay_out_at_drawing(grid: Grid, **given: Any) -> Grid:
+    """Stand in for seaborn's layout, which is made anew after each call and takes longer than to draw."""
+    grid.figure.set_layout_engine("tight", rect=grid._tight_layout_rect, **given)
+    return grid
 
 
 def as_csv(frame: pd.DataFrame) -> str:
