@@ -40,21 +40,17 @@ class Kernel(AsyncKernelManager):
     measures = False
 
     async def _async_launch_kernel(self, kernel_cmd: list[str], **given: Any) -> None:
+        local: Any = self.provisioner
         if self.measures or not _Forks.current:
-            return await super()._async_launch_kernel(kernel_cmd, **given)
-        arguments = kernel_cmd[kernel_cmd.index(LAUNCHER) + 1 :]
-        pid = _Forks.current.start(arguments=arguments, environment=given["env"], cwd=given["cwd"])
-        local: Any = self.provisioner
-        local.process, local.pid, local.pgid = _Fork(pid), pid, pid
-
-    async def _async_post_start_kernel(self, **given: Any) -> None:
-        await super()._async_post_start_kernel(**given)
-        local: Any = self.provisioner
-        self.pid = local.pid
-        KERNELS[self.pid] = self.measures
+            await super()._async_launch_kernel(kernel_cmd, **given)
+        else:
+            arguments = kernel_cmd[kernel_cmd.index(LAUNCHER) + 1 :]
+            local.process = _Fork(_Forks.current.start(arguments, given["env"], given["cwd"]))
+            local.pid = local.pgid = local.process.pid
+        KERNELS[local.pid] = self.measures
 
     async def _async_cleanup_resources(self, restart: bool = False) -> None:
-        KERNELS.pop(self.pid, None)
+        KERNELS.pop(getattr(self.provisioner, "pid", 0), None)
         await super()._async_cleanup_resources(restart)
 
 
@@ -90,7 +86,7 @@ class _Forks:
         self.process: Any = None
         self.lock = Lock()
 
-    def start(self, **kernel: Any) -> int:
+    def start(self, *kernel: Any) -> int:
         """Fork a kernel and return its process id."""
         with self.lock:
             self.process = self.process or subprocess.Popen(
@@ -138,7 +134,7 @@ def _serve() -> None:
         if pid := os.fork():
             print(pid, flush=True)
         else:
-            return _run(**json.loads(line))
+            return _run(*json.loads(line))
 
 
 def _run(arguments: list[str], environment: dict[str, str], cwd: str) -> None:
