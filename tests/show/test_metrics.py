@@ -63,10 +63,10 @@ def test_figure_table_and_answer_of_a_page_give_one_verdict(pages, metric):
     here = here[here["verdict"] != "missing"]  # a percentile without ten I/Os beyond it
     for pattern, own in winners.groupby("pattern"):
         if pattern not in here.index:
-            assert not set(own["state"]) & {"leads", "tied"}
+            assert not set(own["state"]) & {"leads", "undecided"}
             continue
         apart = here.loc[pattern, "verdict"] in ("higher", "lower")
-        assert set(own["state"]) == ({"leads", "behind"} if apart else {"tied"}), pattern
+        assert set(own["state"]) == ({"leads", "behind"} if apart else {"undecided"}), pattern
         second = own.loc[(own["pct_of_best"] - 100).abs().idxmax(), "pct_of_best"] / 100
         ratio = here.loc[pattern, "ratio"]
         assert second == pytest.approx(ratio) or second == pytest.approx(1 / ratio)

@@ -33,7 +33,7 @@ def best_points(results: pd.DataFrame, metric: str = "iops", margin: float = 0.0
         - system, pattern, iodepth (of that point), n, the metric (as iops)
         - pct_of_best, pct_of_best_lo, pct_of_best_hi: share of the pattern's best in percent, with
           the 95 % interval of that ratio, which the best itself and single runs do not have
-        - state: `leads` (shown to be better than every other), `tied` (first, and not told apart
+        - state: `leads` (shown to be better than every other), `undecided` (first, not told apart
           from another), `untested` (first by single runs or printed values, or within `margin` of
           the first), `alone` (no other system has a value), `behind`, `missing`
         - tied_with, iops_per_cpu_pct (at that point; NaN where CPU is not known), confidence,
@@ -59,7 +59,7 @@ def best_points(results: pd.DataFrame, metric: str = "iops", margin: float = 0.0
     first = table["rank"].eq(1)
     missing, leads = table[metric].isna(), table["best"].eq(True)
     conditions = [missing, alone, leads, first & table["verdict"].eq("untested"), first]
-    states = ["missing", "alone", "leads", "untested", "tied"]
+    states = ["missing", "alone", "leads", "untested", "undecided"]
     table["state"] = np.select(conditions, states, "behind")
     if "iops_per_cpu_pct" in rows and metric != "iops_per_cpu_pct":
         cpu = describe(rows, "iops_per_cpu_pct", keys)[[*keys, "center"]]
