@@ -154,7 +154,7 @@ CHANGES = [
     ("serial: S3", "serial: S1", "disk serial S1"),
     ("serial: S3", "serial: ../sda", "field vms.1.disks.0.serial"),
     ("serial: S3", 'serial: "S3\\nfilename=/dev/sda"', "field vms.1.disks.0.serial"),
-    ("serial: S3", "serial: 0123", "field vms.1.disks.0.serial"),
+    ("serial: S3", "serial: 123", "field vms.1.disks.0.serial"),
     ("name: vm2", "name: vm1", "vm1"),
     ("name: vm2", "name: n2", "n2"),
     ("name: vm2", 'name: "vm2; reboot"', "field vms.1.name"),
@@ -191,7 +191,7 @@ CHANGES = [
 ]
 BEDS = {
     # a whole file, and what is refused
-    "no fields": ("", "found NoneType"),
+    "no fields": ("", "field name"),
     "a list": ("- a", "found list"),
     "a text": ("just text", "found str"),
     "another encoding": ("name: müller".encode("latin-1"), "UTF-8"),

@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args
 
-import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import core_schema
 
 from hcilib.model.metrics import meant, parse_bytes
 from hcilib.model.places import at_home
-from hcilib.model.yaml_files import Yaml, YamlError, read_yaml, shown_key
+from hcilib.model.yaml_files import YamlError, read_yaml, shown_key
 
 _SHOWN = 80  # characters of a wrong value that are repeated in the error: it may be a file of its own
 
@@ -35,30 +34,6 @@ class TestbedError(ValueError):
         """What was found in a file is repeated so that it can be seen: a key may hold what moves a terminal's
         cursor."""
         super().__init__("".join(c if c.isprintable() else repr(c)[1:-1] for c in said))
-
-
-class _Yaml12(Yaml):
-    """YAML with the booleans of version 1.2: in 1.1 the field name `on` and a host called `no` are truth values.
-
-    A key given twice is refused: PyYAML keeps the last, and half a testbed vanishes without a word.
-    """
-
-    def construct_mapping(self, node, deep=False):
-        lines: dict[str, int] = {}
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
-                if key.value in lines:
-                    where = f"line {key.start_mark.line + 1}"
-                    raise YamlError(f"{where}: field {shown_key(key.value)} is given twice")
-                lines[key.value] = key.start_mark.line
-        return super().construct_mapping(node, deep)
-
-
-_Yaml12.yaml_implicit_resolvers = {
-    first: [(tag, regexp) for tag, regexp in resolvers if tag != "tag:yaml.org,2002:bool"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_Yaml12.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("^(?:[Tt]rue|TRUE|[Ff]alse|FALSE)$"), list("tTfF"))
 
 
 Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0)]
@@ -155,13 +130,14 @@ def load(path: str | Path, model: type[M], live: Collection[str] = ()) -> M:
     path.
     """
     try:
-        data = read_yaml(at_home(path), _Yaml12)
+        data = read_yaml(at_home(path))
     except FileNotFoundError:
         raise TestbedError(f"{path}: no such file; {_there_is(Path(path), model.__name__.lower())}") from None
     except OSError as error:
         raise TestbedError(f"{path}: {error.strerror}") from None
     except YamlError as error:
         raise TestbedError(f"{path}: {error}") from None
+    data = {} if data is None else data
     if not isinstance(data, dict):
         raise TestbedError(f"{path}: expected fields of a {model.__name__.lower()}, found {type(data).__name__}")
     if claimed := sorted(set(live) & data.keys()):

@@ -431,7 +431,8 @@ def cbt_of(place: Path, iteration: str, name: str, slower: float, **settings: st
     [run] = (FILES / "cbt/results" / iteration).iterdir()
     folder = shutil.copytree(run, place / "results" / iteration / name)
     config = folder / "benchmark_config.yaml"
-    config.write_text(config.read_text() + "".join(f"  {name}: {value}\n" for name, value in settings.items()))
+    kept = [line for line in config.read_text().splitlines() if line.split(":")[0].strip() not in settings]
+    config.write_text("\n".join([*kept, *(f"  {name}: {value}" for name, value in settings.items()), ""]))
     for file in folder.glob("json_output.*"):
         document = documents(file)[0]
         for job in document["jobs"]:
@@ -854,7 +855,7 @@ def test_a_source_of_a_scenario_may_be_a_mapping_and_is_checked(tmp_path):
     assert scenario.params["sources"][1]["names"] == NAMES
     for source, field in (("{path: x, sytem: x}", "sytem"), ("{names: y}", "path"), ("{path: 7}", "path")):
         params.write_text(f"sources: [{source}]\n")
-        with pytest.raises(ScenarioError, match=rf"mine\.yaml:1: sources {field}"):
+        with pytest.raises(ScenarioError, match=rf"mine\.yaml: .*field sources\.0\.Source\.{field}"):
             find_scenarios(params, ROOT / "notebooks")
 
 

@@ -1,5 +1,6 @@
 """What papermill and YAML let pass in silence is refused, with file and line."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -55,20 +56,20 @@ def test_good_values_pass(notebooks, text):
 
 
 @pytest.mark.parametrize(("text", "finding"), [
-    ("margn: 0.1\n", r":1: 04_compare.ipynb has no parameter 'margn'; did you mean margin\? it has testbed, margin"),
-    ("hidden: 2\n", r"has no parameter 'hidden'"),
-    ("seed: 1\nmargin: 1e-3\n", r":2: margin: '1e-3'"),
-    ("version: 3.10\n", r":1: version: 3.1"),
-    ("live: no\n", r":1: live: 'no'"),
-    ("seed: 010\n", r":1: seed: '010'"),
-    ("seed: 1:30\n", r":1: seed: '1:30'"),
-    ("repeats: 2.5\n", r":1: repeats: 2.5"),
-    ("repeats: true\n", r":1: repeats: True"),
-    ("margin: null\n", r":1: margin: None"),
-    ("depths: 8\n", r":1: depths: 8"),
-    ("depths: [1, '8']\n", r":1: depths\[1\]: '8'"),
-    ("margin: 0.1\nmargin: 0.2\n", r":2: margin is given twice"),
-    ("- margin\n", r":1: expected 'name: value' lines"),
+    ("margn: 0.1\n", r"field margn: .*margin\?.* testbed, margin"),
+    ("hidden: 2\n", "field hidden"),
+    ("seed: 1\nmargin: 1e-3\n", "field margin: .*'1e-3'"),
+    ("version: 3.10\n", "field version: .*3.1"),
+    ("live: no\n", "field live: .*'no'"),
+    ("seed: 010\n", "field seed: .*'010'"),
+    ("seed: 1:30\n", "field seed: .*'1:30'"),
+    ("repeats: 2.5\n", "field repeats: .*2.5"),
+    ("repeats: true\n", "field repeats: .*True"),
+    ("margin: null\n", "field margin: .*None"),
+    ("depths: 8\n", "field depths: .*8"),
+    ("depths: [1, '8']\n", r"field depths\.1: .*'8'"),
+    ("margin: 0.1\nmargin: 0.2\n", "line 2: field margin"),
+    ("- margin\n", "found list"),
     ("margin: [\n", r"not YAML"),
 ])  # fmt: skip
 def test_bad_values_are_refused(notebooks, text, finding):
@@ -82,7 +83,13 @@ def test_all_findings_of_all_files_at_once(notebooks):
     (notebooks / "04_compare.b.yaml").write_text("z: 3\n")
     with pytest.raises(ScenarioError) as caught:
         find_scenarios(notebooks, notebooks)
-    assert len(str(caught.value).splitlines()) == 3
+    assert re.findall(r"(a|b)\.yaml|field (\w)", str(caught.value)) == [
+        ("a", ""),
+        ("", "x"),
+        ("", "y"),
+        ("b", ""),
+        ("", "z"),
+    ]
 
 
 def test_names_without_a_notebook_are_refused(notebooks):
@@ -90,7 +97,7 @@ def test_names_without_a_notebook_are_refused(notebooks):
         check(notebooks, "a: 1\n", "05_other.case.yaml")
     with pytest.raises(ScenarioError, match=r"expected a name <notebook>\.<case>\.yaml"):
         check(notebooks, "a: 1\n", "plain.yaml")
-    with pytest.raises(ScenarioError, match="no such params file"):
+    with pytest.raises(ScenarioError, match=r"04_compare\.none\.yaml: no such file"):
         find_scenarios(notebooks / "04_compare.none.yaml", notebooks)
     with pytest.raises(ScenarioError, match="no params file in"):
         find_scenarios([], notebooks)

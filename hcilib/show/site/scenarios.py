@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-import yaml
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, create_model
+from pydantic.fields import FieldInfo
 
 from hcilib.model.metrics import meant
-from hcilib.model.yaml_files import YamlError, compose_yaml, read_yaml, shown_key
-from hcilib.model.yaml_models import Model
+from hcilib.model.yaml_models import Model, TestbedError, load
 
 SOURCES = ("source", "sources", "path")
 """Parameters that name what is read: a path, or a mapping that says what its files do not."""
@@ -32,6 +31,10 @@ class Source(Model):
     path: str | list
     names: str | None = None
     system: str | None = None
+
+
+OF_SOURCES: dict[Any, Any] = {str: str | Source, list: list[str | Source]}
+"""Type of such a parameter in a notebook -> what a params file may hold."""
 
 
 class ScenarioError(ValueError):
@@ -53,12 +56,10 @@ class Scenario:
         return bool(self.params.get("testbed"))
 
 
-@dataclass(frozen=True)
-class Parameter:
-    """A name of the notebook's ``parameters`` cell: its default, and what checks a value of it."""
+class Parameters(Model):
+    """What a params file may hold: 1 is no text, and "1" is no number."""
 
-    default: Any
-    check: TypeAdapter
+    model_config = ConfigDict(strict=True)
 
 
 def find_scenarios(params: str | Path | Iterable[str | Path], notebooks: str | Path) -> list[Scenario]:
@@ -76,69 +77,27 @@ def find_scenarios(params: str | Path | Iterable[str | Path], notebooks: str | P
         raise ScenarioError(f"no params file in {there}; expected <notebook>.<case>.yaml")
     scenarios, findings = [], []
     for path in paths:
-        notebook = Path(notebooks) / f"{path.name.split('.')[0]}.ipynb"
-        problems = list(_unusable(path, notebook)) or list(problems_of(path, notebook))
-        findings += problems
-        if not problems:
-            scenarios.append(Scenario(path.stem, notebook, path, read_yaml(path) or {}))
+        try:
+            scenarios.append(_scenario(path, Path(notebooks)))
+        except (ScenarioError, TestbedError) as error:
+            findings.append(str(error))
     if findings:
         raise ScenarioError("\n".join(findings))
     return scenarios
 
 
-def _unusable(path: Path, notebook: Path) -> Iterator[str]:
-    """Yield why a params file cannot be read."""
-    if not path.is_file():
-        there = sorted(file.name for file in path.parent.glob("*.y*ml"))
-        near = meant(path.name, there)
-        yield f"{path}: no such params file; {near}the folder holds {', '.join(there[:20]) or 'none'}"
-    elif not re.fullmatch(r"[^.]+\.[^.].*\.ya?ml", path.name):
-        yield f"{path}: expected a name <notebook>.<case>.yaml, e.g. 04_compare.proxmox.yaml"
-    elif not notebook.is_file():
-        there = sorted(file.stem for file in notebook.parent.glob("*.ipynb"))
-        near = meant(notebook.stem, there)
-        yield f"{path}: there is no notebook {notebook}; {near}begin the file's name with one of {', '.join(there)}"
-    else:
-        try:
-            read_yaml(path)
-        except (YamlError, OSError) as error:
-            yield f"{path}: {getattr(error, 'strerror', None) or error}"
-
-
-def problems_of(path: Path, notebook: Path) -> Iterator[str]:
-    """Yield every finding in one params file, as sentences that begin with ``file:line``."""
-    root = compose_yaml(path)
-    if root is None:
-        return
-    if not isinstance(root, yaml.MappingNode):
-        yield f"{path}:1: expected 'name: value' lines, one per parameter of {notebook.name}"
-        return
-    known, values, seen = parameters_of(notebook), read_yaml(path), set()
-    for key, _ in root.value:
-        where = f"{path}:{key.start_mark.line + 1}"
-        if key.value in seen:
-            yield f"{where}: {key.value} is given twice; YAML would keep the last and say nothing"
-        elif key.value not in known:
-            near, name = meant(key.value, known), shown_key(key.value)
-            yield f"{where}: {notebook.name} has no parameter {name!r}; {near}it has {', '.join(known) or 'none'}"
-        else:
-            yield from (f"{where}: {finding}" for finding in _refused(key.value, values[key.value], known[key.value]))
-        seen.add(key.value)
-
-
-def _refused(name: str, value: Any, parameter: Parameter) -> Iterator[str]:
-    """Yield why a value is not of its parameter's type."""
-    given = value if isinstance(value, list) else [value]
-    mappings = [each for each in given if isinstance(each, dict)] if name in SOURCES else []
-    try:
-        for each in mappings:
-            Source.model_validate(each, strict=True)
-        if not mappings:
-            parameter.check.validate_python(value, strict=True)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = "".join(f"[{part}]" if isinstance(part, int) else f" {part}" for part in first["loc"])
-        yield f"{name}{place}: {first['input']!r}: {first['msg']}"
+def _scenario(path: Path, notebooks: Path) -> Scenario:
+    """Return the scenario of a params file."""
+    if not re.fullmatch(r"[^.]+\.[^.].*\.ya?ml", path.name):
+        raise ScenarioError(f"{path}: expected a name <notebook>.<case>.yaml, e.g. 04_compare.proxmox.yaml")
+    notebook = notebooks / f"{path.name.partition('.')[0]}.ipynb"
+    if not notebook.is_file():
+        there = sorted(file.stem for file in notebooks.glob("*.ipynb"))
+        near = f"{meant(notebook.stem, there)}begin the file's name with one of {', '.join(there)}"
+        raise ScenarioError(f"{path}: there is no notebook {notebook}; {near}")
+    kinds: Any = {name: (field.annotation, field) for name, field in parameters_of(notebook).items()}
+    form = create_model("Scenario", __base__=Parameters, **kinds)
+    return Scenario(path.stem, notebook, path, load(path, form).model_dump(exclude_unset=True))
 
 
 def cells_of(notebook: Path) -> Sequence[nbformat.NotebookNode]:
@@ -152,20 +111,22 @@ def _cells(notebook: Path, mtime_ns: int, size: int) -> Sequence[nbformat.Notebo
     return tuple(nbformat.read(notebook, as_version=4).cells)
 
 
-def parameters_of(notebook: Path) -> dict[str, Parameter]:
-    """Return the names that a notebook's ``parameters`` cell assigns, in order.
+def parameters_of(notebook: Path) -> dict[str, FieldInfo]:
+    """Return the names that a notebook's ``parameters`` cell assigns, in order, each with its type and default.
 
     Read by `ast`: papermill's own ``inspect_notebook`` does not see a parameter annotated ``str | None``.
     """
     sources = [c.source for c in cells_of(notebook) if "parameters" in c.metadata.get("tags", [])]
-    statements = [node for source in sources for node in ast.parse(source).body]
-    found = {}
-    for node in (node for node in statements if isinstance(node, ast.Assign | ast.AnnAssign)):
-        target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-        default = ast.literal_eval(node.value) if node.value is not None else None
-        kind = type(default) if isinstance(node, ast.Assign) else eval(ast.unparse(node.annotation))
-        found[ast.unparse(target)] = Parameter(default, TypeAdapter(kind))
-    return found
+    fields = {}
+    for node in (node for source in sources for node in ast.parse(source).body):
+        if isinstance(node, ast.AnnAssign) and node.value is not None:
+            name, kind = ast.unparse(node.target), eval(ast.unparse(node.annotation))
+            kind = OF_SOURCES.get(kind, kind) if name in SOURCES else kind
+            fields[name] = FieldInfo(annotation=kind, default=ast.literal_eval(node.value))
+        elif isinstance(node, ast.Assign):
+            default = ast.literal_eval(node.value)
+            fields[ast.unparse(node.targets[0])] = FieldInfo(annotation=type(default), default=default)
+    return fields
 
 
 def strings_in(value: Any) -> Iterator[str]:
