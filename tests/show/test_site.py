@@ -353,7 +353,7 @@ def test_the_command_prints_answers_then_the_index_and_exits_by_success(site, re
 def test_index_and_studies_lead_to_every_page_and_name_what_failed(repository, tmp_path):
     index, results = build(repository / "params", tmp_path / "out", 2, repository)
     text = BeautifulSoup(index.read_text("utf-8"), "html.parser").get_text(" ")
-    assert "7 pages of evidence, 4 failed" in text
+    assert "4 of 7 pages failed" in text
     assert "ValueError: no file <x>" in text
     reached, todo = set(), [index]
     while todo:

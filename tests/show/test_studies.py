@@ -125,7 +125,12 @@ def test_the_index_answers_five_questions_from_the_tables_of_its_notebooks(site)
         assert f"outage up to {row.worst:.3g}" in box["When something fails"]
     for row in summary.query("column == 'back_s'").itertuples():
         assert f"{row.seen:.0f} of {row.n:.0f} runs recovered" in box["When something fails"]
-    assert box["When something fails"].endswith("box NVMe/TCP mirror, box RAID 5: not measured")
+    survives = ", ".join(f"box {name}" for name in ("DRBD 1", "NVMe/TCP mirror 1", "RAID 5 0"))
+    assert box["When something fails"].startswith(f"nodes that may fail, by the scheme: {survives}; box DRBD,")
+    assert box["When something fails"].endswith("box NVMe/TCP mirror, box RAID 5: no failure was tested")
+    undecided = winners["pattern"].nunique() - len(leads)
+    assert box["Who is first?"].endswith(f"{undecided} undecided")
+    assert set(winners["state"]) == {"leads", "undecided", "behind"}
 
 
 def test_ranks_and_runs_are_the_least_and_the_next_of_unlike_rows(tmp_path):
@@ -157,8 +162,10 @@ def test_a_caveat_of_every_row_is_stated_once_below_the_hardware(site):
 
 def test_what_nobody_measured_or_tested_is_said(site):
     proxmox = rows(site, "proxmox")
-    assert proxmox["Is it proven?"] == "not tested: one run or printed value each"
-    assert proxmox["Cost and space"] == proxmox["When something fails"] == "not measured"
+    assert proxmox["Is it proven?"] == "untested: one run or printed value each"
+    assert proxmox["Cost and space"] == "not measured"
+    assert proxmox["When something fails"].endswith("StarWind TCP 1; no failure was tested")
+    assert "a vendor whose product is among those compared" in (site / "index.html").read_text("utf-8")
     page = (site / "study.proxmox.html").read_text("utf-8")
     assert "Not measured: the latency of one I/O, the load within a latency limit and failures." in page
 

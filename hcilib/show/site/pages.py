@@ -16,7 +16,7 @@ from nbconvert.filters import strip_ansi
 from nbformat import NotebookNode
 
 from hcilib.show.site.execute import PNG, Result, replace
-from hcilib.show.site.studies import stories
+from hcilib.show.site.studies import Page, stories
 
 TEMPLATES = Path(__file__).with_name("templates")
 SCROLLS = '<div tabindex="0" role="region" aria-label="Table"'
@@ -37,15 +37,16 @@ def write_pages(results: list[Result], out: Path, root: Path) -> Path:
     """Write the page of every study and the index, and return the index."""
     told = stories(results, out, root)
     for story in told:
-        story.figures = {page["name"]: main_figure(out / page["name"]) for page in story.pages if page["ok"]}
-        _write(out / story.path, "study", story=story, table=_table)
-    _write(out / "index.html", "index", stories=told, results=results)
+        _write(out / story.path, "study", story=story, table=_table, figure_of=main_figure)
+    _write(out / "index.html", "index", stories=told, results=results, figure_of=main_figure)
     return out / "index.html"
 
 
-def main_figure(folder: Path) -> tuple[str, int] | None:
+def main_figure(out: Path, page: Page) -> tuple[str, int] | None:
     """Return the first figure of an executed notebook, as base64, and its width; None without one."""
-    notebook = nbformat.read(folder / f"{folder.name}.ipynb", as_version=4)
+    if not page["ok"]:
+        return None
+    notebook = nbformat.read(out / page["name"] / f"{page['name']}.ipynb", as_version=4)
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     drawn = (output for output in outputs if PNG in output.get("data", {}))
     return next(((o.data[PNG], o.metadata.get(PNG, {}).get("width", 700)) for o in drawn), None)

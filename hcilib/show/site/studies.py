@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,11 @@ import pandas as pd
 
 from hcilib.model.caveats import glossary, warnings_of
 from hcilib.model.places import ROOT, shipped
+from hcilib.model.schemes import parse_scheme
 from hcilib.model.study import Study, load_studies
 from hcilib.model.system import known_labels, load_systems
 from hcilib.say.lines import setting_value
-from hcilib.say.words import listed, scheme_words
+from hcilib.say.words import listed, scheme_words, sentence
 from hcilib.show.site.numbers import unescaped
 from hcilib.show.site.scenarios import Scenario
 from hcilib.show.text import text
@@ -28,22 +29,20 @@ HARDWARE = {
 }
 UNMEASURED = {"05": "the latency of one I/O", "14": "the load within a latency limit", "13": "failures"}
 """Notebook -> what is not known where a study that compares systems has no page of it."""
-FIRST = ("leads", "tied", "untested", "alone")
+FIRST = ("leads", "undecided", "untested", "alone")
 """States of a system that may be the first in a pattern."""
 LONGEST = 90
 """Letters of a title."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Story:
-    """A study with the pages that a report has of it."""
+    """A study with the pages that a report has of it, in reading order."""
 
     key: str
     study: Study
     pages: Sequence[Page]
     out: Path
-    figures: dict[str, tuple[str, int] | None] = field(default_factory=dict)
-    """Page -> its main figure, as base64, and its width."""
 
     @property
     def path(self) -> str:
@@ -60,8 +59,8 @@ class Story:
     def provenance(self) -> str:
         """Return who measured, when, on what, how often, how long, and over how much data."""
         by = self.study.measured_by and f"measured by {self.study.measured_by}"
-        told = [by, self.study.date, HARDWARE[self.study.hardware], self.study.repeats, self.runs]
-        return ". ".join(f"{text[:1].upper()}{text[1:]}" for text in told if text) + "."
+        facts = [by, self.study.date, HARDWARE[self.study.hardware], self.study.repeats, self.runs]
+        return " ".join(sentence(fact) for fact in facts if fact)
 
     @property
     def runs(self) -> str:
@@ -69,17 +68,16 @@ class Story:
         pooled = self.table("04", "pooled")
         if pooled.empty:
             return ""
-        least = pooled[["runtime_s", "span_bytes"]].min()
-        runtime = f"runs of at least {least['runtime_s']:.3g} s" if least["runtime_s"] > 0 else "runtime not stated"
-        if not least["span_bytes"] > 0:
-            return f"{runtime}, working set not stated"
-        return f"{runtime}, over at least {setting_value('size_bytes', least['span_bytes'])}"
+        seconds, span = pooled[["runtime_s", "span_bytes"]].min()
+        runtime = f"runs of at least {seconds:.3g} s" if seconds > 0 else "runtime not stated"
+        over = f"over at least {setting_value('size_bytes', span)}" if span > 0 else "working set not stated"
+        return f"{runtime}, {over}"
 
     def table(self, notebook: str, name: str) -> pd.DataFrame:
         """Return a table of the first page of a notebook, by its frame's name; empty where there is none."""
-        for page in self.pages:
-            file = self.out / page["name"] / f"{name}.csv"
-            if page["name"].startswith(notebook) and page["ok"] and file.is_file():
+        pages = [page["name"] for page in self.pages if page["ok"] and page["name"].startswith(notebook)]
+        for file in (self.out / page / f"{name}.csv" for page in pages):
+            if file.is_file():
                 return pd.read_csv(file).map(lambda cell: unescaped(cell) if isinstance(cell, str) else cell)
         return pd.DataFrame()
 
@@ -89,33 +87,34 @@ class Story:
         winners = self.table("04", "winners")
         if winners.empty:
             return [(page["question"], page["answer"]) for page in self.pages[:5]]
-        return [*_ranks(winners), ("Cost and space", self._cost()), ("When something fails", self._failures())]
+        names = [str(name) for name in winners["system"].unique()]
+        answers = [("Cost and space", self._cost(names)), ("When something fails", self._failures(names))]
+        return [*_ranks(winners), *answers]
 
-    def _cost(self) -> str:
-        """Return the usable share of each system, and its price."""
+    def _cost(self, names: list[str]) -> str:
+        """Return the usable share of each compared system, and its price."""
         capacity, prices = self.table("09", "capacity"), self.table("09", "bought")
         if capacity.empty:
             return "not measured"
-        compared = capacity["system"].isin(self.table("04", "winners")["system"])  # no scheme that nobody measured
-        shares = capacity[compared].drop_duplicates("system").set_index("system")["efficiency"]
-        usable = [f"{_label(name)} {100 * share:.0f} %" for name, share in shares.dropna().items()][:5]
+        shares = capacity[capacity["system"].isin(names)].dropna(subset=["efficiency"]).drop_duplicates("system")
+        usable = [f"{_label(row.system)} {100 * row.efficiency:.0f} %" for row in shares.itertuples()]
         priced = [f"{_label(row.system)} {row.price:g} {row.currency}" for row in prices.itertuples()]
-        return f"usable of raw: {', '.join(usable)}; {', '.join(priced) or 'no price given'}"
+        return f"usable of raw: {', '.join(usable[:5])}; {', '.join(priced) or 'no price given'}"
 
-    def _failures(self) -> str:
-        """Return the longest outage of each failure, how many runs recovered, and of which system nobody knows."""
+    def _failures(self, names: list[str]) -> str:
+        """Return how many nodes each scheme may lose, each failure's longest outage, and who was not measured."""
+        schemes = {name: system.scheme for name, system in load_systems().items() if name in names and system.scheme}
+        nodes = [f"{_label(name)} {parse_scheme(scheme).survives.servers}" for name, scheme in schemes.items()]
+        lines = [f"nodes that may fail, by the scheme: {', '.join(nodes)}"] * bool(nodes)
         summary = self.table("13", "summary")
-        if summary.empty:
-            return "not measured"
-        lines = []
-        for _, rows in summary.groupby(["system", "failure"], sort=False):
+        for _, rows in [] if summary.empty else summary.groupby(["system", "failure"], sort=False):
             worst = text(rows, "system failure worst").set_index(rows["column"]).loc["gap_s"]
             back = rows.set_index("column").loc["back_s"]
             recovered = f"{back['seen']:.0f} of {back['n']:.0f} runs recovered"
             lines.append(f"{worst['System']}, {worst['Failure']}: outage up to {worst['Worst']} s, {recovered}")
-        others = dict.fromkeys(self.table("04", "winners")["system"]).keys() - set(summary["system"])
-        absent = ", ".join(sorted(map(_label, others)))
-        return "; ".join([*lines, *[f"{absent}: not measured"] * bool(absent)])
+        absent = sorted(_label(name) for name in names if summary.empty or name not in {*summary["system"]})
+        missing = f"{', '.join(absent)}: no failure was tested" if len(lines) > bool(nodes) else "no failure was tested"
+        return "; ".join([*lines, *[missing] * bool(absent)])
 
     @property
     def caveats(self) -> list[str]:
@@ -127,21 +126,18 @@ class Story:
     @property
     def systems(self) -> pd.DataFrame:
         """Return the hardware of each compared system, one row a system."""
-        known, pooled = load_systems(), self.table("04", "pooled")
-        rows = []
-        for name in pooled["system"] if len(pooled) else []:
-            system, run = known.get(name), pooled.set_index("system").loc[name]
-            drive = system.drive if system else None
-            rows.append({
-                "System": _label(name),
-                "Nodes": system.nodes if system else None,
-                "Drives a node": system.drives_per_node if system else None,
-                "Drive": drive.model if drive else None,
-                "Layout": scheme_words(system.scheme) if system and system.scheme else None,
-                "Network": system.transport if system else None,
-                "Least runtime (s)": run["runtime_s"],
-                "Least span (GiB)": run["span_bytes"] / 2**30,
-            })  # fmt: skip
+        known, rows = load_systems(), []
+        for run in self.table("04", "pooled").itertuples():
+            row: dict[str, Any] = {"System": _label(run.system)}
+            if system := known.get(run.system):
+                row |= {
+                    "Nodes": system.nodes,
+                    "Drives a node": system.drives_per_node,
+                    "Drive": system.drive.model if system.drive else None,
+                    "Layout": scheme_words(system.scheme) if system.scheme else None,
+                    "Network": system.transport,
+                }
+            rows.append(row | {"Least runtime (s)": run.runtime_s, "Least span (GiB)": run.span_bytes / 2**30})
         return pd.DataFrame(rows)
 
     @property
@@ -152,25 +148,26 @@ class Story:
         return f"Not measured: {listed(absent)}." if "04" in there and absent else ""
 
 
-def _label(name: Any) -> str:
+def _label(name: str) -> str:
     return known_labels().get(name, str(name))
 
 
 def _ranks(winners: pd.DataFrame) -> Iterator[tuple[str, str]]:
     """Yield who is first, by how much, and whether that is proven, from the best points of all systems."""
     known = winners.dropna(subset=["pct_of_best"])
-    first = known[known["state"].isin(FIRST)].groupby("pattern").filter(lambda rows: len(rows) == 1)
-    patterns, counts = known["pattern"].nunique(), first["system"].value_counts()
-    told = [f"{_label(name)} in {count} of {patterns} patterns" for name, count in counts.items()]
-    still_open = patterns - len(first)
-    yield "Who is first?", ", ".join([*told, *[f"{still_open} tied or within the margin"] * bool(still_open)])
-    others = known[known["pattern"].isin(first["pattern"]) & ~known["state"].isin(FIRST)]
+    is_first, patterns = known["state"].isin(FIRST), known["pattern"].nunique()
+    first = known[is_first].drop_duplicates("pattern", keep=False)
+    counts = first["system"].map(_label).value_counts().items()
+    ranks = [f"{name} in {count} of {patterns} patterns" for name, count in counts]
+    undecided = patterns - len(first)
+    yield "Who is first?", ", ".join([*ranks, *[f"{undecided} undecided"] * bool(undecided)])
+    others = known[known["pattern"].isin(first["pattern"]) & ~is_first]
     second = others.groupby("pattern")["pct_of_best"].max()
     ends = dict.fromkeys(f"{share:.0f}" for share in (second.min(), second.max()))
     yield "By how much?", f"the second has {' to '.join(ends)} % of the first" if len(second) else "not known"
-    proven, single = known["state"].eq("leads").sum(), known["n"].max() <= 1
-    untested = "not tested: one run or printed value each"
-    yield "Is it proven?", untested if single else f"significantly in {proven} of {patterns} patterns"
+    proven = f"significantly in {known['state'].eq('leads').sum()} of {patterns} patterns"
+    untested = "untested: one run or printed value each"
+    yield "Is it proven?", untested if known["n"].max() <= 1 else proven
 
 
 def find_studies(root: Path = ROOT) -> dict[str, Study]:
@@ -182,22 +179,18 @@ def find_studies(root: Path = ROOT) -> dict[str, Study]:
 
 def study_of(scenario: Scenario, root: Path = ROOT) -> str:
     """Return the key of the study that names a scenario of the repository's params; of any other its own name."""
-    if scenario.params_path.resolve().is_relative_to(shipped("params", root).resolve()):
-        for key, study in find_studies(root).items():
-            if scenario.name in study.scenarios:
-                return key
-    return scenario.name
+    is_shipped = scenario.params_path.resolve().is_relative_to(shipped("params", root).resolve())
+    known = find_studies(root).items() if is_shipped else ()
+    return next((key for key, study in known if scenario.name in study.scenarios), scenario.name)
 
 
 def stories(results: Sequence[Page], out: Path, root: Path = ROOT) -> list[Story]:
     """Return own scenarios, each as a study, and then the studies, with their pages in reading order."""
     known = find_studies(root)
-    own = {r["study"]: r for r in results if r["study"] not in known}
-    yours = {key: Study(short=key, title=r["question"], under_test=key, scenarios=(key,)) for key, r in own.items()}
-    told = []
-    for key, study in (yours | known).items():
-        pages = {result["name"]: result for result in results if result["study"] == key}
-        if pages:
-            named = [name for name in study.scenarios if name in pages]
-            told.append(Story(key, study, [pages[name] for name in named], out))
-    return told
+    own = {page["study"]: page["question"] for page in results if page["study"] not in known}
+    every = {key: Study(short=key, title=title, under_test=key, scenarios=(key,)) for key, title in own.items()} | known
+    pages = {(page["study"], page["name"]): page for page in results}
+    chosen = {
+        key: [pages[key, name] for name in study.scenarios if (key, name) in pages] for key, study in every.items()
+    }
+    return [Story(key, every[key], told, out) for key, told in chosen.items() if told]
