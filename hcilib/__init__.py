@@ -78,7 +78,7 @@ _ROOMS = {
     "say.campaigns.plan": "plan_warning_sentences",
     "say.campaigns.history": "check_sentences check_lines",
     "say.lines": "comparability",
-    "show.plots": "theme by marks finish at_right label_lines bars",
+    "show.plots": "theme by marks finish at_right bars",
     "show.runs": "plot_failure plot_latency_over_time",
     "show.text": "text",
     "show.site.build": "report",

@@ -17,6 +17,7 @@ import numpy as np
 import openpyxl
 import pandas as pd
 import pytest
+from matplotlib.collections import PathCollection
 from matplotlib.colors import to_rgb
 from scipy import stats
 
@@ -200,14 +201,14 @@ def edited(cell: str, edits: dict[str, str]) -> str:
 
 def marked(ax) -> list:
     """Return the marks of a panel."""
-    return [line for line in ax.get_lines() if line.get_marker() != "None" and not line.get_gid()]
+    return [marks for marks in ax.collections if isinstance(marks, PathCollection) and not marks.get_gid()]
 
 
 HELP: dict[str, Any] = {
     "ratio": lambda table, system: table[table["system"] == system].sort_values(["pattern", "iodepth"])["ratio"].array,
-    "xs": lambda ax: [x for line in marked(ax) for x in np.asarray(line.get_xdata(), float) if x == x],
-    "ys": lambda ax: [y for line in marked(ax) for y in np.asarray(line.get_ydata(), float) if y == y],
-    "colours": lambda ax: [to_rgb(line.get_color()) for line in marked(ax)],
+    "xs": lambda ax: [x for marks in marked(ax) for x in marks.get_offsets()[:, 0] if x == x],
+    "ys": lambda ax: [y for marks in marked(ax) for y in marks.get_offsets()[:, 1] if y == y],
+    "colours": lambda ax: [to_rgb(colour) for marks in marked(ax) for colour in marks.get_edgecolor()],
 }
 """What the expressions name besides the cells' own names."""
 

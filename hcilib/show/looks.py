@@ -10,7 +10,7 @@ from zlib import crc32
 
 import numpy as np
 import pandas as pd
-from matplotlib.colors import to_rgb
+from matplotlib.colors import to_hex, to_rgb
 
 from hcilib.model.system import Look, known_systems
 
@@ -59,6 +59,7 @@ def known_looks() -> dict[str, Look]:
     return others | {name: system.look for name, system in known_systems().items() if system.look}
 
 
-def darker(colour: str, share: float = 0.25) -> tuple[float, ...]:
+def darker(colour: str, share: float = 0.25) -> str:
     """Return a colour for text: light hues on white need more ink."""
-    return tuple(np.array(to_rgb(colour)) * (1 - share))
+    red, green, blue = np.array(to_rgb(colour)) * (1 - share)
+    return to_hex((red, green, blue))

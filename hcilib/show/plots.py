@@ -1,7 +1,7 @@
 """How does a figure look? The house style, rows with their intervals, and words around a grid.
 
-``FacetGrid.map_dataframe`` hands each function its rows, so nothing is looked up in drawn artists.
-What has to know all names of a panel, ``finish`` does.
+``FacetGrid.map_dataframe`` hands ``marks``, ``bars`` and ``at_right`` their rows, which they collect.
+``finish`` draws them, as it knows all names of a panel.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.category import StrCategoryFormatter
-from matplotlib.collections import PolyCollection
+from matplotlib.collections import PathCollection
+from matplotlib.colors import to_hex
 from matplotlib.dates import ConciseDateFormatter
-from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, FixedLocator, LogLocator, MaxNLocator, NullFormatter, NullLocator
 from scipy.optimize import isotonic_regression
 
@@ -28,6 +28,9 @@ from hcilib.say.words import pattern_words
 from hcilib.show.looks import GRID, INK, QUIET, darker, looks
 from hcilib.show.text import word_of
 
+MARKS = ["layer", "name", "case", "value", "lo", "hi", "line", "full", "is_flat", "factor", "moves"]
+MARKS += ["ink", "mark", "style", "size"]
+"""Columns of collected marks."""
 NEAR = 0.04
 """Of an axis: marks that are nearer to each other than this are moved apart."""
 STYLE: dict[str, Any] = {
@@ -98,7 +101,7 @@ def marks(
 ) -> None:
     """Draw rows with their 95 % intervals, as open marks where there is none.
 
-    For ``FacetGrid.map_dataframe``. ``finish`` then moves marks apart where they collide.
+    For ``FacetGrid.map_dataframe``. ``finish`` draws them, and moves marks apart where they collide.
 
     Parameters
     ----------
@@ -132,20 +135,25 @@ def marks(
     value, case = _value_and_case(data, x, y)
     _refuse_twice(data, value, case)
     is_row = _is_text(data[case])
-    data = data.dropna(subset=[case]).reset_index(drop=True)  # after concat an index repeats
+    data = data.dropna(subset=[case])
     if case in FACTORS and not is_row:
         data = data.sort_values(case)
     ends = data.reindex(columns=[value, f"{value}_lo", f"{value}_hi"]).astype(float)
     rows = (ends / _column(value, data).scale).set_axis(["value", "lo", "hi"], axis=1)
-    rows["case"] = data[case] if is_row else data[case] / _column(case, data).scale
+    extent = rows.to_numpy().ravel()
+    rows["case"] = data[case].astype(object) if is_row else data[case] / _column(case, data).scale
     rows["line"] = data[joined] if isinstance(joined, str) else joined and not is_row
     rows["full"] = data[full] if full else rows["lo"].notna()
-    rows["at"] = np.arange(float(len(rows))) if is_row else rows["case"].astype(float)
-    group: dict[str, Any] = {"rows": rows.astype({"line": bool, "full": bool}), "case": case, "name": label}
-    group |= {"ink": color, "mark": marker, "line": linestyle, "size": size}
-    group |= {"is_flat": value == x, "is_own": f"{value}_lo" not in data}
-    plt.gca().__dict__.setdefault("hci_marks", []).append(group)
-    _draw(plt.gca(), group)
+    rows = rows.astype({"line": bool, "full": bool}).assign(is_flat=value == x)
+    rows["factor"] = case if case in FACTORS and not is_row else ""
+    rows["moves"] = f"{value}_lo" in data and (is_row or case in FACTORS)
+    look = {"ink": to_hex(color), "mark": marker, "style": linestyle, "size": size}
+    _collect("marks", rows, name=label, **look)
+    at = np.zeros(len(rows)) if is_row else rows["case"]
+    spots = np.column_stack([np.repeat(at, 3), extent])
+    spots, room = (spots[:, ::-1], "updatey") if value == x else (spots, "updatex")
+    plt.gca().update_datalim(spots, **{room: not is_row})  # axes are as wide as what will be drawn
+    plt.gca().autoscale_view()
 
 
 def at_right(data: pd.DataFrame, y: str, text: str, color: Any = INK, bold: str | None = None, **_: Any) -> None:
@@ -175,9 +183,8 @@ def at_right(data: pd.DataFrame, y: str, text: str, color: Any = INK, bold: str 
     >>> _ = g.map_dataframe(hci.at_right, y="system", text="iops")
     """
     words = data[text] if _is_text(data[text]) else data[text].map(_column(text, data).show)
-    told = pd.DataFrame({"case": data[y], "words": words, "bold": data[bold] if bold else False})
-    told["ink"] = [darker(color)] * len(told)
-    plt.gca().__dict__.setdefault("hci_words", []).append(told.dropna(subset=["words"]))
+    rows = pd.DataFrame({"case": data[y].astype(object), "words": words, "bold": data[bold] if bold else False})
+    _collect("words", rows.dropna(subset=["words"]), ink=darker(color))
 
 
 def bars(
@@ -226,8 +233,7 @@ def bars(
     scale = _column(x, data).scale
     rows = pd.DataFrame({"case": data[y], "length": data[x] / scale})
     rows = rows.assign(left=data[left] / scale if left else 0, text=data[text] if text else "")
-    rows = rows.assign(name=str(label), ink=[color] * len(rows), is_stacked=bool(left))
-    plt.gca().__dict__.setdefault("hci_bars", []).append(rows.astype({"case": object}))
+    _collect("bars", rows.astype({"case": object}), name=label, ink=to_hex(color), is_stacked=bool(left))
 
 
 def finish(
@@ -270,66 +276,24 @@ def finish(
     'Mean latency (ms)'
     """
     panels = _panels(g)
+    wide = _lay_out(g, panels, y)
+    notes, drawn = [note], []
     for ax, rows in panels:
         _refuse_averaged(ax, rows, x, y)
         _give_room(ax)
-    wide = _lay_out(g, panels, y)
-    notes = [note]
-    for ax, rows in panels:
         is_shared = len(ax.get_shared_y_axes().get_siblings(ax)) > 1
-        rows = g.data if is_shared and _is_text(rows[y]) else rows
-        names = _names(ax, rows[y]) if _is_text(rows[y]) else []
+        names = _names(ax, (g.data if is_shared else rows)[y])
         _draw_bars(ax, names)
         _draw_equal(ax, x, band)
-        for axis, column in ((ax.xaxis, x), (ax.yaxis, y)):
-            _set_ticks(axis, column, rows)
-        _settle(ax, rows, names)
-        notes += [_write_words(ax, names), _draw_arrows(ax)]
+        _set_ticks(ax.xaxis, x, rows, [])
+        _set_ticks(ax.yaxis, y, rows, names)
+        drawn.append(_draw_marks(ax, rows, names))
+        notes += [_write_words(ax, names), _draw_arrows(ax, drawn[-1])]
     _label_axes(g, panels, wide, {"x": x, "y": y})
-    _name_hues(g, [ax for ax, _ in panels], y)
+    _name_hues(g, [ax for ax, _ in panels], drawn, y)
     if band:
         notes += [f"Grey band: differences of at most {100 * band:g} %."]
-    caption(panels[0][0], source, *_runs(g, note), *dict.fromkeys(notes))
-
-
-def label_lines(ax: Axes, column: str, size: float = 9.5) -> None:
-    """Write each name at the end of its line, moved apart where names would overlap.
-
-    Parameters
-    ----------
-    ax : Axes
-        Where ``marks`` drew lines.
-    column : str
-        The column that the names are values of.
-    size : float
-        Of the letters, in points.
-
-    Examples
-    --------
-    >>> import seaborn as sns
-    >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read'")
-    >>> iops = hci.summarize(results, "iops")
-    >>> g = sns.FacetGrid(iops, **hci.by("system", iops))
-    >>> g = g.map_dataframe(hci.marks, x="iodepth", y="iops")
-    >>> hci.label_lines(g.ax, "system")
-    """
-    known = [(group, group["rows"].dropna(subset=["value"])) for group in _groups(ax)]
-    known = [(group, rows[rows["line"]] if rows["line"].any() else rows) for group, rows in known]
-    ends = [(group, rows.iloc[-1][["at", "value"]].to_list()) for group, rows in known if len(rows)]
-    to_axes = ax.transScale + ax.transLimits
-    ends.sort(key=lambda end: end[1][1])
-    wanted = np.array([to_axes.transform(end)[1] for _, end in ends])
-    figure: Any = ax.figure
-    high = figure.get_figheight() / (ax.get_gridspec() or figure.add_gridspec()).nrows
-    room = 0.026 * size / high * np.arange(len(ends))
-    heights = isotonic_regression(wanted - room).x + room if ends else wanted
-    heights = heights - max(0, *heights[-1:] - 0.96)  # below the title
-    for (group, end), height in zip(ends, heights, strict=True):
-        ink = darker(group["ink"])
-        dotted = {"arrowstyle": "-", "linestyle": ":", "linewidth": 0.7, "color": ink}
-        ax.annotate(called(column, group["name"]), end, (1.03, height), textcoords="axes fraction",
-                    color=ink, va="center", fontsize=size, fontweight="bold",
-                    annotation_clip=False, arrowprops=dotted)  # fmt: skip
+    caption(panels[0][0], source, *_runs(g.data, pd.concat(drawn), note), *dict.fromkeys(notes))
 
 
 def caption(ax: Axes, source: Any, *sentences: str | None) -> None:
@@ -388,9 +352,8 @@ def _refuse_averaged(ax: Axes, rows: pd.DataFrame, x: str, y: str) -> None:
     """Raise ValueError where seaborn drew the mean of several rows."""
     drawn = sum(np.size(line.get_xdata()) for line in ax.lines) + len(ax.patches)
     drawn += sum(len(np.asarray(dots.get_offsets())) for dots in ax.collections)
-    drawn += sum(map(len, ax.__dict__.get("hci_bars", [])))
-    bands = [c for c in ax.collections if isinstance(c, PolyCollection) and c.get_alpha() == 0.2]
-    if bands or drawn < len(rows.dropna(subset=[x, y])):
+    drawn += len(_collected(ax, "marks")) + len(_collected(ax, "bars"))
+    if drawn < len(rows.dropna(subset=[x, y])):
         raise ValueError(
             "finish: seaborn drew the mean of several rows. Pool runs by hci.summarize, give every "
             "other column in which rows differ to hue, row or col, and draw by hci.marks."
@@ -419,14 +382,15 @@ def _lay_out(g: sns.FacetGrid, panels: list[tuple[Axes, pd.DataFrame]], y: str) 
     most = min(g._ncol, g.data[g._col_var].nunique()) if g._row_var and g._col_var else g._ncol
     fig, lines = g.figure, -(-len(panels) // most)
     wide = -(-len(panels) // lines)
-    is_named, lane = _is_text(g.data[y]), 0.34 if g._hue_var not in (None, y) else 0.27
-    counts = [rows[y].nunique() for _, rows in panels]
-    needs = [0.5 + lane * max(counts[line * wide : (line + 1) * wide]) for line in range(lines)]
-    grid = fig.add_gridspec(lines, wide, height_ratios=needs if is_named else None)
+    needs = [fig.get_figheight() / g._nrow] * lines
+    if _is_text(g.data[y]):
+        lane = 0.34 if g._hue_var not in (None, y) else 0.27
+        counts = [rows[y].nunique() for _, rows in panels]
+        needs = [0.5 + lane * max(counts[line * wide :][:wide]) for line in range(lines)]
+    grid = fig.add_gridspec(lines, wide, height_ratios=needs)
     for n, (ax, _) in enumerate(panels):
-        ax.set_subplotspec(grid[divmod(n, wide)])
-    height = sum(needs) if is_named else fig.get_figheight() * lines / g._nrow
-    fig.set_size_inches(fig.get_figwidth() * wide / g._ncol, 0.7 + height)
+        ax.set_subplotspec(grid[n])
+    fig.set_size_inches(fig.get_figwidth() * wide / g._ncol, 0.7 + sum(needs))
     return wide
 
 
@@ -439,8 +403,7 @@ def _label_axes(g: sns.FacetGrid, panels: list, wide: int, columns: dict[str, st
         for n, (ax, _) in enumerate(panels):
             is_outer = n % wide == 0 if way == "y" else n + wide >= len(panels)
             is_shared = len(getattr(ax, f"get_shared_{way}_axes")().get_siblings(ax)) > 1
-            text = titles[n] if is_outer or len({*titles}) > 1 else ""
-            getattr(ax, f"set_{way}label")(text)
+            ax.set(**{f"{way}label": titles[n] if is_outer or len({*titles}) > 1 else ""})
             side = {"x": "labelbottom", "y": "labelleft"}[way]
             ax.tick_params(way, **{side: is_outer or not is_shared})
 
@@ -471,6 +434,8 @@ def _is_text(values: pd.Series) -> bool:
 
 def _names(ax: Axes, values: pd.Series) -> list:
     """Return the names of rows: as seaborn drew them, of a Categorical in its order, or as they come."""
+    if not _is_text(values):
+        return []
     if isinstance(ax.yaxis.get_major_formatter(), StrCategoryFormatter):
         return ax.yaxis.get_major_formatter().format_ticks(list(ax.get_yticks()))
     if isinstance(values.dtype, pd.CategoricalDtype):
@@ -478,27 +443,24 @@ def _names(ax: Axes, values: pd.Series) -> list:
     return list(values.dropna().unique())
 
 
-def _set_ticks(axis: Any, column: str, rows: pd.DataFrame) -> None:
-    """Set ticks: rows by name, loads that were set, dates, or round numbers in the shown unit."""
-    values, (low, high) = rows[column], sorted(axis.get_view_interval())
-    if values.dtype.kind == "M":
-        axis.set_major_formatter(ConciseDateFormatter(axis.get_major_locator()))
-    elif _is_text(values):
-        names = _names(axis.axes, values)
+def _set_ticks(axis: Any, column: str, rows: pd.DataFrame, names: list) -> None:
+    """Set ticks: rows by name, loads that were set, or round numbers in the shown unit."""
+    (low, high), is_log = sorted(axis.get_view_interval()), axis.get_scale() == "log"
+    if names:
         axis.set_ticks(range(len(names)), [called(column, name) for name in names])
         axis.axes.set_ylim(len(names) - 0.5, -0.5)
     elif column in FACTORS:
-        loads = np.sort(values.dropna().unique())
-        if axis.get_scale() == "log" or len(loads) < 8:
-            axis.set_major_locator(FixedLocator(list(loads)))
-        else:
-            axis.set_major_locator(MaxNLocator(integer=True))
+        loads = np.sort(rows[column].dropna().unique())
+        at_loads = is_log or len(loads) < 8
+        axis.set_major_locator(FixedLocator(list(loads)) if at_loads else MaxNLocator(integer=True))
         axis.set_major_formatter("{x:g}")
         axis.set_minor_locator(NullLocator())
         if len(loads) == 1:  # room beside a single load
             axis.axes.set_xlim(loads[0] / 2.3, loads[0] * 2.3)
+    elif rows[column].dtype.kind == "M":
+        axis.set_major_formatter(ConciseDateFormatter(axis.get_major_locator()))
     else:
-        if axis.get_scale() == "log":
+        if is_log:
             subs = (1,) if high / low > 200 else (1, 2, 5)
             axis.set_major_locator(LogLocator(subs=subs) if high / low > 4 else MaxNLocator(5))
             axis.set_minor_formatter(NullFormatter())
@@ -510,36 +472,80 @@ def _set_ticks(axis: Any, column: str, rows: pd.DataFrame) -> None:
 # ---- what is drawn when all names of a panel are known
 
 
-def _groups(ax: Axes) -> list[dict[str, Any]]:
-    return ax.__dict__.get("hci_marks", [])
+def _collect(kind: str, rows: pd.DataFrame, **look: Any) -> None:
+    """Keep rows of one name on its panel, until all names of the panel are known."""
+    layers = plt.gca().__dict__.setdefault(f"hci_{kind}", [])
+    layers.append(rows.assign(layer=len(layers), **look))
 
 
-def _draw(ax: Axes, group: dict[str, Any]) -> None:
-    """Draw the line, the intervals, and the full and open marks of one name, anew if need be."""
-    for artist in group.pop("artists", []):
-        artist.remove()
-    rows, ink, turn = group["rows"], group["ink"], -1 if group["is_flat"] else 1
-    line, sure = rows[rows["line"]], rows.dropna(subset=["lo"])
-    path = {"color": ink, "linestyle": group["line"], "zorder": 2}
-    group["artists"] = ax.plot(*(line["at"], line["value"])[::turn], **path)
-    span = ax.hlines if group["is_flat"] else ax.vlines
-    ends = span(sure["at"], sure["lo"], sure["hi"], color=ink, linewidth=1.5, zorder=3, gid="interval")
-    group["artists"].append(ends)
-    for is_open, dots in rows.dropna(subset=["value"]).groupby(~rows["full"]):
-        face = {"mfc": "white" if is_open else ink, "mew": 1.5, "ms": group["size"], "zorder": 4}
-        spots = (dots["at"], dots["value"])[::turn]
-        look = {"color": ink, "linestyle": "", "marker": group["mark"], "label": f" {group['name']}"}
-        group["artists"] += ax.plot(*spots, **look, **face)
+def _collected(ax: Axes, kind: str) -> pd.DataFrame:
+    """Return the rows of all names of a panel."""
+    return pd.concat(ax.__dict__.get(f"hci_{kind}", [pd.DataFrame()]), ignore_index=True)
+
+
+def _draw_marks(ax: Axes, rows: pd.DataFrame, names: list) -> pd.DataFrame:
+    """Draw lines, intervals, and full and open marks at their rows or loads; return them with their places."""
+    table = _collected(ax, "marks").reindex(columns=MARKS)
+    table["at"] = (table["case"].map(names.index) if names else table["case"]).astype(float)
+    moved = _moved_apart(ax, table[table["moves"].eq(True)], 0.2 / len(names) if names else 0.03)
+    table.loc[moved.index, "at"] = moved
+    for _, own in table.groupby("layer"):
+        look: Any = own.iloc[0]
+        turn = -1 if look["is_flat"] else 1
+        line, sure = own[own["line"]], own.dropna(subset=["lo"])
+        if look["factor"]:
+            line = _interrupted(line, np.sort(rows[look["factor"]].dropna().unique()))
+        path = (line["at"], line["value"])[::turn]
+        ax.plot(*path, color=look["ink"], linestyle=look["style"], zorder=2)
+        span = ax.hlines if look["is_flat"] else ax.vlines
+        span(sure["at"], sure["lo"], sure["hi"], look["ink"], linewidth=1.5, zorder=3, gid="interval")
+        dots = own.dropna(subset=["value"]).sort_values("full", ascending=False)  # as the legend has the first
+        x, y = (dots["at"], dots["value"])[::turn]
+        style: Any = {"marker": look["mark"], "s": look["size"] ** 2, "label": f" {look['name']}", "zorder": 4}
+        is_full = dots["full"] | (look["mark"] == "|")  # which has no face
+        style |= {"c": np.where(is_full, look["ink"], "white"), "edgecolors": look["ink"], "linewidths": 1.5}
+        ax.scatter(x, y, **style)
+    return table
+
+
+def _interrupted(line: pd.DataFrame, loads: np.ndarray) -> pd.DataFrame:
+    """Return a line with a gap at each load that it lacks, unless it was measured at other loads."""
+    if 2 * len(line) < len(loads):
+        return line
+    gaps = line.set_index("case").reindex(loads)
+    return gaps.assign(at=gaps["at"].fillna(pd.Series(loads, loads)))
+
+
+def _moved_apart(ax: Axes, rows: pd.DataFrame, step: float) -> pd.Series:
+    """Return new places of marks that collide, or whose intervals do, apart by shares of the axis."""
+    rows = rows.dropna(subset=["value"])
+    turn = -1 if rows["is_flat"].any() else 1
+    if turn == 1:  # single runs at a load are told apart by their lines
+        rows = rows[rows.groupby("at")["lo"].transform("count") > 0]
+    if rows.empty:
+        return rows["at"]
+    to_share = ax.transScale + ax.transLimits
+    ends = (np.column_stack([rows["at"], rows[end].fillna(rows["value"])]) for end in ("lo", "hi"))
+    low, high = (to_share.transform(spots[:, ::turn])[:, ::turn] for spots in ends)
+    shares = pd.DataFrame({"load": rows["at"], "at": low[:, 0], "low": low[:, 1], "high": high[:, 1]})
+    shares = shares.sort_values(["load", "low"])
+    reach = shares.groupby("load")["high"].cummax().groupby(shares["load"]).shift() + NEAR
+    crowd = (~(shares["low"] < reach)).cumsum().sort_index()  # marks that collide have one number
+    number, size = crowd.groupby(crowd).cumcount(), crowd.groupby(crowd).transform("size")
+    places = shares["at"].sort_index() + step * turn * (number - (size - 1) / 2)
+    spots = np.column_stack([places, np.zeros(len(places))])
+    return pd.Series(to_share.inverted().transform(spots[:, ::turn])[:, ::turn][:, 0], places.index)
 
 
 def _draw_bars(ax: Axes, names: list) -> None:
     """Draw bars at their rows, those of several names beside each other."""
-    groups = ax.__dict__.get("hci_bars", [])
-    table = pd.concat(groups) if groups else pd.DataFrame({"name": [], "case": []})
-    most = table.groupby("case")["name"].nunique().max()
-    for rows in groups:
+    table = _collected(ax, "bars")
+    if table.empty:
+        return
+    most, every = table.groupby("case")["name"].nunique().max(), list(table["name"].unique())
+    for _, rows in table.groupby("layer"):
         name, ink, is_stacked = rows[["name", "ink", "is_stacked"]].iloc[0]
-        hues = [name] if is_stacked or most == 1 else list(table["name"].unique())
+        hues = [name] if is_stacked or most == 1 else every
         high = 0.72 / len(hues)
         at = rows["case"].map(names.index) + high * (hues.index(name) - (len(hues) - 1) / 2)
         look = {"color": ink, "edgecolor": ink, "linewidth": 0.8, "label": f" {name}"}
@@ -558,111 +564,90 @@ def _give_room(ax: Axes) -> None:
 
 
 def _draw_equal(ax: Axes, x: str, band: float | None) -> None:
-    """Draw the line at equal and the band around it, and show some of both sides of it."""
+    """Draw the line at equal and the band around it."""
     equal = 1 if x == "ratio" else 100
     if x == "ratio":
-        low, high = sorted(ax.get_xlim())
-        ax.set_xlim(min(low / 1.02, 0.88), max(high * 1.02, 1.14))
         ax.axvline(equal, color=QUIET, linewidth=1, zorder=1)
     if band:
         ax.axvspan(equal / (1 + band), equal * (1 + band), color="#9aa0a6", alpha=0.22, lw=0, zorder=0)
 
 
-def _settle(ax: Axes, rows: pd.DataFrame, names: list) -> None:
-    """Put marks at their rows, interrupt lines at missing loads, and move marks apart."""
-    groups = _groups(ax)
-    for group in groups:
-        own, case = group["rows"], group["case"]
-        if names:
-            own["at"] = [float(names.index(name)) for name in own["case"]]
-        elif case in FACTORS and len(own):
-            loads = np.sort(rows[case].dropna().unique())
-            if own["value"].count() * 2 >= len(loads):  # else it was measured at other loads
-                gaps = own.set_index("case").reindex(loads)
-                own = gaps.assign(at=loads.astype(float), line=own["line"].any(), full=gaps["full"].eq(True))
-                group["rows"] = own.rename_axis("case").reset_index()
-    sure = [group for group in groups if not group["is_own"] and (names or group["case"] in FACTORS)]
-    if sure:
-        _move_apart(ax, sure, 0.2 / len(names) if names else 0.03)
-    for group in groups:
-        _draw(ax, group)
-
-
-def _move_apart(ax: Axes, groups: list[dict[str, Any]], step: float) -> None:
-    """Move marks apart by shares of the axis where they or their intervals collide."""
-    turn = -1 if groups[0]["is_flat"] else 1
-    to_share = ax.transScale + ax.transLimits
-    tables = [group["rows"].dropna(subset=["value"]) for group in groups]
-    for _, rows in pd.concat(tables, keys=range(len(groups))).groupby("at"):
-        if turn == 1 and rows["lo"].isna().all():
-            continue  # single runs at a load are told apart by their lines
-        ends = [rows[end].fillna(rows["value"]) for end in ("value", "lo", "hi")]
-        spots, low, high = (to_share.transform(np.column_stack([rows["at"], end][::turn]))[:, ::turn] for end in ends)
-        meets = (low[:, None, 1] < high[:, 1] + NEAR) & (low[:, 1] < high[:, None, 1] + NEAR)
-        crowd = meets.sum(axis=1) > 1
-        spots[crowd, 0] += step * turn * (np.arange(crowd.sum()) - (crowd.sum() - 1) / 2)
-        places = to_share.inverted().transform(spots[:, ::turn])[:, ::turn][:, 0]
-        for (group, row), place in zip(rows.index[crowd], places[crowd], strict=True):
-            groups[group]["rows"].loc[row, "at"] = place
-
-
 def _write_words(ax: Axes, names: list) -> str | None:
     """Write at the right of each row; return what bold means where something is bold."""
-    if "hci_words" not in ax.__dict__:
+    words = _collected(ax, "words")
+    if words.empty:
         return None
-    told = pd.concat(ax.__dict__["hci_words"], ignore_index=True)
-    number, count = told.groupby("case").cumcount(), told.groupby("case")["case"].transform("size")
-    lanes = (number - (count - 1) / 2) * (0.8 / count).clip(upper=0.4)
-    for row, lane in zip(told.itertuples(), lanes, strict=True):
-        look = {"color": row.ink, "fontsize": 8.5, "fontweight": "bold" if row.bold else "normal"}
-        ax.text(1.02, names.index(row.case) + lane, row.words.replace("$", r"\$"), va="center",
-                transform=ax.get_yaxis_transform(), **look)  # fmt: skip
-    return "Bold: significant at 5 %." if told["bold"].any() else None
+    rows = words.groupby("case")["case"]
+    number, count = rows.cumcount(), rows.transform("size")
+    words["at"] = words["case"].map(names.index) + (number - (count - 1) / 2) * (0.8 / count).clip(upper=0.4)
+    place: Any = {"transform": ax.get_yaxis_transform(), "va": "center", "fontsize": 8.5}
+    for row in words.itertuples():
+        look = {"color": row.ink, "fontweight": "bold" if row.bold else "normal"}
+        ax.text(1.02, row.at, row.words.replace("$", r"\$"), **look, **place)
+    return "Bold: significant at 5 %." if words["bold"].any() else None
 
 
-def _draw_arrows(ax: Axes) -> str | None:
+def _draw_arrows(ax: Axes, table: pd.DataFrame) -> str | None:
     """Put an arrow where an interval goes beyond the axis; return what it means where there is one."""
-    (low, high), look = sorted(ax.get_xlim()), {"ms": 5, "clip_on": False, "gid": "arrow"}
-    drawn = []
-    for group in (group for group in _groups(ax) if group["is_flat"]):
-        rows = group["rows"]
-        for place, arrow, cut in ((0, "<", rows["lo"] < low), (1, ">", rows["hi"] > high)):
-            for at in rows["at"][cut]:
-                ink: Any = {"color": group["ink"], "transform": ax.get_yaxis_transform(), **look}
-                drawn += ax.plot(place, at, arrow, **ink)
-    return "Arrows: the interval goes beyond the axis." if drawn else None
+    low, high = sorted(ax.get_xlim())
+    flat = table[table["is_flat"].eq(True)]
+    cut = [(0, "<", flat[flat["lo"] < low]), (1, ">", flat[flat["hi"] > high])]
+    cut = [(place, arrow, rows) for place, arrow, rows in cut if len(rows)]
+    look: Any = {"transform": ax.get_yaxis_transform(), "clip_on": False, "gid": "arrow", "s": 25}
+    for place, arrow, rows in cut:
+        ax.scatter([place] * len(rows), rows["at"], marker=arrow, c=rows["ink"], **look)
+    return "Arrows: the interval goes beyond the axis." if cut else None
 
 
-def _runs(g: sns.FacetGrid, note: str | None) -> list[str]:
+def _runs(data: pd.DataFrame, table: pd.DataFrame, note: str | None) -> list[str]:
     """Return how many runs an interval has, what an open mark is, and what verdicts rest on."""
-    drawn = [group["rows"].dropna(subset=["value"]) for ax in g.axes.flat for group in _groups(ax)]
-    known, notes = pd.concat(drawn or [pd.DataFrame({"lo": [], "full": []})]), []
+    known, notes = table.dropna(subset=["value"]), []
     if known["lo"].notna().any():
-        n = g.data["n"][g.data["n"] > 0].unique() if "n" in g.data else []
-        runs = " to ".join(f"{number:g}" for number in sorted({*n})[:: max(len(n) - 1, 1)])
-        percent = f"{100 * g.data['confidence'].max():.0f} % " if "confidence" in g.data else ""
-        notes += [f"{runs} runs each, with {percent}intervals." if runs else f"Bars: {percent}intervals."]
+        n = data["n"][data["n"] > 0] if "n" in data else pd.Series(dtype=float)
+        runs = " to ".join(dict.fromkeys(f"{count:g}" for count in (n.min(), n.max()) if count > 0))
+        notes += [f"{runs} runs each, with 95 % intervals." if runs else "Bars: 95 % intervals."]
     if not known["full"].all() and "Open marks" not in (note or ""):
         notes += ["Open marks have no interval, so significance is not tested."]
-    if "p" in g.data and (g.data["p_adjusted"] > g.data["p"]).any():
+    if "p" in data and (data["p_adjusted"] > data["p"]).any():
         notes += ["Intervals are per test. Verdicts are corrected for the number of tests."]
     return notes
 
 
-def _name_hues(g: sns.FacetGrid, panels: list[Axes], y: str) -> None:
+def _name_hues(g: sns.FacetGrid, panels: list[Axes], drawn: list[pd.DataFrame], y: str) -> None:
     """Write names at the ends of two to four lines, else in a legend, open where all are open."""
     top: Any = {"loc": "outside upper left", "ncols": 5, "handletextpad": 0.5}
     if g.legend is not None:  # of relplot or catplot
         sns.move_legend(g, title=None, frameon=False, **top)
     if not g.hue_names or g._hue_var in (g._col_var, g._row_var, y):
         return
-    has_lines = any(group["rows"]["line"].any() for ax in panels for group in _groups(ax))
-    if 2 <= len(g.hue_names) <= 4 and has_lines:
-        for ax in panels:
-            label_lines(ax, g._hue_var, 7.5 if len(panels) > 1 else 9.5)
+    if 2 <= len(g.hue_names) <= 4 and any(table["line"].any() for table in drawn):
+        for ax, table in zip(panels, drawn, strict=True):
+            _name_lines(ax, table, g._hue_var, 7.5 if len(panels) > 1 else 9.5)
         return
     found = [pair for ax in panels for pair in zip(*ax.get_legend_handles_labels(), strict=True)]
-    found = sorted(found[::-1], key=lambda pair: not isinstance(pair[0], Line2D))  # the first, bars before marks
-    handles = {text.strip(): handle for handle, text in found}
+    found.sort(key=lambda pair: isinstance(pair[0], PathCollection))  # bars before marks
+    handles = {text.strip(): handle for handle, text in found[::-1]}  # the first of each name
     named = {called(g._hue_var, name): handles[str(name)] for name in g.hue_names if str(name) in handles}
     g.figure.legend(named.values(), [f" {name}" for name in named], **top)
+
+
+def _name_lines(ax: Axes, table: pd.DataFrame, column: str, size: float) -> None:
+    """Write each name at the end of its line, moved apart where names would overlap."""
+    known = table.dropna(subset=["value"])
+    if known.empty:
+        return
+    is_end = known["line"] | ~known.groupby("layer")["line"].transform("any")
+    ends = known[is_end.astype(bool)].groupby("layer").tail(1)
+    to_axes = ax.transScale + ax.transLimits
+    ends = ends.assign(high=to_axes.transform(ends[["at", "value"]].to_numpy(float))[:, 1]).sort_values("high")
+    figure: Any = ax.figure
+    inches = figure.get_figheight() / (ax.get_gridspec() or figure.add_gridspec()).nrows
+    room = 0.026 * size / inches * np.arange(len(ends))
+    heights = isotonic_regression(ends["high"] - room).x + room
+    heights = heights - max(0, heights[-1] - 0.96)  # below the title
+    for row, height in zip(ends.itertuples(), heights, strict=True):
+        ink = darker(row.ink)
+        dotted = {"arrowstyle": "-", "linestyle": ":", "linewidth": 0.7, "color": ink}
+        look: Any = {"color": ink, "va": "center", "fontsize": size, "fontweight": "bold"}
+        place: Any = {"textcoords": "axes fraction", "annotation_clip": False, "arrowprops": dotted}
+        ax.annotate(called(column, row.name), (row.at, row.value), (1.03, height), **place, **look)

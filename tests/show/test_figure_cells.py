@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import seaborn as sns
-from matplotlib.collections import PolyCollection
+from matplotlib.collections import PathCollection, PolyCollection
 
 import hcilib as hci
 
@@ -80,7 +80,8 @@ def test_a_distribution_has_the_shares_and_marks_are_the_percentiles(one):
         for low, share in zip(own["lat_lo_ns"] / 1e6, own["pct_of_ios"], strict=True):
             assert np.isclose(heights[round(low, 9)], share).any()
         known = [v / 1e6 for name, table in tables.items() for v in table.loc[is_of(table, system, pattern), name]]
-        dots = [x for line in ax.get_lines() if line.get_marker() != "None" for x in line.get_xdata()]
+        marks = [c for c in ax.collections if isinstance(c, PathCollection)]
+        dots = [x for each in marks for x in each.get_offsets()[:, 0]]
         assert sorted(dots) == pytest.approx(sorted(known))
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import seaborn as sns
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
+from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.colors import to_hex
 
 import hcilib as hci
@@ -31,11 +31,11 @@ def figures() -> Iterator[None]:
 
 def dots(ax: Axes) -> pd.DataFrame:
     """Return the marks of a panel: place, value, colour, and whether each is open."""
-    lines = [line for line in ax.get_lines() if line.get_marker() != "None" and not line.get_gid()]
+    every = [c for c in ax.collections if isinstance(c, PathCollection) and c.get_gid() is None]
     rows = [
-        (x, y, to_hex(line.get_color()), line.get_markerfacecolor() == "white")
-        for line in lines
-        for x, y in np.asarray(line.get_xydata())
+        (*spot, to_hex(marks.get_edgecolor()[0]), to_hex(face) == "#ffffff")
+        for marks in every
+        for spot, face in zip(np.asarray(marks.get_offsets()), marks.get_facecolor(), strict=True)
     ]
     return pd.DataFrame(rows, columns=["x", "y", "colour", "open"])
 
@@ -131,8 +131,8 @@ def test_an_arrow_is_where_an_interval_is_cut():
     table = pd.DataFrame({"row": ["a", "b"], "ratio": [0.9, 0.9], "ratio_lo": 0.8, "ratio_hi": [1.0, 9.0]})
     g = sns.FacetGrid(table).map_dataframe(hci.marks, x="ratio", y="row").set(xlim=(0.5, 1.5))
     hci.finish(g, "ratio", "row")
-    arrows = [line for line in g.ax.get_lines() if line.get_gid() == "arrow"]
-    assert [(line.get_marker(), line.get_ydata()[0]) for line in arrows] == [(">", 1)]
+    arrows = [marks.get_offsets().tolist() for marks in g.ax.collections if marks.get_gid() == "arrow"]
+    assert arrows == [[[1, 1]]]
 
 
 def test_bars_are_as_long_as_the_rows_and_stacked_from_left():
@@ -196,7 +196,7 @@ def test_open_marks_are_open_in_the_legend():
     g = sns.FacetGrid(best, **hci.by("system", best)).map_dataframe(hci.marks, x="pct_of_best", y="pattern")
     hci.finish(g, "pct_of_best", "pattern")
     [legend] = g.figure.legends
-    assert {handle.get_markerfacecolor() for handle in legend.legend_handles} == {"white"}
+    assert {to_hex(handle.get_facecolor()[0]) for handle in legend.legend_handles} == {"#ffffff"}
 
 
 def test_a_pattern_that_a_filter_left_out_has_no_panel_and_no_row():
@@ -238,12 +238,12 @@ def test_names_at_lines_are_apart_and_in_the_order_of_the_lines_ends():
 
 CAPTIONS = {
     "intervals": (
-        {"iops_lo": 1.0, "iops_hi": 3.0, "n": 3, "confidence": 0.9},
-        "3 runs each, with 90 % intervals",
+        {"iops_lo": 1.0, "iops_hi": 3.0, "n": 3},
+        "3 runs each, with 95 % intervals",
         "Open",
     ),
     "none": ({"iops_lo": np.nan, "iops_hi": np.nan, "n": 1}, "Open marks have no interval", "with"),
-    "unknown n": ({"iops_lo": 1.0, "iops_hi": 3.0}, "Bars: intervals", "runs"),
+    "unknown n": ({"iops_lo": 1.0, "iops_hi": 3.0}, "Bars: 95 % intervals", "runs"),
 }
 
 
