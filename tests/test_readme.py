@@ -99,6 +99,15 @@ def test_its_count_of_statements_is_that_of_the_audit():
     assert len(found) == len(verdicts)
 
 
+def test_its_picture_is_explained_by_the_test_that_was_made():
+    winners, results = runpy.run_path(str(ROOT / ".ci" / "picture"))["leaders"]()
+    assert not hci.compare(results, "box-raid5")["paired"].any()
+    caption = FRONT.split("](readme.png)")[1].split("\n\n")[1]
+    assert "Welch" in caption
+    assert (winners["state"] == "leads").sum() == 3
+    assert "the three leads" in caption
+
+
 def test_its_answer_of_the_lab_is_that_of_the_committed_runs():
     """`make lab` measures anew, so other kinds of I/O may move within their margin."""
     lab = hci.read_results([ROOT / "data/samples/lab-single", ROOT / "data/samples/lab-mirror"])
