@@ -208,7 +208,7 @@ HELP: dict[str, Any] = {
     "ratio": lambda table, system: table[table["system"] == system].sort_values(["pattern", "iodepth"])["ratio"].array,
     "xs": lambda ax: [x for marks in marked(ax) for x in marks.get_offsets()[:, 0] if x == x],
     "ys": lambda ax: [y for marks in marked(ax) for y in marks.get_offsets()[:, 1] if y == y],
-    "colours": lambda ax: [to_rgb(colour) for marks in marked(ax) for colour in marks.get_edgecolor()],
+    "colours": lambda ax: [to_rgb(marks.get_edgecolor()[0]) for marks in marked(ax)],
 }
 """What the expressions name besides the cells' own names."""
 

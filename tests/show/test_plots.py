@@ -31,10 +31,10 @@ def figures() -> Iterator[None]:
 
 def dots(ax: Axes) -> pd.DataFrame:
     """Return the marks of a panel: place, value, colour, and whether each is open."""
-    every = [c for c in ax.collections if isinstance(c, PathCollection) and c.get_gid() is None]
     rows = [
         (*spot, to_hex(marks.get_edgecolor()[0]), to_hex(face) == "#ffffff")
-        for marks in every
+        for marks in ax.collections
+        if isinstance(marks, PathCollection) and not marks.get_gid()
         for spot, face in zip(np.asarray(marks.get_offsets()), marks.get_facecolor(), strict=True)
     ]
     return pd.DataFrame(rows, columns=["x", "y", "colour", "open"])
@@ -63,7 +63,10 @@ def test_marks_and_intervals_are_the_rows_in_the_shown_unit(results, value, scal
     for pattern, rows in table.groupby("pattern"):
         ax = g.axes_dict[pattern]
         drawn = dots(ax)
-        assert sorted(drawn["y"]) == pytest.approx(sorted(rows[value] / scale))
+        inks = rows["system"].map(hci.by("system", rows)["palette"]).str.lower()
+        assert sorted(drawn["colour"]) == sorted(inks)
+        for ink, own in drawn.groupby("colour"):
+            assert sorted(own["y"]) == pytest.approx(sorted(rows[value][inks == ink] / scale))
         assert drawn["open"].sum() == rows[f"{value}_lo"].isna().sum()
         known = rows.dropna(subset=[f"{value}_lo"])
         assert len(spans(ax)) == len(known)
@@ -73,17 +76,6 @@ def test_marks_and_intervals_are_the_rows_in_the_shown_unit(results, value, scal
         loads = np.log2(rows["iodepth"].unique())
         near = np.abs(np.log2(drawn["x"].to_numpy())[:, None] - loads).min(axis=1)
         assert near.max() < 0.45  # moved apart, but still nearest to its own load
-
-
-def test_a_colour_is_that_of_its_system_on_every_figure():
-    table = hci.summarize(PUBLISHED, "iops")
-    look = hci.by("system", table)
-    ax = lines_of(table, "iops").axes_dict["4k-randread"]
-    rows = table.query("pattern == '4k-randread'")
-    for system, own in rows.groupby("system"):
-        drawn = dots(ax)[dots(ax)["colour"] == to_hex(look["palette"][system])]
-        assert sorted(drawn["y"]) == pytest.approx(sorted(own["iops"]))
-    assert hci.by("system", rows.query("system == 'ceph-pve'"))["palette"]["ceph-pve"] == look["palette"]["ceph-pve"]
 
 
 def test_rows_of_a_forest_are_at_their_names_with_their_ratios_at_the_right():

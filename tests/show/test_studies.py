@@ -113,11 +113,12 @@ def test_the_index_answers_five_questions_from_the_tables_of_its_notebooks(site)
     box = rows(site, "box")
     winners = pd.read_csv(site / "04_compare.box/winners.csv")
     leads = winners.query("state == 'leads'")
-    assert box["Who is first?"].startswith(f"box RAID 5 in {len(leads)} of {winners['pattern'].nunique()} patterns")
+    first, patterns = len(leads), winners["pattern"].nunique()
+    assert box["Who is first?"] == f"box RAID 5 in {first} of {patterns} patterns, {patterns - first} undecided"
     second = winners[winners["pattern"].isin(leads["pattern"]) & (winners["state"] == "behind")]
     share = second.groupby("pattern")["pct_of_best"].max()
     assert box["By how much?"] == f"the second has {share.min():.0f} to {share.max():.0f} % of the first"
-    assert box["Is it proven?"] == f"significantly in {len(leads)} of {winners['pattern'].nunique()} patterns"
+    assert box["Is it proven?"] == f"significantly in {first} of {patterns} patterns"
     assert box["Cost and space"].startswith("usable of raw: box RAID 5 80 %, box DRBD 40 %")
     assert box["Cost and space"].endswith("no price given")
     summary = pd.read_csv(site / "13_failure.box-drbd/summary.csv")
@@ -125,12 +126,9 @@ def test_the_index_answers_five_questions_from_the_tables_of_its_notebooks(site)
         assert f"outage up to {row.worst:.3g}" in box["When something fails"]
     for row in summary.query("column == 'back_s'").itertuples():
         assert f"{row.seen:.0f} of {row.n:.0f} runs recovered" in box["When something fails"]
-    survives = ", ".join(f"box {name}" for name in ("DRBD 1", "NVMe/TCP mirror 1", "RAID 5 0"))
-    assert box["When something fails"].startswith(f"nodes that may fail, by the scheme: {survives}; box DRBD,")
+    survives = "nodes that may fail, by the scheme: box DRBD 1, box NVMe/TCP mirror 1, box RAID 5 0; box DRBD,"
+    assert box["When something fails"].startswith(survives)
     assert box["When something fails"].endswith("box NVMe/TCP mirror, box RAID 5: no failure was tested")
-    undecided = winners["pattern"].nunique() - len(leads)
-    assert box["Who is first?"].endswith(f"{undecided} undecided")
-    assert set(winners["state"]) == {"leads", "undecided", "behind"}
 
 
 def test_ranks_and_runs_are_the_least_and_the_next_of_unlike_rows(tmp_path):
@@ -165,7 +163,6 @@ def test_what_nobody_measured_or_tested_is_said(site):
     assert proxmox["Is it proven?"] == "untested: one run or printed value each"
     assert proxmox["Cost and space"] == "not measured"
     assert proxmox["When something fails"].endswith("StarWind TCP 1; no failure was tested")
-    assert "a vendor whose product is among those compared" in (site / "index.html").read_text("utf-8")
     page = (site / "study.proxmox.html").read_text("utf-8")
     assert "Not measured: the latency of one I/O, the load within a latency limit and failures." in page
 
