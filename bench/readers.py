@@ -1,11 +1,13 @@
-"""fio's files to tables: hcilib beside json and pandas, on files of one job and on a log of single I/Os.
+"""fio's files to tables: hcilib beside what a user would otherwise pick.
 
     .venv/bin/python bench/readers.py           some minutes; let the machine do nothing else
     .venv/bin/python bench/readers.py --save    also writes data/samples/bench_readers.csv
 
-First the gate: both ways give the same numbers, or nothing is timed. Then fresh processes on one core, in turn;
-medians of `ROUNDS`; imports are not counted. `ratio` is how many times longer a way takes than hcilib.
-bench_ingest.csv and bench_logs.csv beside it are of earlier scripts, with fio-plot, msgspec, polars and duckdb.
+First the gate: all ways give the same numbers, or nothing is timed. Then fresh processes on one
+core, in turn; medians of `ROUNDS`; imports are not counted. `ratio` is how many times longer a way
+takes than hcilib, in CPU seconds. msgspec decodes alone, to no table. fio-plot is read from a folder
+of its own (`--peer FOLDER`, made by `pip install --target FOLDER --no-deps fio-plot==1.1.21`); it
+gives 16 fields of a job. bench_ingest.csv and bench_logs.csv beside it are of earlier scripts.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -21,25 +24,35 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pandas as pd
 from parts.processes import peak_mb
 
 from hcilib import ROOT, log_series, read_results
+from hcilib.read.fio import fio, table
 
-FILES, LINES, ROUNDS = 2_000, 2_000_000, 3
+FILES, LINES, ROUNDS = 20_000, 2_000_000, 3
+LARGE_FILES, JOBS, TOGETHER = 200, 60, 20
+"""Files of many jobs, and how many of them become one table, as the steps of a campaign do."""
 SAVED = ROOT / "data" / "samples" / "bench_readers.csv"
-FIO = ["fio", "--name=job", "--ioengine=null", "--rw=randread", "--bs=4k", "--iodepth=8", "--output-format=json+"]
+FIO = ["fio", "--name=job", "--ioengine=null", "--rw=randread", "--bs=4k", "--iodepth=8", "--output-format=json"]
 
 
 def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     asked.add_argument("--save", action="store_true")
+    asked.add_argument("--peer", help="a folder that holds fio-plot")
     asked.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     given = asked.parse_args()
     if given.one:
         task, way, folder = given.one
-        print(json.dumps(timed(WAYS[task][way], Path(folder))))
+        read = fio_plot if way == "fio-plot" else WAYS[task][way]
+        print(json.dumps(timed(read, Path(folder))))
         return
+    if given.peer:
+        sys.path.append(given.peer)
+        os.environ["PYTHONPATH"] = given.peer
+        WAYS["files of many jobs"]["fio-plot"] = fio_plot
     with tempfile.TemporaryDirectory(prefix="readers-") as scratch:
         table = pd.DataFrame([row for task in WAYS for row in compared(task, Path(scratch) / task)])
     print(table.to_string(index=False, float_format="{:.4g}".format))
@@ -55,6 +68,18 @@ def write_files(folder: Path) -> None:
         (folder / f"system{n % 2}_r{n}.json").write_text(text)
 
 
+def write_large_files(folder: Path) -> None:
+    """Write fio's output of many jobs, each file with other digits in its latencies."""
+    fixed = ["--ioengine=null", "--rw=randread", "--bs=4k", "--iodepth=4", "--numjobs=1", "--rate_iops=2000"]
+    fixed += ["--size=1g", "--thread", "--runtime=2", "--time_based"]
+    jobs = [option for n in range(JOBS) for option in (f"--name=j{n}", *fixed)]
+    argv = ["fio", "--output-format=json", *jobs]
+    said = subprocess.run(argv, cwd=folder, check=True, capture_output=True, text=True).stdout
+    for n in range(LARGE_FILES):
+        text = re.sub(r'("stddev" : \d+\.\d\d)\d{4}', rf"\g<1>{n:04}", said)
+        (folder / f"run{n}.json").write_text(text)
+
+
 def write_log(folder: Path) -> None:
     """Write a log that has a line for each I/O."""
     asked = [f"--size={4096 * LINES}", f"--rate_iops={LINES // 20}", "--write_lat_log=job", "--log_avg_msec=0"]
@@ -67,12 +92,82 @@ def results(folder: Path) -> list[float]:
 
 
 def plain_results(folder: Path) -> list[float]:
+    """Sixteen numbers and five options of each file, as a short script would take them."""
     rows = []
     for file in folder.iterdir():
         with file.open() as opened:
-            read = json.load(opened)["jobs"][0]["read"]
-        rows.append((read["iops"], read["bw_bytes"], read["lat_ns"]["mean"], read["runtime"] / 1000))
-    return pd.DataFrame(rows).sum().tolist()
+            document = json.load(opened)
+        for job in document["jobs"]:
+            row = {}
+            for ddir in ("read", "write"):
+                own = job[ddir]
+                shares = own["clat_ns"].get("percentile", {})
+                row |= {f"{ddir}_{name}": own[name] for name in ("iops", "bw_bytes", "total_ios", "runtime")}
+                row |= {f"{ddir}_mean": own["lat_ns"]["mean"], f"{ddir}_max": own["lat_ns"]["max"]}
+                row |= {f"{ddir}_p50": shares.get("50.000000"), f"{ddir}_p99": shares.get("99.000000")}
+            options = document.get("global options", {}) | job["job options"]
+            row |= {name: options.get(name) for name in ("rw", "bs", "iodepth", "numjobs", "ioengine")}
+            rows.append(row)
+    table = pd.DataFrame(rows)
+    table["runtime_s"] = table["read_runtime"] / 1000
+    return table[["read_iops", "read_bw_bytes", "read_mean", "runtime_s"]].sum().tolist()
+
+
+def hosts(folder: Path) -> list[float]:
+    files = sorted(folder.iterdir())
+    parts = [
+        table.hosts_table([fio.read(file) for file in files[n : n + TOGETHER]]).to_pandas()
+        for n in range(0, len(files), TOGETHER)
+    ]
+    return pd.concat(parts)[["iops", "lat_ns_mean", "lat_ns_stddev", "clat_ns_p99"]].sum().tolist()
+
+
+def plain_hosts(folder: Path) -> list[float]:
+    rows = []
+    for file in sorted(folder.iterdir()):
+        with file.open() as opened:
+            document = json.load(opened)
+        for job in document["jobs"]:
+            options = document.get("global options", {}) | job["job options"]
+            row = {f"opt_{name}": value for name, value in options.items()}
+            row |= {name: job.get(name) for name in ("jobname", "groupid", "error", *table.JOB)}
+            row |= {name: job["read"][name] for name in table.MEASURES}
+            for kind in table.LATENCIES:
+                latency = job["read"][kind]
+                row |= {f"{kind}_{name}": latency[name] for name in table.STATISTICS}
+                shares = latency.get("percentile", {})
+                row |= {f"{kind}_p{float(q):g}": ns for q, ns in shares.items()}
+            rows.append(row)
+    return pd.DataFrame(rows)[["iops", "lat_ns_mean", "lat_ns_stddev", "clat_ns_p99"]].sum().tolist()
+
+
+class Job(msgspec.Struct, rename={"options": "job options"}):
+    """A report with its three directions, which hcilib decodes where they did I/O."""
+
+    jobname: str
+    options: dict[str, str]
+    read: fio.Direction
+    write: fio.Direction
+    trim: fio.Direction
+
+
+class Document(msgspec.Struct):
+    jobs: list[Job]
+
+
+def decoded(folder: Path) -> list[float]:
+    decode = msgspec.json.Decoder(Document).decode
+    for file in folder.iterdir():
+        decode(file.read_bytes())
+    return []
+
+
+def fio_plot(folder: Path) -> list[float]:
+    from fio_plot.fiolib.getdata import get_json_data
+
+    asked = {"rw": "randread", "iodepth": [4], "numjobs": [1], "compare_graph": False}
+    get_json_data({"input_directory": [str(folder)], "filter": ["read"], **asked})
+    return []
 
 
 def series(folder: Path) -> list[float]:
@@ -86,9 +181,14 @@ def plain_log(folder: Path) -> list[float]:
     return [float(counts.iloc[:-1].sum())]  # the last second is not whole
 
 
-WRITE = {"files of one job": write_files, "log of every request": write_log}
+WRITE = {
+    "files of one job": write_files,
+    "files of many jobs": write_large_files,
+    "log of every request": write_log,
+}
 WAYS: dict[str, dict[str, Callable[[Path], list[float]]]] = {
     "files of one job": {"hcilib": results, "json": plain_results},
+    "files of many jobs": {"hcilib": hosts, "json": plain_hosts, "msgspec": decoded},
     "log of every request": {"hcilib": series, "pandas": plain_log},
 }
 
@@ -98,16 +198,17 @@ def compared(task: str, folder: Path) -> list[dict]:
     folder.mkdir()
     WRITE[task](folder)
     numbers = {way: read(folder) for way, read in WAYS[task].items()}
-    own, other = numbers.values()
-    if any(abs(one / two - 1) > 1e-4 for one, two in zip(own, other, strict=True)):
-        raise SystemExit(f"{task}: {numbers}; nothing is timed")
+    own = numbers["hcilib"]
+    for other in filter(None, numbers.values()):
+        if any(abs(one / two - 1) > 1e-4 for one, two in zip(own, other, strict=True)):
+            raise SystemExit(f"{task}: {numbers}; nothing is timed")
     rounds = [{way: in_fresh_process(task, way, folder) for way in WAYS[task]} for _ in range(ROUNDS)]
     rows = [
         {"task": task, "way": way}
         | {name: statistics.median(one[way][name] for one in rounds) for name in ("seconds", "cpu_s", "memory_mb")}
         for way in WAYS[task]
     ]
-    return [row | {"ratio": row["seconds"] / rows[0]["seconds"]} for row in rows]
+    return [row | {"ratio": row["cpu_s"] / rows[0]["cpu_s"]} for row in rows]
 
 
 def in_fresh_process(task: str, way: str, folder: Path) -> dict[str, float]:

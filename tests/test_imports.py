@@ -42,7 +42,7 @@ MODULES = sorted((ROOT / "hcilib").rglob("*.py"))
 
 
 def name_of(module: Path) -> str:
-    """Return read.fio.fio_json; of a package's __init__ the package."""
+    """Return read.fio.table; of a package's __init__ the package."""
     return ".".join(module.relative_to(ROOT / "hcilib").with_suffix("").parts).removesuffix(".__init__")
 
 

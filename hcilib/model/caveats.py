@@ -15,6 +15,8 @@ from numpy.typing import ArrayLike
 
 THIN_TAIL = "thin-tail"
 """Code of a run that is too short for some percentiles: of no matter to other metrics."""
+BEYOND = "last-bucket"
+"""Code of a run with percentiles in fio's last bucket: of no matter to other metrics."""
 LEFT_OUT = "left-out"
 """Code of result files that are in no row: every table that is made of the rest has it."""
 PERCENTILES = "percentiles"

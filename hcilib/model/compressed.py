@@ -14,8 +14,8 @@ import zstandard
 from hcilib.model.places import at_home
 
 LARGEST = 2**28
-"""Bytes, unpacked, that are read at once: ten thousand jobs' json+. A larger document of fio's is read a few jobs at a
-time (hcilib.read.fio.fio_large). Any other larger file is something else, or was packed to fill memory."""
+"""Bytes, unpacked, that are read at once: ten thousand jobs' json+. A larger document of fio's is mapped
+(hcilib.read.fio.fio). Any other larger file is something else, or was packed to fill memory."""
 DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError)
 """What `unpacking` raises of a stream that is damaged or cut off."""
 _ZSTD, _GZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b"

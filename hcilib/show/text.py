@@ -12,7 +12,7 @@ from math import floor, isfinite, log10
 import numpy as np
 import pandas as pd
 
-from hcilib.model.caveats import PERCENTILES, THIN_TAIL, warnings_of
+from hcilib.model.caveats import BEYOND, PERCENTILES, THIN_TAIL, warnings_of
 from hcilib.model.metrics import (
     FACTORS,
     KNOWN,
@@ -284,5 +284,5 @@ def _codes(frame: pd.DataFrame, shown: Iterable[str]) -> list[str]:
     rows = [row.split() for row in warnings_of(frame)]
     needless = set.intersection(*map(set, rows)) if len(rows) > 1 else set()
     if not any(column in METRICS and column.startswith("p") for column in shown):
-        needless |= {THIN_TAIL, PERCENTILES}
+        needless |= {THIN_TAIL, PERCENTILES, BEYOND}
     return [" ".join(code for code in row if code not in needless) for row in rows]

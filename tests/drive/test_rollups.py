@@ -14,8 +14,8 @@ from hcilib.drive.hosts.hosts import Fleet, need
 from hcilib.drive.launch import job, per_host
 from hcilib.drive.launch.job import Launch
 from hcilib.drive.launch.launch import launch
-from hcilib.read.fio.fio_json import read_fio_bins
 from hcilib.read.logs.fio_log import series_from_logs
+from tests.read.bins import read_fio_bins
 
 pytestmark = pytest.mark.lab
 SPAN, ALWAYS, NEVER = 8 * 2**20, 1, 2**40

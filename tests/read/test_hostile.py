@@ -20,10 +20,10 @@ from hcilib import FioOutputError, read_fio, read_results, read_rollup
 from hcilib.cli import main
 from hcilib.model import compressed
 from hcilib.model.places import shipped
-from hcilib.read.fio.fio_json import read_fio_bins
 from hcilib.read.foreign.parts import ForeignError
 from hcilib.read.logs.fio_log import FioLogError, read_log
 from tests.needs import examples
+from tests.read.bins import read_fio_bins
 from tests.read.mutations import FAMILIES, STEPS, compiled_rollup, mutated, outcome, plain_rollup
 
 CASES = {"fio": 600, "fio_log": 700, "diskspd": 700}
@@ -256,9 +256,9 @@ def one_job(more: bytes) -> bytes:
 
 NO_RESULTS = {
     "All clients": SUMS_ALONE,
-    "holds no report of any job": b'{"fio version": "fio-3.33", "jobs": []}',
+    "no report of any job": b'{"fio version": "fio-3.33", "jobs": []}',
     "another program's": b'{"jobs": [{"name": "build", "status": "green"}]}',
-    "another program's?": b'{"jobs": []}',
+    "remove it": b'{"jobs": []}',
     "it is empty": b"",
     "port": one_job(b'"hostname": "a", "port": %s, ' % (b"9" * 400)),
 }

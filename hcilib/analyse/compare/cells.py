@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from hcilib.model.caveats import PERCENTILES, THIN_TAIL, add_codes, has_code, join_codes, warnings_of
+from hcilib.model.caveats import BEYOND, PERCENTILES, THIN_TAIL, add_codes, has_code, join_codes, warnings_of
 from hcilib.model.metrics import (
     FACTORS,
     MAY_BE_UNTOLD,
@@ -443,7 +443,7 @@ def _own_codes(warnings: Iterable[str], tail: bool, code: np.ndarray, usable: np
     """
     own: list[list[str]] = [[] for _ in range(cells)]
     for cell, codes, counts in zip(code, warnings, usable, strict=True):
-        own[cell] += [name for name in codes.split() if (tail if name == PERCENTILES else counts)]
+        own[cell] += [name for name in codes.split() if (tail if name in (PERCENTILES, BEYOND) else counts)]
     return [join_codes(*(name for name in names if name != THIN_TAIL)) for names in own]
 
 

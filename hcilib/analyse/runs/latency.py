@@ -13,7 +13,7 @@ import pandas as pd
 
 from hcilib.analyse.compare.cells import refuse_mixing
 from hcilib.analyse.runs.series import run_columns
-from hcilib.model.caveats import THIN_TAIL
+from hcilib.model.caveats import BEYOND, THIN_TAIL, add_codes
 from hcilib.model.fio_buckets import BUCKETS, MIDPOINTS, TAIL, ios_to_reach
 from hcilib.model.metrics import FACTORS, in_order
 
@@ -65,8 +65,11 @@ def percentiles(
     before = total[merged.starts] - merged.count[merged.starts]
     n = np.diff(before, append=total[-1:])
     reached = {name: np.searchsorted(total, before + ios_to_reach(q, n)) for name, q in names.items()}
-    latencies = {name: merged.lat_ns[cells] for name, cells in reached.items()}
-    return merged.keys.assign(n=n, **latencies, warnings=_thin_tails(n, names))
+    latencies = pd.DataFrame({name: merged.lat_ns[cells] for name, cells in reached.items()}, merged.keys.index)
+    is_beyond = latencies >= MIDPOINTS[-1]  # fio's last bucket has no upper end
+    codes = add_codes(_thin_tails(n, names), (is_beyond.any(axis=1), BEYOND))
+    latencies = latencies.mask(is_beyond) if is_beyond.any(axis=None) else latencies
+    return merged.keys.assign(n=n, **latencies, warnings=codes)
 
 
 def _names(q: Sequence[float]) -> dict[str, float]:

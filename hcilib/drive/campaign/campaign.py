@@ -44,7 +44,7 @@ from hcilib.model.signals import ending_in_order
 from hcilib.model.system import System, under_test
 from hcilib.model.testbed import Testbed, Vm
 from hcilib.model.workload import Cell, Load
-from hcilib.read.fio.fio_json import read_fio
+from hcilib.read.fio.table import read_fio
 from hcilib.read.run.acceptance import problems
 from hcilib.read.run.records import last_result
 from hcilib.read.run.records import progress as progress_of

@@ -18,8 +18,8 @@ from hcilib.drive.campaign.rundir import RunDir, record_of
 from hcilib.model.places import FAILED, STEPS
 from hcilib.model.plan import Step
 from hcilib.model.testbed import Testbed
-from hcilib.read.fio.fio_document import FioOutputError
-from hcilib.read.fio.fio_json import read_fio
+from hcilib.read.fio.fio import FioOutputError
+from hcilib.read.fio.table import read_fio
 from hcilib.read.run.acceptance import FULL_RUNTIME
 
 FIELD, CEILING = "bytes_written", "ceiling"

@@ -15,8 +15,8 @@ import numpy as np
 
 from hcilib.drive.hosts.hosts import CONNECT_S, Clock, Fleet, Outcome, need
 from hcilib.drive.launch.job import Launch, Launched
+from hcilib.drive.launch.merged import merge_hosts, split
 from hcilib.drive.launch.session import ENDING_S, Session, Watched, naming, sessions, watched
-from hcilib.read.fio.fio_document import merge_hosts, split
 from hcilib.read.logs.rollup import pushed_name
 from hcilib.read.logs.rollup_cells import read_pushed, script_for_vms
 

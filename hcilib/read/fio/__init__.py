@@ -1,1 +1,1 @@
-"""What does fio's JSON say, of any version?"""
+"""What do fio's JSON and text say?"""

@@ -6,12 +6,10 @@ from collections.abc import Mapping, Sequence
 from math import nan, sqrt
 from typing import Any, NamedTuple
 
-RATE = 0.01
-"""Share by which bytes, I/Os, rates and runtimes of one row may be off each other."""
+from hcilib.read.fio.fio import RATE, disagreement
+
 UNTOLD_DEPTH = 1024
 """I/Os in flight at the end, of which fio counts the bytes and not the I/Os, where the depth is not stated."""
-LONGER, LONGER_S = 1.1, 1.0
-"""No I/O takes longer than its run (with its ramp), by this factor and so many seconds."""
 MORE, MORE_MS = 0.1, 50.0
 """Jobs that ended together ran for no more than this beyond jobs x runtime: 33 ms was seen on a busy machine."""
 EVEN = 0.05
@@ -51,11 +49,10 @@ def contradictions(asked: Mapping[str, Any], rows: Sequence[Row]) -> tuple[list[
             labels.append(f"{ios:,.0f} {ddir}s were counted, and rw is {rw}")
         elif abs(bw_bytes * runtime_s / bs - ios) > slack:
             labels.append(f"a {ddir} has {bw_bytes / max(iops, 1e-9):,.0f} bytes on average, and bs is {bs:,.0f}")
-        if abs(counted - ios) > RATE * counted + runtime_s + 1:
-            damage.append(f"{counted:,.0f} {ddir}s in {runtime_s:g} s are not {iops:,.4g} IOPS")
         longest_s = max(lat_ns, longest_ns if longest_ns == longest_ns else 0) / 1e9
-        if longest_s > LONGER * (runtime_s + asked.get("ramp_time_s", 0)) + LONGER_S:
-            damage.append(f"a {ddir} of {longest_s:,.4g} s is longer than its run of {runtime_s:g} s")
+        ramp_s = asked.get("ramp_time_s", 0)
+        if wrong := disagreement(iops, counted, runtime_s, longest_s, ramp_s):
+            damage.append(f"{ddir}: {wrong}")
     return labels, damage
 
 

@@ -10,22 +10,30 @@ import csv
 import io
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import isfinite, nan
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from hcilib.model.caveats import BEYOND
 from hcilib.model.metrics import QUANTILES
 from hcilib.read.diskspd.diskspd import buckets_of, load, outstanding_of, rows_of, version_of
 from hcilib.read.diskspd.diskspd_document import DiskspdOutputError, Timespan
-from hcilib.read.fio.fio_fast import LOCAL_HOST, LOCAL_PORT, Direction, FioFile, Options
-from hcilib.read.fio.fio_json import full_depth_pct, sync_latency
-from hcilib.read.fio.fio_large import jobs_of, read_pieces
-from hcilib.read.fio.fio_reports import Entry, FioOutputError, bins_of, parse
-from hcilib.read.fio.fio_text import GROUPED, TextRun, fio_file, is_text, read_text, rounded
+from hcilib.read.fio.fio import (
+    LOCAL_HOST,
+    LOCAL_PORT,
+    Content,
+    Direction,
+    Entry,
+    FioFile,
+    FioOutputError,
+    Options,
+    parse,
+)
+from hcilib.read.fio.table import NO_BINS, full_depth_pct, histogram, sync_latency
+from hcilib.read.fio.text import GROUPED, is_text, read_text
 from hcilib.read.foreign.counted import EVEN, MORE_MS, Row, jobs_by_time
 from hcilib.read.foreign.parts import (
     FDATASYNC,
@@ -41,71 +49,57 @@ from hcilib.read.foreign.settings import DEFAULTS, OFF, settings_of, together
 from hcilib.read.run.step_tables import NUMBERS, carried, thin_tail
 
 _SHOWN = ("rw", "bs", "iodepth", "numjobs", "rwmixread", "rate_iops", "runtime")
+SUBMITTED = 0.5
+"""Share of the mean latency in submission from which on percentiles of completion say nothing of it."""
 _APART = 0.9
 """Groups overlap where one begins before this share of the other's runtime has passed."""
 
 
-def is_fio(raw: bytes) -> bool:
+def is_fio(raw: Content) -> bool:
     """Its JSON; what it prints when nobody asks for JSON; or its terse lines, which are refused."""
-    return b'"fio version"' in raw or b": (g=0): rw=" in raw or is_text(raw) or bool(_TERSE.search(raw))
+    begins = raw.find(b'"fio version"') >= 0 or raw.find(b": (g=0): rw=") >= 0
+    return begins or is_text(raw[:]) or bool(_TERSE.search(raw))
 
 
-def fio_parts(raw: bytes, path: str) -> tuple[list[Part], str]:
+def fio_parts(raw: Content, path: str) -> tuple[list[Part], str]:
     """Its runs, and fio's version.
 
     Raises
     ------
     FioOutputError : as `read_fio` and `read_text`; and jobs of which nobody can say whether they ran at once
     """
-    if b'"fio version"' in raw:
+    if raw.find(b'"fio version"') >= 0:
         file = parse(raw, path)
-        return _parts_of(file, raw, path), file.version
-    text = raw.decode("utf-8-sig", "replace")
-    if not is_text(raw) and _TERSE.search(raw):
+        return _parts_of(file), file.version
+    text = raw[:].decode("utf-8-sig", "replace")
+    if not is_text(raw[:]) and _TERSE.search(raw):
         raise FioOutputError(
             f"{path}: terse output states neither the options nor the number of jobs. Run fio with "
             "--output-format=json+"
         )
-    runs = read_text(text, path)
-    parts = [part for run in runs for part in _text_parts(run, path)]
+    files = read_text(text, path)
+    parts = [part for file in files for part in _parts_of(file, stated=False)]
     seen = Counter(part.job for part in parts)
     for n, part in enumerate(parts, 1):  # what ran one after the other are runs of their own, also under one name
         part.job = f"{part.job}, number {n}" if len(parts) > 1 and seen[part.job] > 1 else part.job
-    return parts, runs[0].version
-
-
-def large_fio_parts(stream: Iterator[bytes], path: str) -> tuple[list[Part], str]:
-    """As `fio_parts`, of JSON that is too large to be read at once and comes in pieces."""
-    file = read_pieces(stream, path)
-    return _parts_of(file, b"", path), file.version
+    return parts, files[0].version
 
 
 _TERSE = re.compile(rb"^[345];fio-[^;\n]*;", re.MULTILINE)
 
 
-def _text_parts(run: TextRun, path: str) -> list[Part]:
-    """The runs of one start of fio by its text, with what the text leaves open."""
-    said = ("text", *rounded(run))
-    parts = _parts_of(fio_file(run), b"", path, stated=False)
-    for part in parts:
-        part.caveats += said
-    return parts
-
-
-def _parts_of(file: FioFile, raw: bytes, path: str, *, stated: bool = True) -> list[Part]:
+def _parts_of(file: FioFile, *, stated: bool = True) -> list[Part]:
     """The runs of a file; `stated`: what is not among its options is fio's default."""
     if not file.entries:
-        raise FioOutputError(f"{path}: the fio document reports no job")
-    rows = [(n, ddir, direction) for n, entry in enumerate(file.entries) for ddir, direction in entry.directions]
-    large = file.bins is not None
-    found = bins_of(file, path) if large or b'"bins"' in raw else None
-    bins = (found.kind, found.of_rows()) if found and found.kind else (None, [])
-    together = _groups(file.entries, path)
+        raise FioOutputError(f"{file.path}: the fio document reports no job")
+    together = _groups(file.entries, file.path)
     groups = [own for group in together for own in _by_workload(file.entries, group)]
-    notes = ("fio",) if _NOTE.search(file.noise) else ()
-    parts = [_part(file.entries, own, rows, bins, len(groups) > 1, stated) for own in groups]
+    notes = ("fio",) * bool(_NOTE.search(file.noise)) + (file.caveats,) * bool(file.caveats)
+    is_interrupted = _INTERRUPTED.search(file.noise) is not None
+    parts = [_part(file, own, len(groups) > 1, stated) for own in groups]
     for part, own in zip(parts, groups, strict=True):
         part.caveats += notes
+        part.failed |= is_interrupted
         beside = [
             pattern_of(other.factors)
             for other, its in zip(parts, groups, strict=True)
@@ -113,12 +107,13 @@ def _parts_of(file: FioFile, raw: bytes, path: str, *, stated: bool = True) -> l
         ]
         if beside:
             part.factors = {**part.factors, "beside": ", ".join(beside)}
-        if not (raw or large):
+        if not stated:
             continue
+        mine = [file.entries[n] for n in own]
         if isfinite(part.offered) and isfinite(depth := part.factors["iodepth"]):
-            part.full_depth_pct = full_depth_pct(raw or jobs_of(path), depth, _of(file.entries, own))
+            part.full_depth_pct = full_depth_pct(mine, depth)
         if part.factors.get("sync") == FDATASYNC:
-            part.flushes = sync_latency(raw or jobs_of(path), part.factors["iodepth"], _of(file.entries, own))
+            part.flushes = sync_latency(mine, part.factors["iodepth"], file.path)
     return parts
 
 
@@ -126,10 +121,7 @@ _NOTE = re.compile(r"^(?:<\S+> )?((?:note|fio|warning|WARNING)(?:: | ).{1,160})"
 """What fio itself warns of in front of its results."""
 
 
-def _of(entries: Sequence[Entry], own: Sequence[int]) -> Callable[[str, str], bool]:
-    """Whether a job, by its host and name, is one of these."""
-    mine = {(entries[n].report.hostname, entries[n].report.jobname) for n in own}
-    return lambda host, job: (host or LOCAL_HOST, job) in mine
+_INTERRUPTED = re.compile(r"fio: terminating on signal")
 
 
 def _groups(entries: Sequence[Entry], path: str) -> list[list[int]]:
@@ -145,13 +137,13 @@ def _groups(entries: Sequence[Entry], path: str) -> list[list[int]]:
         return groups
     starts = [min(entries[n].report.job_start for n in group) for group in groups]
     if all(map(isfinite, starts)):
-        ran = [max(d.runtime for n in group for _, d in entries[n].directions) for group in groups]
+        ran = [max(d.runtime for n in group for d in entries[n].directions.values()) for group in groups]
         order = sorted(range(len(groups)), key=starts.__getitem__)
         apart = all(starts[b] - starts[a] > _APART * ran[a] for a, b in pairwise(order))
         return groups if apart else [[n for group in groups for n in group]]
     if not any(entries[group[0]].options for group in groups):
         raise FioOutputError(
-            f"{path}: {len(groups)} groups of jobs without their options, which fio wrote from 2.3 on: which of them "
+            f"{path}: {len(groups)} groups of jobs without their options: which of them "
             "did what is not in the file; keep one group a file, and give rw and bs by names"
         )
     cells = [tuple(sorted(asked(entries[group[0]].options)[0].items(), key=str)) for group in groups]
@@ -174,23 +166,25 @@ def _by_workload(entries: Sequence[Entry], group: list[int]) -> list[list[int]]:
     return list(tests.values())
 
 
-def _part(entries: Sequence[Entry], own: list[int], rows: Sequence, bins, several: bool, stated: bool) -> Part:
-    wanted = set(own)
-    mine = [entries[n] for n in own]
+def _part(file: FioFile, own: list[int], several: bool, stated: bool) -> Part:
+    mine = [file.entries[n] for n in own]
     load = _load_of_one(mine[0], stated) if len(mine) == 1 else _load(mine, stated)
-    ddirs = {place: load.alone if ddir == "mixed" else ddir for place, (n, ddir, _) in enumerate(rows) if n in wanted}
     verified = mine[0].options.get("verify", "0") not in OFF
     kept = ("write",) if verified and load.factors.get("rwmixread") == 0 else ("read", "write")
-    places = [place for place, ddir in ddirs.items() if ddir in kept]
-    if not places and "mixed" in ddirs.values():
+    named = [(load.alone if n == "mixed" else n, d) for e in mine for n, d in e.directions.items()]
+    rows = [(ddir, direction) for ddir, direction in named if ddir in kept]
+    if not rows and any(ddir == "mixed" for ddir, _ in named):
         raise FioOutputError("unified_rw_reporting: reads and writes are one number in it, and cannot be told apart")
-    kind, of_row = bins
-    own_percentiles, inexact = ({}, kind == "clat") if kind else _own(places, rows)
-    given = [of_row[place] for place in places] if kind else []
+    bins = histogram([direction for _, direction in rows], file.path)
+    own_percentiles, inexact, codes = _own([] if bins.kind else [d for _, d in rows])
+    inexact = bins.kind == "clat" if bins.kind else inexact
+    if inexact and any(d.slat_ns.mean > SUBMITTED * d.lat_ns.mean for _, d in rows):
+        own_percentiles, bins, codes = {}, NO_BINS, ()
     remote = {(e.report.hostname, e.report.port) for e in mine} - {(LOCAL_HOST, LOCAL_PORT)}
-    counted = [Row(ddirs[place], _numbers(rows[place][2]), rows[place][2].total_ios) for place in places]
-    stated_here = bool(mine[0].options)
-    longest_ms = [(sum if verified else max)(d.runtime for _, d in entry.directions) for entry in mine]
+    counted = [Row(ddir, _numbers(direction), direction.total_ios) for ddir, direction in rows]
+    stated_here = bool(mine[0].options) and (stated or "rw" in mine[0].options)
+    runtimes = [[direction.runtime for direction in entry.directions.values()] for entry in mine]
+    longest_ms = [sum(of_job) if verified else max(of_job) for of_job in runtimes]
     ran = sum(entry.report.job_runtime / (ms or nan) for entry, ms in zip(mine, longest_ms, strict=True))
     load, unlike = _by_time(load, counted, ran, max(longest_ms) or nan) if stated_here else (load, ())
     return Part(
@@ -198,14 +192,14 @@ def _part(entries: Sequence[Entry], own: list[int], rows: Sequence, bins, severa
         factors=load.factors,
         asked=load.asked,
         rows=counted,
-        bins=tuple(np.concatenate(arrays) for arrays in zip(*given, strict=True)) if given else None,  # type: ignore[arg-type]
+        bins=(bins.lat_ns, bins.count) if bins.kind else None,
         own_percentiles=own_percentiles,
         hosts=tuple(f"{host}:{port}" for host, port in sorted(remote)),
         jobs=load.jobs,
         outstanding=load.outstanding,
         offered=load.offered,
         failed=_has_failed(mine),
-        caveats=load.caveats,
+        caveats=(*load.caveats, *codes),
         inexact=inexact,
         unlike=unlike,
         contradicted=GROUPED if stated_here else OF_ANOTHER_TEST,
@@ -277,7 +271,8 @@ def _load(mine: list[Entry], stated: bool) -> _Load:
     else:
         offered = nan
     factors |= {"numjobs": jobs} if numbered else {}
-    if mine[0].options:  # what is not among them is fio's default
+    is_told = stated or "rw" in mine[0].options  # text without its first lines states numjobs alone
+    if is_told and mine[0].options:  # what is not among them is fio's default
         factors = {"rw": "read", "rwmixread": 100, "bs_bytes": 4096, "iodepth": 1} | factors
     factors |= together([settings_of(given) for given in options])
     if "ioengine" in options[0] and "ioengine" not in mine[0].options and (depth := factors["iodepth"]) > 1:
@@ -290,7 +285,7 @@ def _load(mine: list[Entry], stated: bool) -> _Load:
         factors=factors,
         asked={name: mine[0].options[name] for name in _SHOWN if name in mine[0].options},
         jobs=jobs,
-        outstanding=flying if numbered or not even else nan,
+        outstanding=flying if is_told and (numbered or not even) else nan,
         flying=flying,
         offered=offered,
         caveats=tuple(dict.fromkeys(one for _, caveats in told for one in caveats)),
@@ -304,10 +299,8 @@ def _with_defaults(entry: Entry) -> Options:
 
 
 def _numbers(direction: Direction) -> tuple[float, ...]:
-    """fio prints zeros where it measured no latency."""
     lat = direction.lat_ns
-    mean, most = (nan, nan) if lat.N == 0 else (lat.mean, lat.max)
-    return direction.iops, direction.bw_bytes, mean, direction.runtime, most
+    return direction.iops, direction.bw_bytes, lat.mean, direction.runtime, lat.max
 
 
 def _jobs(entries: Sequence[Entry], told: Sequence[dict]) -> tuple[int, bool, float]:
@@ -330,34 +323,30 @@ def _jobs(entries: Sequence[Entry], told: Sequence[dict]) -> tuple[int, bool, fl
     return sum(jobs for jobs, _ in seen.values()), stated, sum(flying for _, flying in seen.values())
 
 
-def _own(places: Sequence[int], rows: Sequence) -> tuple[dict[str, float], bool]:
-    """fio's own percentiles, which are those of one job and direction, where there is only one; and whether some are
-    missing or of completion latency."""
-    if len(places) != 1:
-        return {}, True
-    direction = rows[places[0]][2]
+def _own(directions: Sequence[Direction]) -> tuple[dict[str, float], bool, tuple[str, ...]]:
+    """Return fio's own percentiles, which are those of one job and direction, where there is one.
+
+    And whether some are missing or of completion latency, and the code of those that fio has not.
+    """
+    if len(directions) != 1:
+        return {}, True, ()
+    [direction] = directions
     lat = direction.lat_ns.percentile
     printed = lat or direction.clat_ns.percentile
-    found = {name: printed[q] for name, q in _printed_as(tuple(printed)).items()}
+    found = {name: printed[q] for name, q in QUANTILES.items() if q in printed}
     if not found:
-        return {}, True
+        return {}, True, ()
+    codes = (BEYOND,) if any(ns != ns for ns in found.values()) else ()
     known = carried(direction.total_ios)
     found = {name: found.get(name, nan) if n < known else nan for n, name in enumerate(QUANTILES)}
-    return found, bool(thin_tail(direction.total_ios)) or not lat
-
-
-@lru_cache(maxsize=256)
-def _printed_as(names: tuple[str, ...]) -> dict[str, str]:
-    """Column -> how this file writes its percentile."""
-    numbers = {float(name): name for name in names}
-    return {column: numbers[q] for column, q in QUANTILES.items() if q in numbers}
+    return found, bool(thin_tail(direction.total_ios)) or not lat, codes
 
 
 def _has_failed(entries: Sequence[Entry]) -> bool:
     """Whether fio reports an error of some job, or failed I/Os after which it went on, or no I/O."""
     reports = [entry.report for entry in entries]
     failed = any(report.error > 0 or report.total_err > 0 for report in reports)
-    return failed or not all(any(direction.any_io for _, direction in entry.directions) for entry in entries)
+    return failed or not all(any(direction.any_io for direction in entry.directions.values()) for entry in entries)
 
 
 _SHOWN_OF_DISKSPD = ("rw", "bs", "iodepth", "numjobs", "rwmixread", "runtime")
@@ -366,21 +355,21 @@ _TEXT_OF_DISKSPD = re.compile(rb"Command Line:.*(?:Input parameters:|Results for
 _UTF_16 = ("utf-16-le", "utf-16-be")
 
 
-def is_diskspd(raw: bytes) -> bool:
+def is_diskspd(raw: Content) -> bool:
     """By its XML's root, or by the headings with which its text begins; VMFleet's files are UTF-16."""
     head = raw[:8192]
     texts = [head] if b"\0" not in head else [head.decode(name, "ignore").encode() for name in _UTF_16]
     return any(_XML.search(text) or _TEXT_OF_DISKSPD.search(text) for text in texts)
 
 
-def diskspd_parts(raw: bytes, path: str) -> tuple[list[Part], str]:
+def diskspd_parts(raw: Content, path: str) -> tuple[list[Part], str]:
     """Its runs, and DiskSPD's version.
 
     Raises
     ------
     DiskspdOutputError : as `load`; and targets that were asked for different things in one timespan
     """
-    spans = load(raw, path)
+    spans = load(raw[:], path)
     told = [(number, span, list(rows_of(span))) for number, span in enumerate(spans, 1)]
     told = [(number, span, rows) for number, span, rows in told if rows]
     return [_span(span, rows, f"timespan {n}" if len(told) > 1 else "") for n, span, rows in told], version_of(spans)
@@ -426,18 +415,18 @@ Phase = dict[str, str]
 """One phase, by the names of the csv."""
 
 
-def is_elbencho(raw: bytes) -> bool:
-    return raw.removeprefix(b"\xef\xbb\xbf").startswith(_HEAD)
+def is_elbencho(raw: Content) -> bool:
+    return raw[: len(_HEAD) + 3].removeprefix(b"\xef\xbb\xbf").startswith(_HEAD)
 
 
-def elbencho_parts(raw: bytes, path: str) -> tuple[list[Part], str]:
+def elbencho_parts(raw: Content, path: str) -> tuple[list[Part], str]:
     """Its runs, and elbencho's version.
 
     Raises
     ------
     ForeignError : a line that has another number of fields than the heading, or no phase that reads or writes
     """
-    phases = list(_of_csv(raw.decode("utf-8-sig", "replace"), path))
+    phases = list(_of_csv(raw[:].decode("utf-8-sig", "replace"), path))
     jobs = [(phase, f"phase {number}" if len(phases) > 1 else "") for number, phase in enumerate(phases, 1)]
     found = [part for phase, job in jobs if (part := _phase(phase, job))]
     if not found:

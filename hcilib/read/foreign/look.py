@@ -22,8 +22,9 @@ import msgspec
 import zstandard
 
 from hcilib.model.caveats import LEFT_OUT, join_codes
-from hcilib.model.compressed import TooLargeError, first_bytes, is_packed, pieces, read_bytes
+from hcilib.model.compressed import first_bytes, is_packed, read_bytes
 from hcilib.model.places import at_home
+from hcilib.read.fio.fio import Content, content
 from hcilib.read.foreign.files import (
     diskspd_parts,
     elbencho_parts,
@@ -31,7 +32,6 @@ from hcilib.read.foreign.files import (
     is_diskspd,
     is_elbencho,
     is_fio,
-    large_fio_parts,
 )
 from hcilib.read.foreign.layouts import Naming, Place, cbt_twin, placed
 from hcilib.read.foreign.parts import ForeignError, Part, row_of
@@ -222,10 +222,7 @@ def _parts(file: File, place: Place) -> list[Part]:
 
 
 def _read(file: File, place: Place, head: bytes) -> list[Part]:
-    try:
-        raw = read_bytes(file.path) if len(head) == HEAD or is_packed(head) else head
-    except TooLargeError:
-        return _read_large(file, place)
+    raw = content(file.path) if len(head) == HEAD or is_packed(head) else head
     file.digest = sha256(raw).hexdigest()
     raw = _as_utf8(raw)
     for tool, is_its, parts_of in _TOOLS:
@@ -238,23 +235,6 @@ def _read(file: File, place: Place, head: bytes) -> list[Part]:
         raise ForeignError(f"it lies where {place.tool} puts a result, and holds none")
     file.skipped = _WHY[OTHER]  # and none of its text: it may be anybody's file, under a result's name
     return []
-
-
-def _read_large(file: File, place: Place) -> list[Part]:
-    """JSON of fio's; nothing else that is so large is a result."""
-    if b'"fio version"' not in next(pieces(file.path), b""):
-        raise ForeignError("it is more than 256 MiB and does not begin as JSON of fio's does: is this a result file?")
-    file.what, file.tool = RESULT, place.tool or "fio"
-    digest = sha256()
-    parts, file.version = large_fio_parts(_hashed(pieces(file.path), digest), file.path)
-    file.digest = digest.hexdigest()
-    return parts
-
-
-def _hashed(stream: Iterator[bytes], digest: Any) -> Iterator[bytes]:
-    for piece in stream:
-        digest.update(piece)
-        yield piece
 
 
 def _by_name(name: str, path: str) -> str:
@@ -273,9 +253,10 @@ def _is_result(path: str) -> bool:
     return any(is_its(head) for _, is_its, _ in _TOOLS)
 
 
-def _as_utf8(raw: bytes) -> bytes:
+def _as_utf8(raw: Content) -> Content:
     """Windows PowerShell's ``>`` writes UTF-16."""
-    return raw.decode("utf-16", "replace").encode() if raw.startswith((b"\xff\xfe", b"\xfe\xff")) else raw
+    is_utf16 = raw[:2] in (b"\xff\xfe", b"\xfe\xff")
+    return raw[:].decode("utf-16", "replace").encode() if is_utf16 else raw
 
 
 class Cache:

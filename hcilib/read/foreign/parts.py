@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from math import isfinite, nan
+from math import isfinite, nan, sqrt
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,12 @@ import numpy as np
 from hcilib.model.caveats import PERCENTILES, join_codes
 from hcilib.model.metrics import QUANTILES
 from hcilib.model.workload import LONG_RW, MIXED, READ_PCT, SYNC, Pattern, PlanError
-from hcilib.read.fio.fio_reports import milliseconds
+from hcilib.read.fio.fio import milliseconds
 from hcilib.read.foreign.counted import Row, contradictions
 from hcilib.read.foreign.settings import bytes_of, together
 from hcilib.read.run.records import RunReadError
 from hcilib.read.run.results import ONE_IN_FLIGHT, held_back, open_loop, short_cuts, unmet
-from hcilib.read.run.step_tables import NUMBERS, aggregate, of_one, thin_tail
+from hcilib.read.run.step_tables import NUMBERS, aggregate, beyond, of_one, thin_tail
 from hcilib.read.run.step_tables import percentiles as percentiles_of
 
 
@@ -121,7 +121,9 @@ def row_of(parts: Sequence[tuple[Part, str]], named: dict[str, Any]) -> dict[str
     row |= _flushes(of)
     percentiles, inexact = _percentiles(of)
     if all(part.bins for part in of):
-        said.append(thin_tail(sum(part.bins[1].sum() for part in of if part.bins)))
+        ios = sum(part.bins[1].sum() for part in of if part.bins)
+        said += [thin_tail(ios), beyond(percentiles.values(), ios)]
+    said.append(_of_mix(row))
     said.append(short_cuts(row, row.get("size_bytes", nan) * max(numjobs, 1) * vms, row["runtime_s"]))
     ran_s, wanted_s = row["runtime_s"], found.get("runtime_s", nan)
     cut_short = found.get("time_based", False) and ran_s < 0.95 * wanted_s
@@ -133,6 +135,15 @@ def row_of(parts: Sequence[tuple[Part, str]], named: dict[str, Any]) -> dict[str
     row |= percentiles
     row["valid"], row["warnings"] = bool(valid), join_codes(*said)
     return row
+
+
+def _of_mix(row: Mapping[str, Any]) -> str:
+    """Return the code of a run with another share of reads than it states, as by a rate of each direction."""
+    ios = row["iops"] * row["runtime_s"]
+    if not ios > 0:
+        return ""
+    off_pct = abs(100 * row["read_iops"] / row["iops"] - row.get("rwmixread", nan))
+    return "mix" if off_pct > 1 + 200 / sqrt(ios) else ""
 
 
 def _refuse_contradictions(part: Part, named: Mapping[str, Any]) -> None:
@@ -175,10 +186,7 @@ def _cell(
     if "block_sizes" in factors:  # whatever a name says
         factors["bs_bytes"] = nan
     if "rw" not in factors:
-        raise ForeignError(
-            "neither the file nor its name says rw (before 2.3 fio wrote no options into its JSON): "
-            "give names with {rw} and {bs}, or with {pattern}"
-        )
+        raise ForeignError("neither the file nor its name says rw: give names with {rw} and {bs}, or with {pattern}")
     if "trim" in factors["rw"]:
         raise ForeignError(f"rw {factors['rw']}: trims are neither reads nor writes, so no cell here is like it")
     if factors.get("rwmixread") == 100:  # a read has nothing to make stable
@@ -271,7 +279,7 @@ def _percentiles(parts: Sequence[Part]) -> tuple[dict[str, float], bool]:
 RELEVANT = (
     "rw", "readwrite", "bs", "blocksize", "bssplit", "bsrange", "blocksize_range", "random_distribution", "iodepth",
     "numjobs", "rwmixread", "rwmixwrite", "percentage_random", "sync", "rate", "rate_iops", "thinktime", "ioengine",
-    "fsync", "fdatasync", "runtime", "timeout", "time_based", "group_reporting", "stonewall",
+    "fsync", "fdatasync", "runtime", "timeout", "time_based", "group_reporting", "stonewall", "latency_target",
 )  # fmt: skip
 """The options of fio that are looked at."""
 RATE_SHARES = 0.01
@@ -335,6 +343,8 @@ def _asked(values: tuple[str | None, ...]) -> tuple[dict[str, Any], tuple[str, .
             said.append("iodepth")
     if told.get("thinktime", "0") != "0":
         said.append("thinktime")
+    if told.get("latency_target", "0") != "0":
+        said.append("latency-target")
     return found, tuple(said)
 
 
@@ -356,7 +366,7 @@ def _direction(rw: str, told: Mapping[str, str]) -> dict[str, Any]:
         return {"rw": rw} | ({"rwmixread": READ_PCT[rw]} if rw in READ_PCT else {})
     given = float(told.get("rwmixread") or 100 - float(told.get("rwmixwrite") or 50))
     random = float(told.get("percentage_random", "100" if rw == "randrw" else "0").partition(",")[0])
-    mix = int(given) if given.is_integer() else given
+    mix = int(given) if given.is_integer() else given if given == given else nan  # one nan: it equals itself
     found: dict[str, Any] = {"rw": rw_of(mix, random > 0), "rwmixread": mix}
     return found | ({"percentage_random": random} if 0 < random < 100 else {})
 

@@ -69,8 +69,8 @@ def read_results(
 
     Parameters
     ----------
-    path : a run directory, ``data/published`` or one of its tables; or a file, a folder or a glob of fio's JSON (any
-        version) or DiskSPD's XML or text; or a result folder of bench-fio, CBT, HCIBench, VMFleet or elbencho
+    path : a run directory, ``data/published`` or one of its tables; or a file, a folder or a glob of fio's JSON (from
+        fio 3 on) or text, or DiskSPD's XML or text; or a result folder of bench-fio, CBT, HCIBench, VMFleet or elbencho
         (`recognise` says what is what). Several of them are put one under the other; each may be a mapping
         ``{path:, names:, system:}`` of its own
     article : of published tables keep only the rows whose `source` this is. Everything else is always read whole; on

@@ -13,7 +13,7 @@ from math import isfinite, nan
 from typing import Any
 
 from hcilib.model.metrics import SETTINGS
-from hcilib.read.fio.fio_reports import milliseconds
+from hcilib.read.fio.fio import milliseconds
 
 DEFAULTS = {"ioengine": "psync", "direct": "0"}
 """fio's, on Linux."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from hcilib.read.fio.fio_fast import LOCAL_HOST
+from hcilib.read.fio.fio import LOCAL_HOST
 from hcilib.read.logs.rollup import LONGEST_S, each_block, group_of, line_blocks, pushed_host, rollup_of_logs, shape_in
 from hcilib.read.logs.rollup_cells import DIRECTIONS, FioLogError, read_pushed
 from hcilib.read.logs.rollup_script import (

@@ -22,7 +22,7 @@ import pandas as pd
 from hcilib.model.compressed import DAMAGE, NotAFileError, damaged, is_packed, opened, unpacking
 from hcilib.model.fio_buckets import MIDPOINTS
 from hcilib.model.places import Paths, at_home, several
-from hcilib.read.fio.fio_fast import LOCAL_HOST
+from hcilib.read.fio.fio import LOCAL_HOST
 from hcilib.read.logs.rollup_cells import (
     DIRECTIONS,
     KIB,

@@ -21,7 +21,8 @@ import pandas as pd
 from hcilib.model.compressed import opened, read_bytes
 from hcilib.model.places import FAILED, JOURNAL, OUTPUT, PLAN, RECORD, STEPS, TEMPORARY, at_home
 from hcilib.model.plan import Plan, plan_digest
-from hcilib.read.fio.fio_json import FioOutputError, read_fio
+from hcilib.read.fio.fio import FioOutputError
+from hcilib.read.fio.table import read_fio
 from hcilib.read.run.records import events_of, plan_of
 
 FULL_RUNTIME = 0.95

@@ -42,6 +42,7 @@ from hcilib.read.run.step_tables import (
     NETWORK,
     NO_STEPS,
     SAMPLED,
+    beyond,
     thin_tail,
     together,
 )
@@ -231,6 +232,7 @@ def _table(steps: list[_Record], table: pa.Table, plan: dict) -> pd.DataFrame:
         _missed_caps(own, factors),
         held_back(own["iops"], own["lat_ns"], vms, numjobs, offered, kept_up),
         map(thin_tail, own["ios"]),
+        map(beyond, zip(*(own[name] for name in QUANTILES), strict=True), own["ios"]),
         _of_engine(cpu_pct, factors["sync"], plan),
         map(short_cuts, repeat({"ioengine": "libaio"} | plan["testbed"].get("fio", {})), span_bytes, own["runtime_s"]),
     )

@@ -7,8 +7,9 @@ import json
 import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from hashlib import sha256
+from itertools import islice
 from math import nan
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,21 +19,24 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hcilib.model.caveats import THIN_TAIL
+from hcilib.model.caveats import BEYOND, THIN_TAIL
 from hcilib.model.compressed import opened, read_bounded, read_bytes, unpacked
 from hcilib.model.fio_buckets import TAIL
 from hcilib.model.metrics import OF_FLUSHES, OF_MEANS, OF_RATES, QUANTILES
 from hcilib.model.places import COUNTERS, JOB, OUTPUT, RECORD, WINDOWS
 from hcilib.model.workload import SYNC, Pattern
-from hcilib.read.fio.fio_document import FioOutputError
-from hcilib.read.fio.fio_json import (
-    Packer,
-    add_bytes,
+from hcilib.read.fio.fio import Entry, FioFile, FioOutputError, parse
+from hcilib.read.fio.table import (
+    BIN_KEYS,
+    Bins,
+    bins_of,
+    by_key,
     full_depth_pct,
+    hosts_table,
+    reached,
     reading_order,
     sync_latency,
 )
-from hcilib.read.fio.fio_reports import BIN_KEYS, Bins, bins_of, by_key, reached
 from hcilib.read.nodes import counters, perfmon
 from hcilib.read.run import acceptance
 from hcilib.read.run.records import keys_of, plan_of, record_of, sound, when, window
@@ -92,7 +96,7 @@ def read_steps(folders: Sequence[str]) -> Tables:
     RunReadError, FioOutputError
         A file of a step cannot be read; the sentence names it.
     """
-    packer, records, bins, keys, of_rows = Packer(), [], [], [], []
+    files, records, bins, keys, of_rows = [], [], [], [], []
     rows: list[dict[str, Any]] = []
     logs = logs_of(Path(folders[0]).parents[1]) if folders else []
     for folder in folders:
@@ -112,28 +116,28 @@ def read_steps(folders: Sequence[str]) -> Tables:
         records.append(record := record | {"valid": record["valid"] and not unlike})
         if record["valid"]:
             output = f"{folder}/{OUTPUT}"
-            document = _document(raw[OUTPUT], output)
-            file = add_bytes(packer, document, output)
-            histograms = bins_of(file, output)
+            file = parse(_document(raw[OUTPUT], output), output)
+            files.append(file)
+            histograms = bins_of(file)
             counted = _nodes(inside, record["nodes"])
             rows[-1] |= percentiles(histograms.lat_ns, histograms.count) | counted
             rows[-1]["ios"] = float(histograms.count.sum())
             if record.get("offered_iops"):
-                rows[-1]["full_depth_pct"] = full_depth_pct(document, record["cell"]["iodepth"])
+                rows[-1]["full_depth_pct"] = full_depth_pct(file.entries, record["cell"]["iodepth"])
             if Pattern.parse(record["cell"]["pattern"]).sync == FDATASYNC:
-                rows[-1] |= sync_latency(document, record["cell"]["iodepth"])
-            of_rows.append((histograms, _depths(document, record)))
+                rows[-1] |= sync_latency(file.entries, record["cell"]["iodepth"], output)
+            of_rows.append((histograms, _depths(file, record)))
             own, histograms = by_key(file, histograms)
             keys.append(own)
             bins.append(histograms)
-    packed, valid = packer.packed(), [record for record in records if record["valid"]]
+    packed, valid = hosts_table(files), [record for record in records if record["valid"]]
     of_valid = [row for row, record in zip(rows, records, strict=True) if record["valid"]]
     for row, measures in zip(of_valid, _fleets(packed, valid, of_rows), strict=True):
         row |= measures
     lengths = [len(histograms.lengths) for histograms, _ in of_rows]
     of_fio = {name: _coded(column) for name, column in zip(packed.column_names, packed.columns, strict=True)}
-    hosts = pa.table(_of_steps(valid, lengths, packed["hostname"].to_numpy()) | of_fio)
-    return Tables(pa.Table.from_pylist(rows, schema=_STEPS), hosts, _bins_table(keys, bins, valid))
+    table = pa.table(_of_steps(valid, lengths, packed["hostname"].to_numpy()) | of_fio)
+    return Tables(pa.Table.from_pylist(rows, schema=_STEPS), table, _bins_table(keys, bins, valid))
 
 
 def _is_copy(record: Mapping, folder: str) -> str:
@@ -200,14 +204,18 @@ def _loads(record: Mapping) -> list[tuple[dict, set[str], str]]:
     ]
 
 
-def _depths(document: bytes, record: Mapping) -> list[float]:
+def _depths(file: FioFile, record: Mapping) -> list[float]:
     """`full_depth_pct` of every tenant's load; NaN of one that is not offered."""
     return [
-        full_depth_pct(document, load["cell"]["iodepth"], partial(_is_of, hosts, jobs))
+        full_depth_pct(_entries_of(file, hosts, jobs), load["cell"]["iodepth"])
         if load["cell"].get("demand")
         else np.nan
         for load, hosts, jobs in _loads(record)
     ]
+
+
+def _entries_of(file: FioFile, hosts: set[str], jobs: str) -> list[Entry]:
+    return [e for e in file.entries if _is_of(hosts, jobs, e.report.hostname, e.report.jobname)]
 
 
 def _is_of(hosts: set[str], jobs: str, host: str, job: str) -> bool:
@@ -422,3 +430,8 @@ def carried(ios: float) -> int:
 def thin_tail(ios: float) -> str:
     """Return the code of a run whose I/Os are too few for some percentile; nothing where it carries all."""
     return THIN_TAIL if ios > 0 and carried(ios) < len(QUANTILES) else ""
+
+
+def beyond(percentiles: Iterable[float], ios: float) -> str:
+    """Return the code of a run with QUANTILES in fio's last bucket, which it has the I/Os for."""
+    return BEYOND if any(ns != ns for ns in islice(percentiles, carried(ios))) else ""

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from hcilib import FioOutputError, read_fio
-from hcilib.read.fio.fio_document import merge_hosts, split
+from hcilib.drive.launch.merged import merge_hosts, split
 from hcilib.read.run.acceptance import problems
 
 
