@@ -29,7 +29,7 @@ from probes import until  # noqa: E402
 from hcilab.lab import lab  # noqa: E402
 from hcilib.drive.campaign.campaign import run  # noqa: E402
 from hcilib.model.sweeps import sweep  # noqa: E402
-from hcilib.read.run.records import events_of  # noqa: E402
+from hcilib.read.run.journal import events_of  # noqa: E402
 
 SAVED = ROOT / "data" / "samples" / "outages.csv"
 SECONDS, RUNTIME_S, RUNS = (1, 10, 60, 300), 3.0, 4

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from json import dumps, loads
 from pathlib import Path
@@ -241,10 +240,9 @@ def _printable(text: str) -> str:
 
 def _recognise(path: list[str], names: str | None, system: str | None, every: bool, params: Path | None) -> None:
     place = path[0] if len(path) == 1 else path
-    with tempfile.TemporaryDirectory() as kept:  # the files are read once
-        files = hci.recognise(place, names=names, system=system, cache=kept)
-        there = files["what"].eq("result") & files["skipped"].eq("")
-        rows = hci.read_results(place, names=names, system=system, cache=kept) if there.any() else None
+    files = hci.recognise(place, names=names, system=system)
+    there = files["what"].eq("result") & files["skipped"].eq("")
+    rows = hci.read_results(place, names=names, system=system) if there.any() else None
     print(hci.text(files if every or len(files) <= SHOWN else hci.kinds_of_files(files)))
     results = files[files["what"] == "result"]
     usable = results[results["skipped"] == ""]

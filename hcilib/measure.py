@@ -28,7 +28,7 @@ from hcilib.model.schemes import parse_scheme
 from hcilib.model.sweeps import sweep
 from hcilib.model.system import System, load_system, under_test
 from hcilib.model.testbed import Testbed, load_testbed
-from hcilib.read.run.records import progress as progress_of
+from hcilib.read.run.journal import progress as progress_of
 from hcilib.read.run.run import read_integrity
 
 Systems = System | str | Path | Sequence[System | str | Path]

@@ -31,7 +31,7 @@ from hcilib.drive.hosts.hosts import Fleet, answers
 from hcilib.drive.launch import job, session
 from hcilib.drive.launch.job import Launch
 from hcilib.drive.launch.launch import launch
-from hcilib.read.run.acceptance import problems
+from hcilib.read.run.accepted import problems
 
 MIRROR = System(name="lab-mirror", label="lab-mirror")
 CALM_S = 0.004  # each I/O of a lab waits for it: drives as fast as the machine would leave nothing of it

@@ -6,7 +6,7 @@ import pytest
 
 from hcilib import FioOutputError, read_fio
 from hcilib.drive.launch.merged import merge_hosts, split
-from hcilib.read.run.acceptance import problems
+from hcilib.read.run.accepted import problems
 
 
 def document(iops: float, version: str = "fio-3.33", **top) -> str:

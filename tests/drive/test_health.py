@@ -21,7 +21,7 @@ from hcilib.drive.hosts.hosts import Fleet
 from hcilib.model.places import shipped
 from hcilib.model.system import Action, Check, Failures, Health
 from hcilib.model.testbed import Disk, Node, Vm
-from hcilib.read.run.records import events_of, waiting_for
+from hcilib.read.run.journal import events_of, waiting_for
 
 QUIET = {"progress": False}
 MIRROR = System(name="lab-mirror", label="lab-mirror")

@@ -23,7 +23,7 @@ from hcilib.drive.hosts.hosts import Fleet, FleetError, clock
 from hcilib.drive.launch import job, per_host, session
 from hcilib.drive.launch.job import FioError, Launch
 from hcilib.drive.launch.launch import launch
-from hcilib.read.run.acceptance import problems
+from hcilib.read.run.accepted import problems
 from tests.read.bins import read_fio_bins
 
 pytestmark = pytest.mark.lab

@@ -20,7 +20,7 @@ from hcilib.drive.hosts import hosts as hosts_module
 from hcilib.drive.hosts import lease
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.drive.launch import per_host, session
-from hcilib.read.run.records import events_of, waiting_for
+from hcilib.read.run.journal import events_of, waiting_for
 
 pytestmark = pytest.mark.lab
 QUIET = {"progress": False}

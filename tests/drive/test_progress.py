@@ -11,7 +11,7 @@ from probes import python
 from hcilib.drive.campaign import progress
 from hcilib.drive.campaign.campaign import run
 from hcilib.drive.campaign.progress import Bars, red
-from hcilib.read.run.records import last_result
+from hcilib.read.run.journal import last_result
 
 
 def test_the_bars_name_campaign_block_and_step(short, capsys):

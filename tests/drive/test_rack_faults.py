@@ -28,7 +28,7 @@ from hcilib.drive.campaign.campaign import run
 from hcilib.drive.hosts import hosts as hosts_module
 from hcilib.drive.launch import job
 from hcilib.model.testbed import Fio
-from hcilib.read.run.records import read_journal
+from hcilib.read.run.journal import read_journal
 from hcilib.read.run.results import read_results
 
 pytestmark = pytest.mark.lab

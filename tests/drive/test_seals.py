@@ -18,7 +18,8 @@ from hcilib.drive.campaign.rundir import RunDir, RunDirError, _unlike_document
 from hcilib.model.archives import ARCHIVE, extract
 from hcilib.model.places import shipped
 from hcilib.model.testbed import Disk, Node, Vm
-from hcilib.read.run.records import RunReadError, events_of
+from hcilib.read.run.journal import events_of
+from hcilib.read.run.step import RunReadError
 from tests.read.test_run import client, direction, write_counters
 
 EARLIER = shipped("tests/data/box-short/box-drbd")

@@ -31,7 +31,7 @@ from hcilib.drive.campaign.campaign import CampaignInterrupted, interrupted, run
 from hcilib.drive.campaign.rundir import RunDir, RunDirError
 from hcilib.model.places import PLAN as PLAN_FILE
 from hcilib.model.system import Check, Command, Setting
-from hcilib.read.run.records import events_of, locked
+from hcilib.read.run.journal import events_of, locked
 
 CAMPAIGN = """
 import json, os

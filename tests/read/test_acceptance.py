@@ -11,7 +11,7 @@ import pytest
 
 from hcilib import read_fio
 from hcilib.model.archives import unpacked
-from hcilib.read.run.acceptance import problems
+from hcilib.read.run.accepted import problems
 
 DATA = unpacked(Path(__file__).parents[1] / "data" / "fio")
 CASES = json.loads((DATA / "cases.json").read_text())

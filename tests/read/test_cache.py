@@ -15,13 +15,11 @@ import pandas as pd
 import pytest
 import zstandard
 
-from hcilib import read_bins, read_hosts
-from hcilib.read.run import cache
-from hcilib.read.run.results import read_results
+from hcilib import read_hosts, read_results
+from hcilib.read.run import steps as cache
 from tests.read.test_run import MIXED, client, direction, mixed_clients, write_counters, write_plan, write_step
 
 ROOT = Path(__file__).parents[2]
-READERS = (read_results, read_hosts, read_bins)
 STEPS = 7
 
 
@@ -60,7 +58,7 @@ def rest(run: Path) -> None:
 
 @pytest.fixture(autouse=True)
 def _soon_at_rest(monkeypatch):
-    monkeypatch.setattr("hcilib.read.run.cache.RESTLESS_NS", 0)
+    monkeypatch.setattr("hcilib.read.run.steps.RESTLESS_NS", 0)
 
 
 @contextlib.contextmanager
@@ -71,22 +69,22 @@ def from_the_cache_alone():
         raise AssertionError(f"{len(folders)} steps were read from raw files")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cache, "read_steps", refuse)
+        patch.setattr(cache, "_measure", refuse)
         yield
 
 
-def without_cache(run: Path) -> list[pd.DataFrame]:
-    """What the three readers give of a copy of the raw files."""
+def without_cache(run: Path) -> pd.DataFrame:
+    """What a copy of the raw files comes to."""
     copy = shutil.copytree(run, run.parent / "copy" / run.name)
     try:
-        return [read(copy) for read in READERS]
+        return read_results(copy)
     finally:
         shutil.rmtree(copy.parent)
 
 
-def assert_right(run: Path, wanted: list[pd.DataFrame] | None = None) -> None:
-    for read, table in zip(READERS, wanted or without_cache(run), strict=True):
-        pd.testing.assert_frame_equal(read(run), table, check_exact=True)
+def assert_right(run: Path, wanted: pd.DataFrame | None = None) -> None:
+    wanted = without_cache(run) if wanted is None else wanted
+    pd.testing.assert_frame_equal(read_results(run), wanted, check_exact=True)
 
 
 def replace_output(step: Path, ios: int) -> None:
@@ -95,58 +93,26 @@ def replace_output(step: Path, ios: int) -> None:
     shutil.rmtree(step.parents[1] / "other")
 
 
-def parts(run: Path) -> list[str]:
-    """The first words of the names of what is there."""
-    return sorted(file.name.partition("-")[0] for file in cache._place(run).iterdir())
-
-
-def part_of(run: Path, table: str) -> Path:
-    return min(cache._place(run).glob(f"{table}-*.parquet"))
-
-
 # --- it is used
 
 
 def test_the_second_read_opens_no_raw_file_and_gives_the_same(run_dir):
-    first = [read(run_dir) for read in READERS]
-    assert parts(run_dir) == ["bins", "hosts", "steps"]
+    first = read_results(run_dir)
     with from_the_cache_alone():
         assert_right(run_dir, first)
     assert_right(run_dir)
-    assert len(first[0]) == STEPS - 1
-    assert first[0]["node_cpu_pct"].tolist() == [41, 42, 43, 44, 45, 46]
-
-
-@pytest.mark.parametrize(("limit", "most", "number"), [("PART_STEPS", 3, 3), ("PART_BYTES", 1, STEPS)])
-def test_many_parts_are_one_table_in_the_order_of_time(run_dir, limit, most, number, monkeypatch):
-    wanted = without_cache(run_dir)
-    monkeypatch.setattr(cache, limit, most)
-    monkeypatch.setattr(cache, "CHUNK_STEPS", 1)
-    assert_right(run_dir, wanted)
-    assert parts(run_dir).count("steps") == number
-    with from_the_cache_alone():
-        assert_right(run_dir, wanted)
-
-
-def test_steps_are_read_a_few_at_a_time_by_number_and_by_bytes():
-    def split(sizes: list[int]) -> list[list[int]]:
-        steps = [cache._Step("", ((0, 0, 0), (size, 0, 0), (0, 0, 0), (0, 0, 0))) for size in sizes]
-        return [[step.size for step in some] for some in cache._split(steps, 3, 10)]
-
-    assert split([1, 1, 1, 1, 8, 2, 50, 0]) == [[1, 1, 1], [1, 8], [2], [50], [0]]
-    assert split([0, 0, 0, 0]) == [[0, 0, 0], [0]]
-    assert split([]) == []
+    assert first["rep"].tolist() == list(range(1, STEPS))
+    assert first["node_cpu_pct"].tolist() == [41, 42, 43, 44, 45, 46]
 
 
 def test_touched_and_copied_files_are_read_anew_once(run_dir):
-    first = [read(run_dir) for read in READERS]
+    first = read_results(run_dir)
     for file in run_dir.glob("steps/*/*"):
         os.utime(file, (2, 2))
     copy = run_dir.parent / "elsewhere" / run_dir.name
     shutil.copytree(run_dir, copy)
     for place in (run_dir, copy):
         assert_right(place, first)
-        assert parts(place) == ["bins", "hosts", "steps"]
         with from_the_cache_alone():
             assert_right(place, first)
 
@@ -154,7 +120,7 @@ def test_touched_and_copied_files_are_read_anew_once(run_dir):
 def test_the_name_of_the_run_is_that_of_its_folder_now(run_dir):
     read_results(run_dir)
     moved = run_dir.rename(run_dir.with_name("renamed"))
-    assert set(read_results(moved)["run_id"]) == set(read_hosts(moved)["run_id"]) == {"renamed"}
+    assert set(read_results(moved)["run_id"]) == {"renamed"}
 
 
 # --- raw files change
@@ -189,15 +155,15 @@ def test_what_may_change_within_a_clock_tick_is_not_kept_yet(run_dir, monkeypatc
 
 def test_what_changes_while_it_is_read_is_not_kept(run_dir, monkeypatch):
     [step] = run_dir.glob("steps/measure3*")
-    real = cache.read_steps
+    real = cache._measure
 
-    def read_and_replace(folders):
-        read = real(folders)
+    def read_and_replace(folders, **plan):
+        read = real(folders, **plan)
         replace_output(step, 4000)
         return read
 
     with monkeypatch.context() as patch:
-        patch.setattr(cache, "read_steps", read_and_replace)
+        patch.setattr(cache, "_measure", read_and_replace)
         read_results(run_dir)
     assert read_results(run_dir)["iops"].tolist()[2] == 500.0
 
@@ -223,14 +189,13 @@ def test_steps_that_come_and_go_are_followed(run_dir, change):
         step.rename(step.with_name("another"))
     assert_right(run_dir)
     with from_the_cache_alone():
-        assert_right(run_dir, [read(run_dir) for read in READERS])
+        assert_right(run_dir, read_results(run_dir))
 
 
 def test_whether_nodes_share_a_kernel_is_the_plans_to_say(run_dir):
     lab = read_results(run_dir)["net_bytes_per_s"]
     write_plan(run_dir, one_kernel=False)
-    with from_the_cache_alone():
-        assert (read_results(run_dir)["net_bytes_per_s"] == 5.0).all()
+    assert (read_results(run_dir)["net_bytes_per_s"] == 5.0).all()
     assert (lab != 5.0).all()
 
 
@@ -245,15 +210,10 @@ def test_other_code_reads_anew(run_dir, monkeypatch):
 # --- the cache is damaged
 
 
-@pytest.mark.parametrize(
-    ("table", "damage"),
-    [("steps", "cut"), ("hosts", "empty"), ("bins", "gone"), ("steps", "garbage"), ("bins", "folder")],
-)  # fmt: skip
-def test_a_damaged_file_is_ignored_and_made_again(run_dir, table, damage, monkeypatch):
-    monkeypatch.setattr(cache, "PART_STEPS", 4)
-    monkeypatch.setattr(cache, "CHUNK_STEPS", 1)
-    wanted = [read(run_dir) for read in READERS]
-    file = part_of(run_dir, table)
+@pytest.mark.parametrize("damage", ["cut", "empty", "gone", "garbage", "folder"])
+def test_a_damaged_file_is_ignored_and_made_again(run_dir, damage):
+    wanted = read_results(run_dir)
+    file = cache._place(run_dir)
     raw = file.read_bytes()
     file.unlink()
     if damage == "folder":
@@ -264,31 +224,6 @@ def test_a_damaged_file_is_ignored_and_made_again(run_dir, table, damage, monkey
     if damage != "folder":
         with from_the_cache_alone():
             assert_right(run_dir, wanted)
-
-
-def test_what_a_killed_writer_left_is_no_part(run_dir):
-    wanted = without_cache(run_dir)
-    place = cache._place(run_dir)
-    place.mkdir(parents=True)
-    (place / "hosts-00000.parquet").write_bytes(b"PAR1 half")
-    (place / ".bins-00000.parquet.4711").write_bytes(b"half")
-    assert_right(run_dir, wanted)
-    assert parts(run_dir) == ["bins", "hosts", "steps"]
-
-
-def test_it_may_be_deleted_between_its_parts(run_dir, monkeypatch):
-    monkeypatch.setattr(cache, "PART_STEPS", 3)
-    monkeypatch.setattr(cache, "CHUNK_STEPS", 1)
-    wanted = [read(run_dir) for read in READERS]
-    following = cache.tables(run_dir, "hosts")
-    rows = len(next(following)[1])
-    shutil.rmtree(cache._place(run_dir))
-    assert rows + sum(len(table) for _, table in following) == len(wanted[1])
-    following = cache.tables(run_dir, "hosts")
-    rows = len(next(following)[1])
-    shutil.rmtree(cache._place(run_dir))  # while they are written
-    assert rows + sum(len(table) for _, table in following) == len(wanted[1])
-    assert_right(run_dir, wanted)
 
 
 @pytest.mark.parametrize("home", ["file", "none"])
@@ -317,21 +252,20 @@ def test_the_run_directories_that_were_read_last_are_kept(run_dir, tmp_path, mon
 
 READ = """
 import sys
-from hcilib.read.run import cache
-from hcilib.read.run.results import read_results
-from hcilib.read.run.run import read_hosts
-cache.PART_STEPS = cache.CHUNK_STEPS = int(sys.argv[2])
+from hcilib import read_results
+from hcilib.read.run import steps as cache
+cache.AT_ONCE = int(sys.argv[2])
 cache.RESTLESS_NS = 0
 print("ready", flush=True)
 sys.stdin.readline()
 for _ in range(3):
-    print(read_results(sys.argv[1])["iops"].sum(), len(read_hosts(sys.argv[1])), flush=True)
+    print(read_results(sys.argv[1])["iops"].sum(), flush=True)
 """
 
 
 def test_readers_at_once_write_one_cache_and_all_are_right(run_dir):
-    iops, rows = read_results(run_dir)["iops"].sum(), len(read_hosts(run_dir))
-    shutil.rmtree(cache._place(run_dir))
+    iops = read_results(run_dir)["iops"].sum()
+    cache._place(run_dir).unlink()
     started = [
         subprocess.Popen(
             [sys.executable, "-c", READ, str(run_dir), str(size)],
@@ -349,9 +283,9 @@ def test_readers_at_once_write_one_cache_and_all_are_right(run_dir):
         for process in started:
             process.kill()
             process.wait()
-    assert said == [f"{iops} {rows}\n" * 3] * 3
-    assert not [name for name in parts(run_dir) if name.startswith(".")]
-    assert pd.concat(map(pd.read_parquet, cache._place(run_dir).glob("steps-*")))["folder"].nunique() == STEPS
+    assert said == [f"{iops}\n" * 3] * 3
+    with from_the_cache_alone():
+        assert read_results(run_dir)["iops"].sum() == iops
 
 
 def test_a_running_campaign_is_right_at_every_moment_and_kept_when_it_is_over(run_dir):
@@ -378,8 +312,7 @@ def test_mixed_steps_keep_every_column(tmp_path):
     (step / "fio.json.zst").write_bytes(
         zstandard.compress(raw.replace('"rw": "randrw"', '"rw": "randrw", "own": "yes"').encode())
     )
-    first, second = read_hosts(run), read_hosts(run)
-    pd.testing.assert_frame_equal(first, second, check_exact=True)
+    first = read_hosts(run)
     names = list(first)
     assert names.index("lat_ns_p50") + 1 == names.index("lat_ns_p99") < names.index("usr_cpu")
     assert first["opt_own"].tolist()[0] != first["opt_own"].tolist()[0]

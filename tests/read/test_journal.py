@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hcilib import cli, progress, sweep, watch
-from hcilib.read.run.records import read_journal
+from hcilib.read.run.journal import read_journal
 
 ROOT = Path(__file__).parents[2]
 

@@ -123,7 +123,7 @@ def test_a_second_file_covers_what_the_first_does_not(tmp_path):
 
 
 def test_a_file_that_comes_later_is_read_in_place_of_what_was_cached(tmp_path, monkeypatch):
-    monkeypatch.setattr("hcilib.read.run.cache.RESTLESS_NS", 0)
+    monkeypatch.setattr("hcilib.read.run.steps.RESTLESS_NS", 0)
     run = campaign(tmp_path, (2, 5), files=["hv1.csv"])
     assert hci.read_results(run)["node_cpu_pct"].isna().all()
     shutil.copy(DATA / "hv2.csv", run / "windows")

@@ -10,7 +10,7 @@ import pytest
 import hcilib as hci
 from hcilib.model.places import POOL_FILL
 from hcilib.read.nodes.facts import levels_of
-from hcilib.read.run.records import RunReadError
+from hcilib.read.run.step import RunReadError
 
 
 def reading(at_s: float, *hosts: float | str, when: str = "end", system: str = "a") -> dict:

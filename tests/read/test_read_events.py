@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from hcilib.read.run.run import TYPES, events_of
+from hcilib.read.run.run import TYPES, events_in
+from hcilib.read.run.step import Step
 
-STEP = {
+STEP: dict = {
     "events": [
         {"action": "cut-link", "planned_s": 10.0, "began_s": 1010.5, "ended_s": 1010.75, "error": ""},
         {"action": "heal-link", "planned_s": 20.0, "began_s": 1020.5, "ended_s": 1020.75, "error": ""},
@@ -19,9 +20,17 @@ STEP = {
 }
 
 
+def step(**told) -> Step:
+    """Return a step of ten seconds with what it tells."""
+    cell = {"pattern": "4k-randread", "numjobs": 1, "iodepth": 1, "vms": 1}
+    of = {"id": "s", "kind": "measure", "block": 1, "rep": 1, "cell": cell, "system": "a", "valid": True}
+    run = {"nodes": 1, "span_bytes": 1, "runtime_s": 10.0, "started_s": 0.0, "ended_s": 10.0}
+    return Step(**of, **run, **told)
+
+
 def test_seconds_are_counted_from_the_series_zero_by_the_vms_clocks():
-    table = events_of(
-        STEP, epoch_s=1002.0
+    table = events_in(
+        step(**STEP), epoch_s=1002.0
     )  # the VMs are 1 s ahead on average: second 0 was 1001 by the controller's clock
     assert list(table) == list(TYPES)
     done = table[~table["seen"]]
@@ -35,13 +44,12 @@ def test_seconds_are_counted_from_the_series_zero_by_the_vms_clocks():
 
 @pytest.mark.parametrize(("epoch_s", "clocks"), [(None, STEP["clocks"]), (1002.0, {})])
 def test_without_a_date_or_a_clock_the_second_is_missing(epoch_s, clocks):
-    table = events_of({**STEP, "clocks": clocks}, epoch_s)
+    table = events_in(step(**{**STEP, "clocks": clocks}), epoch_s)
     assert np.isnan(table["t_s"]).all()
     assert len(table) == 5
 
 
-@pytest.mark.parametrize("step", [{}, {"events": [], "states": [], "clocks": {}}])
-def test_a_step_without_events_has_no_rows_of_any_type(step):
-    table = events_of(step, None)
+def test_a_step_without_events_has_no_rows_of_any_type():
+    table = events_in(step(), None)
     assert table.empty
     assert table["seen"].dtype == bool

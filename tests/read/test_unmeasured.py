@@ -7,8 +7,8 @@ import shutil
 import pytest
 
 import hcilib as hci
-from hcilib.read.run.records import RunReadError
 from hcilib.read.run.results import read_results as read_run
+from hcilib.read.run.step import RunReadError
 
 WHY = "vm2: fio ended with 1: fio: io_u error on file /dev/vdb: Input/output error"
 

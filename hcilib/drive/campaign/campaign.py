@@ -45,9 +45,9 @@ from hcilib.model.system import System, under_test
 from hcilib.model.testbed import Testbed, Vm
 from hcilib.model.workload import Cell, Load
 from hcilib.read.fio.table import read_fio
-from hcilib.read.run.acceptance import problems
-from hcilib.read.run.records import last_result
-from hcilib.read.run.records import progress as progress_of
+from hcilib.read.run.accepted import problems
+from hcilib.read.run.journal import last_result
+from hcilib.read.run.journal import progress as progress_of
 
 ATTEMPTS, MOST_ATTEMPTS = 3, 9
 """Of a step: so many that failed on hosts that answered, and so many in all, as a run may be what makes a VM vanish."""

@@ -16,7 +16,7 @@ from hcilib.drive.hosts.hosts import ANSWER_S, Fleet
 from hcilib.drive.launch.job import FioError
 from hcilib.model.plan import Step
 from hcilib.model.system import ANY_TESTBEDS, Health
-from hcilib.read.run.records import last_result, utc
+from hcilib.read.run.journal import last_result, utc
 
 ASKED = ("canary", "measure")
 """Kinds of steps that measure."""

@@ -17,8 +17,8 @@ from hcilib.drive.launch.job import Launch
 from hcilib.drive.launch.session import sessions
 from hcilib.model.plan import Plan, Step
 from hcilib.model.testbed import Testbed, Vm
-from hcilib.read.run.records import last_result, utc
-from hcilib.read.run.records import progress as progress_of
+from hcilib.read.run.journal import last_result, utc
+from hcilib.read.run.journal import progress as progress_of
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 BOOT = "cat /proc/sys/kernel/random/boot_id"

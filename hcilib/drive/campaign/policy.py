@@ -22,7 +22,7 @@ from hcilib.drive.campaign.written import WriteLimit
 from hcilib.model.plan import Adaptive, Plan, Step, for_each, shuffled
 from hcilib.model.testbed import Testbed
 from hcilib.model.workload import Cell
-from hcilib.read.run.acceptance import FULL_RUNTIME
+from hcilib.read.run.accepted import FULL_RUNTIME
 from hcilib.read.run.results import read_results
 
 ONE_AT_A_TIME = ("psync", "sync", "pvsync2")

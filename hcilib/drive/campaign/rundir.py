@@ -26,8 +26,8 @@ from hcilib.model.plan import FORMAT, Plan, Step
 from hcilib.model.system import System, digest_of
 from hcilib.model.testbed import Testbed
 from hcilib.model.yaml_models import digest
-from hcilib.read.run import acceptance
-from hcilib.read.run.records import events_of
+from hcilib.read.run import accepted
+from hcilib.read.run.journal import events_of
 
 
 class RunDirError(RuntimeError):
@@ -177,21 +177,22 @@ class RunDir:
 
     def _check(self, testbed: Testbed) -> None:
         """See that every finished step is what was accepted, and that the journal and the facts are whole."""
-        known = acceptance.accepted(self.path, {"campaign": self.campaign, "identity": self.identity})
+        known = accepted.accepted(self.path, {"campaign": self.campaign, "identity": self.identity})
         folders = sorted((self.path / STEPS).iterdir())
         for file in (file for folder in folders for file in folder.glob(f".*{TEMPORARY}")):
             file.unlink()
-        refused, own = acceptance.unlike_folders(self.path, known)
+        own, refused = accepted.judged(known, map(accepted.found_step, folders))
+        refused.pop(JOURNAL, "")
         for name, why in refused.items():
-            self.set_aside(name, why)
+            if (self.path / STEPS / name).exists():
+                self.set_aside(name, why)
+            else:
+                self.log("lost", step=name)
             self.said.append(f"{name} is done again: {why}")
-        for name, record, own_digest in (step for step in own if step[0] not in refused):
-            self._digests[name] = own_digest
-            if name not in known.digests:  # the controller was killed before it wrote the line
-                self._log_done(name, dict(record), found=True)
-        for name, why in acceptance.lost(known, (folder.name for folder in folders)).items():
-            self.log("lost", step=name)
-            self.said.append(f"{name} is done again: {why}")
+        for step in own:
+            self._digests[step.id] = step.digest
+            if step.id not in known.digests:  # the controller was killed before it wrote the line
+                self._log_done(step.id, record_of(Path(step.folder)), found=True)
         if folders and not known.journal:
             self.said.append(f"{JOURNAL} was gone and is written again, from the steps")
         hosts = [host.name for host in (*testbed.nodes, *testbed.vms)]
@@ -224,8 +225,8 @@ class RunDir:
         if place.exists():  # somebody put it there meanwhile
             self.set_aside(step.id, "it was there when this step was accepted, and is not of this attempt")
         sealed = {"campaign": {"id": self.campaign, **self.identity}, "order": self.order}
-        _write(work / RECORD, {**record, "id": step.id, "valid": True, **sealed, "raw": acceptance.raw_digests(work)})
-        self._digests[step.id] = acceptance.sha256(work / RECORD)
+        _write(work / RECORD, {**record, "id": step.id, "valid": True, **sealed, "raw": accepted.raw_digests(work)})
+        self._digests[step.id] = accepted.sha256(work / RECORD)
         os.replace(work, place)
         run = {"kind": step.kind, "cell": step.cell.name, "block": step.block, "rep": step.rep, "iops": iops}
         self._log_done(step.id, record, **(run if iops is not None else {}))
@@ -282,7 +283,7 @@ class RunDir:
 
 def _unlike_document(document: Mapping) -> str:
     """Why plan.json is not what its campaign was started with, by the digests that it states; empty where it is."""
-    if why := acceptance.unlike_plan(document):
+    if why := accepted.unlike_plan(document):
         return why
     running = {"lab_root": "/"} if document.get("one_kernel") else {}
     try:

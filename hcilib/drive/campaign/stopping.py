@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from hcilib.model.places import LOCK, PLAN, STOP, at_home
-from hcilib.read.run.records import locked, plan_of, progress
+from hcilib.read.run.journal import locked, progress
+from hcilib.read.run.step import plan_of
 
 SIGNAL = signal.SIGUSR1
 """What wakes the controller's own main thread: a background job and a notebook's kernel ignore SIGINT, or some of the

@@ -28,7 +28,7 @@ from hcilib.model.system import Command, Percentage, Placement, System
 from hcilib.model.testbed import Testbed, Vm
 from hcilib.model.workload import SPREAD
 from hcilib.read.nodes.layers import parse_osds
-from hcilib.read.run.records import events_of
+from hcilib.read.run.journal import events_of
 
 
 class SettingError(FioError):

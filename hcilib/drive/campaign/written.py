@@ -20,7 +20,7 @@ from hcilib.model.plan import Step
 from hcilib.model.testbed import Testbed
 from hcilib.read.fio.fio import FioOutputError
 from hcilib.read.fio.table import read_fio
-from hcilib.read.run.acceptance import FULL_RUNTIME
+from hcilib.read.run.accepted import FULL_RUNTIME
 
 FIELD, CEILING = "bytes_written", "ceiling"
 """Of an attempt's record: what it wrote; and the limit, where that ended it before its time was over."""

@@ -20,7 +20,8 @@ from hcilib.model.compressed import read_bytes
 from hcilib.model.metrics import FACTORS, SETTINGS
 from hcilib.model.places import FACTS, PLAN, RECORD, STEPS, WEAR
 from hcilib.read.foreign.results import read_results, recognise
-from hcilib.read.run.records import events_of, is_published, plan_of
+from hcilib.read.run.journal import events_of
+from hcilib.read.run.step import is_published, plan_of
 
 KEPT = ("iops", "lat_ns", "p99_ns", "iops_per_cpu_pct")
 """Metrics of which a history keeps means."""

@@ -18,7 +18,7 @@ FULL, OVERFULL = 0.9, 1.05
 
 
 class Row(NamedTuple):
-    """One direction of one job: ``read`` or ``write``, `NUMBERS` (hcilib.read.run.step_tables), and its I/Os where the
+    """One direction of one job: ``read`` or ``write``, `NUMBERS` (hcilib.read.foreign.row), and its I/Os where the
     file counts them."""
 
     ddir: str

@@ -37,16 +37,14 @@ from hcilib.read.fio.text import GROUPED, is_text, read_text
 from hcilib.read.foreign.counted import EVEN, MORE_MS, Row, jobs_by_time
 from hcilib.read.foreign.parts import (
     FDATASYNC,
-    OF_ANOTHER_TEST,
     UNLIKE,
     ForeignError,
-    Part,
     asked,
     pattern_of,
     rw_of,
 )
+from hcilib.read.foreign.row import NUMBERS, OF_ANOTHER_TEST, Part, carried, numbers_of, thin_tail
 from hcilib.read.foreign.settings import DEFAULTS, OFF, settings_of, together
-from hcilib.read.run.step_tables import NUMBERS, carried, thin_tail
 
 _SHOWN = ("rw", "bs", "iodepth", "numjobs", "rwmixread", "rate_iops", "runtime")
 SUBMITTED = 0.5
@@ -181,7 +179,7 @@ def _part(file: FioFile, own: list[int], several: bool, stated: bool) -> Part:
     if inexact and any(d.slat_ns.mean > SUBMITTED * d.lat_ns.mean for _, d in rows):
         own_percentiles, bins, codes = {}, NO_BINS, ()
     remote = {(e.report.hostname, e.report.port) for e in mine} - {(LOCAL_HOST, LOCAL_PORT)}
-    counted = [Row(ddir, _numbers(direction), direction.total_ios) for ddir, direction in rows]
+    counted = [Row(ddir, numbers_of(direction), direction.total_ios) for ddir, direction in rows]
     stated_here = bool(mine[0].options) and (stated or "rw" in mine[0].options)
     runtimes = [[direction.runtime for direction in entry.directions.values()] for entry in mine]
     longest_ms = [sum(of_job) if verified else max(of_job) for of_job in runtimes]
@@ -296,11 +294,6 @@ def _with_defaults(entry: Entry) -> Options:
     """A job's options with fio's defaults of engine and page cache; of a client none, which may hide global options."""
     own, local = entry.options, entry.report.hostname == LOCAL_HOST
     return {**DEFAULTS, **own} if own and local and "buffered" not in own else own
-
-
-def _numbers(direction: Direction) -> tuple[float, ...]:
-    lat = direction.lat_ns
-    return direction.iops, direction.bw_bytes, lat.mean, direction.runtime, lat.max
 
 
 def _jobs(entries: Sequence[Entry], told: Sequence[dict]) -> tuple[int, bool, float]:

@@ -9,9 +9,8 @@ Nothing is written into the folder itself. `history.yaml` in the folder holds wh
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,9 @@ from hcilib.model.archives import ARCHIVE
 from hcilib.model.caveats import has_code, join_codes
 from hcilib.model.metrics import FACTORS, SETTINGS, in_order
 from hcilib.model.places import PLAN, STEPS, at_home
-from hcilib.model.yaml_files import read_yaml
+from hcilib.model.yaml_models import Line, Model, load
 from hcilib.read.foreign.campaign_means import FACT, means_of
-from hcilib.read.run.records import RunReadError, run_names
+from hcilib.read.run.step import RunReadError, run_names
 
 NOTES = "history.yaml"
 AHEAD_S = 86_400.0
@@ -37,12 +36,11 @@ Found = list[tuple[str, str]]
 """Campaigns, and what to know of each."""
 
 
-@dataclass(frozen=True)
-class Notes:
-    """What `history.yaml` says."""
+class Notes(Model):
+    """What `history.yaml` says: starts in UTC, and campaigns whose level is intended."""
 
-    starts: Mapping[str, pd.Timestamp] = field(default_factory=dict)
-    accept: Sequence[str] = ()
+    starts: dict[Line, datetime] | None = None
+    accept: tuple[Line, ...] = ()
 
 
 def history(folder: str | Path | Sequence[str | Path], names: Any = None, system: str | None = None) -> pd.DataFrame:
@@ -87,7 +85,8 @@ def history(folder: str | Path | Sequence[str | Path], names: Any = None, system
             raise RunReadError(f"{folder}: no such folder on this machine. Give the folder that holds the campaigns.")
         if (root / PLAN).exists():
             raise RunReadError(f"{folder}: one campaign has no history. Give the folder above it, {root.parent}.")
-        notes, system = notes_of(root / NOTES), system or root.resolve().name
+        notes = load(root / NOTES, Notes) if (root / NOTES).exists() else Notes()
+        system = system or root.resolve().name
         named = [(place, place.relative_to(root).as_posix()) for place in _places(root)]
     parts = [means_of(place, name, names, system or place.name) for place, name in named]
     parts = [part for part in parts if not has_code(part, "no-result").all()]
@@ -98,36 +97,6 @@ def history(folder: str | Path | Sequence[str | Path], names: Any = None, system
     facts = sorted(name for name in table if name.startswith(FACT))
     factors = [name for name in (*FACTORS, *SETTINGS) if name in table]
     return in_order(table[[*FIRST, *factors, *LAST, "digest", *facts]])
-
-
-def notes_of(file: Path) -> Notes:
-    """Read `history.yaml`; nothing where there is none.
-
-    Raises ValueError that names file, field and what was expected.
-    """
-    if not file.exists():
-        return Notes()
-    given = read_yaml(file) or {}
-    if not isinstance(given, dict) or (unknown := [key for key in given if key not in ("starts", "accept")]):
-        wrong = f"field {unknown[0]}" if isinstance(given, dict) else "it"
-        raise ValueError(f"{file}: {wrong} is not known. Expected starts and accept.")
-    fields: dict[str, Any] = given
-    starts, accept = fields.get("starts") or {}, fields.get("accept") or []
-    if not isinstance(starts, dict):
-        raise ValueError(f"{file}: field starts: expected {{campaign: date and time in UTC}}")
-    if not isinstance(accept, list):
-        raise ValueError(f"{file}: field accept: expected a list of campaigns")
-    return Notes({name: _start_of(file, name, value) for name, value in starts.items()}, accept)
-
-
-def _start_of(file: Path, name: str, value: Any) -> pd.Timestamp:
-    try:
-        start = pd.Timestamp(value) if isinstance(value, (str, date, datetime)) else pd.NaT
-    except ValueError:
-        start = pd.NaT
-    if start is pd.NaT:
-        raise ValueError(f"{file}: field starts: {name}: expected a date and time, such as 2025-03-14 22:00")
-    return start.tz_localize(UTC) if start.tzinfo is None else start.tz_convert(UTC)
 
 
 def _saved(file: Path) -> pd.DataFrame:
@@ -179,12 +148,13 @@ def _stands_unpacked(file: Path) -> bool:
 
 def _noted(table: pd.DataFrame, notes: Notes) -> pd.DataFrame:
     """With the user's starts and accepted levels; ValueError where a campaign is not there."""
-    if absent := [name for name in [*notes.starts, *notes.accept] if name not in set(table["campaign"])]:
+    starts = notes.starts or {}
+    if absent := [name for name in [*starts, *notes.accept] if name not in set(table["campaign"])]:
         raise ValueError(f"{NOTES}: no campaign is called {absent[0]!r}. Correct the name, or remove it.")
     start = pd.to_datetime(table["start"], utc=True)
-    corrected = table["campaign"].map(notes.starts)
+    corrected = pd.to_datetime(table["campaign"].map(starts), utc=True)
     table = table.assign(
-        start=start.where(corrected.isna(), pd.to_datetime(corrected, utc=True)),
+        start=start.where(corrected.isna(), corrected),
         accepted=table["campaign"].isin(notes.accept),
         corrected=corrected.notna(),
     )

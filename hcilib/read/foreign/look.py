@@ -13,16 +13,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from hashlib import blake2b, sha256
-from math import nan
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import msgspec
-import zstandard
-
 from hcilib.model.caveats import LEFT_OUT, join_codes
-from hcilib.model.compressed import first_bytes, is_packed, read_bytes
+from hcilib.model.compressed import first_bytes, is_packed
 from hcilib.model.places import at_home
 from hcilib.read.fio.fio import Content, content
 from hcilib.read.foreign.files import (
@@ -35,8 +31,7 @@ from hcilib.read.foreign.files import (
 )
 from hcilib.read.foreign.layouts import Naming, Place, cbt_twin, placed
 from hcilib.read.foreign.parts import ForeignError, Part, row_of
-from hcilib.read.run.cache import code
-from hcilib.read.run.records import rounds_of
+from hcilib.read.run.step import rounds_of
 
 HEAD = 2**16
 """Bytes of a file that are looked at before it is read whole."""
@@ -257,41 +252,6 @@ def _as_utf8(raw: Content) -> Content:
     """Windows PowerShell's ``>`` writes UTF-16."""
     is_utf16 = raw[:2] in (b"\xff\xfe", b"\xfe\xff")
     return raw[:].decode("utf-16", "replace").encode() if is_utf16 else raw
-
-
-class Cache:
-    """The outcomes of one place under one `names`."""
-
-    def __init__(self, folder: str | Path, root: Path, names: Any):
-        said = names.to_csv() if hasattr(names, "to_csv") else repr(names)
-        digest = blake2b(f"{root}\n{said}".encode(), digest_size=8).hexdigest()
-        self._file = Path(folder) / f"{root.name or 'files'}-{digest}.json.zst"
-
-    def known(self, tasks: Sequence[Task]) -> dict[int, Outcome]:
-        """Of every task that is as it was when it was read, by its position."""
-        try:
-            kept = msgspec.json.decode(read_bytes(self._file), type=dict[str, Outcome])
-        except (OSError, ValueError):
-            return {}
-        found = {n: kept[key] for n, task in enumerate(tasks) if (key := _key(task)) in kept}
-        for row in (run.row for _, runs in found.values() for run in runs):
-            row |= {name: nan for name, value in row.items() if value is None}  # JSON has no NaN
-        return found
-
-    def keep(self, tasks: Sequence[Task], outcomes: dict[int, Outcome]) -> None:
-        kept = {_key(tasks[n]): outcome for n, outcome in outcomes.items()}
-        raw = zstandard.ZstdCompressor().compress(msgspec.json.encode(kept, enc_hook=lambda value: value.item()))
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        beside = self._file.with_name(f"{self._file.name}.{os.getpid()}")
-        beside.write_bytes(raw)
-        beside.replace(self._file)
-
-
-def _key(task: Task) -> str:
-    """Of the files as they are, and of this code: what an older one read is read anew."""
-    states = [(file, os.stat(path)) for path, file, _ in task]
-    stamps = [(file, state.st_size, state.st_mtime_ns) for file, state in states]
-    return blake2b(repr(stamps).encode(), key=code(), digest_size=16).hexdigest()
 
 
 # What a user pointed at: which of it is ours, which are other tools' files, and from which folder these are seen.

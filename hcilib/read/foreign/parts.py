@@ -4,82 +4,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from math import isfinite, nan, sqrt
 from typing import Any
 
-import numpy as np
-
-from hcilib.model.caveats import PERCENTILES, join_codes
-from hcilib.model.metrics import QUANTILES
+from hcilib.model.caveats import join_codes
 from hcilib.model.workload import LONG_RW, MIXED, READ_PCT, SYNC, Pattern, PlanError
 from hcilib.read.fio.fio import milliseconds
-from hcilib.read.foreign.counted import Row, contradictions
+from hcilib.read.foreign.counted import contradictions
+from hcilib.read.foreign.row import ONE_IN_FLIGHT, Part, measured, short_cuts
 from hcilib.read.foreign.settings import bytes_of, together
-from hcilib.read.run.records import RunReadError
-from hcilib.read.run.results import ONE_IN_FLIGHT, held_back, open_loop, short_cuts, unmet
-from hcilib.read.run.step_tables import NUMBERS, aggregate, beyond, of_one, thin_tail
-from hcilib.read.run.step_tables import percentiles as percentiles_of
+from hcilib.read.run.step import RunReadError
 
 
 class ForeignError(RunReadError):
     """Files that cannot be read as results; the sentence names them and says what to do."""
-
-
-OF_ANOTHER_TEST = "its numbers are not of the test that it states: {}. Correct its name, or repeat the run"
-
-
-@dataclass(slots=True)
-class Part:
-    """One run, or one host's share of it, as one file has it.
-
-    Parameters
-    ----------
-    job : which run of the file, where it holds several
-    factors : what the file says of the cell (hcilib.read.foreign.parts.asked); `asked` is what it was read from, as
-        text
-    rows : every job and direction
-    bins : lat_ns and count of all of its histograms; None where there is none
-    own_percentiles : column -> ns, where the file prints those of its only distribution
-    hosts : the load generators in it
-    jobs : how many were seen, over all hosts; one report may hide more of them, so what a name says goes before it
-    outstanding : I/Os in flight, where it is known better than as numjobs x iodepth
-    offered, full_depth_pct : IOPS that all of its jobs were to do, whether or not the storage keeps up, and the share
-        of I/Os that found the queue full; NaN in a closed loop
-    flushes : sync_lat_ns and sync_p99_ns of jobs that flush after each write
-    failed : it ended with an error, and may not count
-    inexact : percentiles taken from it are not of every I/O's total latency, or it has none
-    label : what the tool was told to call the run: its system, where nobody says another
-    unlike : what its numbers contradict, as its reader found; `contradicted`: what is said of such a part
-    """
-
-    job: str = ""
-    factors: dict[str, Any] = field(default_factory=dict)
-    asked: dict[str, str] = field(default_factory=dict)
-    rows: list[Row] = field(default_factory=list)
-    bins: tuple[np.ndarray, np.ndarray] | None = None
-    own_percentiles: dict[str, float] = field(default_factory=dict)
-    hosts: tuple[str, ...] = ()
-    jobs: int = 1
-    outstanding: float = nan
-    offered: float = nan
-    full_depth_pct: float = nan
-    flushes: dict[str, float] = field(default_factory=dict)
-    failed: bool = False
-    caveats: tuple[str, ...] = ()
-    inexact: bool = False
-    label: str = ""
-    unlike: tuple[str, ...] = ()
-    contradicted: str = OF_ANOTHER_TEST
-
-
-def _measures(rows: Sequence[Row]) -> dict[str, float]:
-    if len(rows) == 1:
-        return of_one(rows[0].ddir, dict(zip(NUMBERS, rows[0].numbers, strict=True)))
-    ddir = np.array([row.ddir for row in rows], dtype=object)
-    numbers = np.array([row.numbers for row in rows], dtype=float).reshape(-1, len(NUMBERS))
-    return aggregate(ddir, dict(zip(NUMBERS, numbers.T, strict=True)))
 
 
 UNLIKE = ("rw", "bs_bytes", "block_sizes", "rwmixread", "random_distribution", "sync", "percentage_random")
@@ -104,35 +43,19 @@ def row_of(parts: Sequence[tuple[Part, str]], named: dict[str, Any]) -> dict[str
     cell, contradictions = _cell_of_one(of[0], named, vms) if len(of) == 1 else _cell(of, found, named, vms)
     for part in of:
         _refuse_contradictions(part, named)
-    row, numjobs = dict(cell), cell["numjobs"]
-    said: list[str] = []
-    rows: list[Row] = []
-    offered = 0.0
-    for part in of:
-        said += part.caveats
-        rows += part.rows
-        offered += part.offered
-    said += contradictions
-    row |= _measures(rows)
-    if isfinite(offered):
-        told, caveats = _at_demand(row, offered, max(part.full_depth_pct for part in of))
-        row |= told
-        said += caveats
-    row |= _flushes(of)
-    percentiles, inexact = _percentiles(of)
-    if all(part.bins for part in of):
-        ios = sum(part.bins[1].sum() for part in of if part.bins)
-        said += [thin_tail(ios), beyond(percentiles.values(), ios)]
+    found_row, said = measured(of, cell)
+    row = cell | found_row
+    if isfinite(row.get("offered_iops", nan)):
+        row["rate_iops"] = f"{row['offered_iops']:.0f}iops"
+    said += [code for part in of for code in part.caveats] + contradictions
     said.append(_of_mix(row))
-    said.append(short_cuts(row, row.get("size_bytes", nan) * max(numjobs, 1) * vms, row["runtime_s"]))
+    size_bytes = row.get("size_bytes", nan) * max(cell["numjobs"], 1) * vms
+    said.append(short_cuts(row, size_bytes, row["runtime_s"]))
     ran_s, wanted_s = row["runtime_s"], found.get("runtime_s", nan)
     cut_short = found.get("time_based", False) and ran_s < 0.95 * wanted_s
     valid = not (cut_short or any(part.failed for part in of))
-    if inexact:
-        said.append(PERCENTILES)
     if not valid:
         said.append("invalid")
-    row |= percentiles
     row["valid"], row["warnings"] = bool(valid), join_codes(*said)
     return row
 
@@ -236,44 +159,12 @@ def _jobs_of_a_vm(parts: Sequence[Part], named: dict[str, Any], vms: int) -> flo
     return jobs / vms if jobs % vms else jobs // vms
 
 
-def _at_demand(row: Mapping[str, Any], offered: float, full_pct: float) -> tuple[dict[str, Any], list[str]]:
-    """Columns and caveats of a run whose jobs were to do so many I/Os a second."""
-    delivered = 100 * row["iops"] / offered
-    [kept_up] = open_loop(*map(np.atleast_1d, (delivered, row["iops"] * row["runtime_s"])))
-    iops, lat_ns, vms, numjobs = (np.array([row[name]], dtype=float) for name in ("iops", "lat_ns", "vms", "numjobs"))
-    [held] = held_back(iops, lat_ns, vms, numjobs, np.array([offered]), np.array([kept_up], dtype=object))
-    told = {"rate_iops": f"{offered:.0f}iops", "offered_iops": offered, "delivered_pct": delivered}
-    told |= {"full_depth_pct": full_pct, "open_loop": kept_up}
-    return told, [unmet(kept_up), held]
-
-
 def _outstanding(parts: Sequence[Part], vms: int, numjobs: float, iodepth: float) -> float:
     if all(isfinite(part.outstanding) for part in parts):
         return sum(part.outstanding for part in parts)
     if any(part.factors.get("in_flight") for part in parts):
         return vms * numjobs
     return vms * numjobs * iodepth
-
-
-def _flushes(parts: Sequence[Part]) -> dict[str, float]:
-    """A mean weighted by writes, as a flush follows each; the p99 of one file, as those of several cannot be merged."""
-    if len(parts) == 1:
-        return parts[0].flushes
-    if not all(part.flushes for part in parts):
-        return {}
-    writes = [sum(row.numbers[0] for row in part.rows if row.ddir == "write") for part in parts]
-    return {"sync_lat_ns": float(np.average([part.flushes["sync_lat_ns"] for part in parts], weights=writes))}
-
-
-def _percentiles(parts: Sequence[Part]) -> tuple[dict[str, float], bool]:
-    """Of all histograms together, and whether they are inexact or missing: percentiles of several parts cannot be
-    merged."""
-    if len(parts) == 1 and parts[0].bins is None:
-        return parts[0].own_percentiles or dict.fromkeys(QUANTILES, nan), parts[0].inexact
-    if all(part.bins is not None for part in parts):
-        lat_ns, count = (np.concatenate(arrays) for arrays in zip(*[p.bins for p in parts if p.bins], strict=True))
-        return percentiles_of(lat_ns, count), any(part.inexact for part in parts)
-    return dict.fromkeys(QUANTILES, nan), True
 
 
 RELEVANT = (

@@ -11,7 +11,6 @@ from dataclasses import fields
 from importlib.util import find_spec
 from itertools import chain
 from math import nan
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -24,7 +23,6 @@ from hcilib.read.foreign.look import (
     OTHER,
     RESULT,
     RUN_DIRECTORY,
-    Cache,
     File,
     Folder,
     Outcome,
@@ -39,8 +37,9 @@ from hcilib.read.foreign.look import (
     tasks_of,
 )
 from hcilib.read.foreign.parts import FACTORS, ForeignError
-from hcilib.read.run.records import names_of_places, refuse_nothing
+from hcilib.read.run.journal import refuse_nothing
 from hcilib.read.run.results import tables_of, under_each_other
+from hcilib.read.run.step import names_of_places
 
 CHUNK = 200
 """Runs that are read at a time."""
@@ -62,7 +61,6 @@ def read_results(
     *,
     names: Any = None,
     system: str | None = None,
-    cache: str | Path | None = None,
     executor: Executor | None = None,
 ) -> pd.DataFrame:
     """The results table of whatever lies there: one row per run of a cell, whole fleet.
@@ -80,8 +78,6 @@ def read_results(
         (hcilib.read.foreign.layouts)
     system : the system of all files; else what `names` finds, else the name of the folder that was given, with a
         warning
-    cache : a folder of the user's choice in which what was read of other tools' files is kept. Without one nothing is
-        kept: nothing is ever written into a folder of results that is not ours
     executor : reads the files, where one process is not enough: of ``concurrent.futures``, or of a cluster
         (``dask.distributed.Client(...).get_executor()``), whose workers need hcilib and see the same paths. What it
         raises, such as BrokenProcessPool where a worker was killed, comes out as it is
@@ -125,7 +121,7 @@ def read_results(
     places = [place_of(source) for source in gathered([source for source in sources if source not in ours])]
     refuse_twice(places)
     for place, run_id in zip(places, names_of_places([place.root for place in places]), strict=True):
-        tables.append(_read(place, run_id, cache, executor))
+        tables.append(_read(place, run_id, executor))
     if places and len(tables) > 1:  # what one of them never has is no column of text to the others
         tables = [table.dropna(axis="columns", how="all") for table in tables]
     together = under_each_other(tables, article, [source.path for source in sources])
@@ -139,7 +135,6 @@ def recognise(
     *,
     names: Any = None,
     system: str | None = None,
-    cache: str | Path | None = None,
 ) -> pd.DataFrame:
     """What lies there, file by file, and what `read_results` would make of it with the same arguments.
 
@@ -168,7 +163,7 @@ def recognise(
             found.append(File(str(source.path), str(source.path), "hcilib", what=RUN_DIRECTORY))
             continue
         place = place_of(source)
-        files, runs = _looked(place, cache)
+        files, runs = _looked(place)
         _rows(runs, files, place, place.root.name)
         found += files
     table = pd.DataFrame(found, columns=[field.name for field in fields(File)])
@@ -210,8 +205,8 @@ def _without_collection() -> Iterator[None]:
 
 
 @_without_collection()
-def _read(place: Folder, run_id: str, cache: str | Path | None, executor: Executor | None) -> pd.DataFrame:
-    files, runs = _looked(place, cache, executor)
+def _read(place: Folder, run_id: str, executor: Executor | None) -> pd.DataFrame:
+    files, runs = _looked(place, executor)
     rows = _rows(runs, files, place, run_id)
     left_out = [(file.file, file.skipped) for file in files if file.left_out]
     if not rows:
@@ -225,25 +220,18 @@ def _read(place: Folder, run_id: str, cache: str | Path | None, executor: Execut
     return table
 
 
-def _looked(place: Folder, cache: str | Path | None, executor: Executor | None = None) -> Outcome:
+def _looked(place: Folder, executor: Executor | None = None) -> Outcome:
     """Every file and run, in the order of the files."""
     names = place.source.names
     tasks = tasks_of(place.files, place.root.name, naming_of(names))
-    kept = Cache(cache, place.root, names) if cache is not None else None
-    outcomes = kept.known(tasks) if kept else {}
-    todo = [n for n in range(len(tasks)) if n not in outcomes]
-    chunks = [todo[at : at + CHUNK] for at in range(0, len(todo), CHUNK)]
-    read = (executor.map if executor else map)(_look_at, [[tasks[n] for n in chunk] for chunk in chunks])
-    for chunk, found in zip(_with_bar(chunks, place.root.name), read, strict=True):
-        outcomes |= dict(zip(chunk, found, strict=True))
-    if kept:
-        kept.keep(tasks, outcomes)
-    of_files = [outcomes[n] for n in range(len(tasks))]
+    chunks = [tasks[at : at + CHUNK] for at in range(0, len(tasks), CHUNK)]
+    read = (executor.map if executor else map)(_look_at, chunks)
+    of_files = [one for _, found in zip(_with_bar(chunks, place.root.name), read, strict=True) for one in found]
     _without_copies(of_files)
     return [file for files, _ in of_files for file in files], [run for _, runs in of_files for run in runs]
 
 
-def _with_bar(chunks: list[list[int]], name: str) -> Iterable[list[int]]:
+def _with_bar(chunks: list[list[Task]], name: str) -> Iterable[list[Task]]:
     """Return the chunks under a progress bar, which long reading shows where tqdm is installed."""
     if not find_spec("tqdm"):
         return chunks

@@ -15,7 +15,7 @@ from pyarrow import csv as pa_csv
 
 from hcilib.read.diskspd.diskspd import text_of
 from hcilib.read.nodes import counters
-from hcilib.read.run.records import utc
+from hcilib.read.run.journal import utc
 
 CPU = r"Hyper-V Hypervisor Logical Processor(_Total)\% Total Run Time"
 """Hosts and guests together: on Hyper-V, Windows' own Processor counters leave the guests out."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from hcilib.model.archives import ARCHIVE, unpacked
 from hcilib.model.compressed import read_bytes
@@ -25,8 +24,8 @@ from hcilib.model.places import (
     LAYERS,
     LOGS,
     OSDS,
+    OUTPUT,
     PLAN,
-    RECORD,
     ROOT,
     STEPS,
     WRITERS,
@@ -36,49 +35,51 @@ from hcilib.model.places import (
     at_home,
     several,
 )
+from hcilib.read.fio.fio import read
+from hcilib.read.fio.table import BIN_KEYS, bins_of, by_key, read_fio, reading_order
 from hcilib.read.logs.fio_log import epoch_of_logs, series_from_logs, silences_from_logs
 from hcilib.read.logs.rollup import rollup_of_logs
 from hcilib.read.nodes import counters as node_counters
 from hcilib.read.nodes import facts, layers, perfmon
-from hcilib.read.run.acceptance import say, sha256, unlike_files, unlike_steps
-from hcilib.read.run.cache import tables
-from hcilib.read.run.records import (
-    RunReadError,
-    campaigns_of,
-    keys_of,
-    plan_of,
-    record_of,
-    run_names,
-    sound,
-    when,
-    window,
-)
-from hcilib.read.run.step_tables import (
-    counted,
-    counters_of,
-    exploded,
-    in_order_of_time,
-    logs_of,
-    sorted_texts,
-    together,
-)
+from hcilib.read.run.accepted import counted, folders_of, found_step
+from hcilib.read.run.step import RunReadError, Step, campaigns_of, plan_of, run_names
+from hcilib.read.run.steps import FILES, counters_of, logs_of
 
 
 def read_hosts(path: Paths) -> pd.DataFrame:
-    """Every fio row of a run directory: step, kind, block, rep, pattern, numjobs, iodepth, vms, vm, then ``read_fio``'s
-    columns.
+    """Read every row of fio's in a run directory.
 
-    Texts are categories; counts are int64 where every row has one. `path` as in `read_results`, and the same cache.
+    Returns
+    -------
+    DataFrame
+        step, kind, block, rep, pattern, numjobs, iodepth, vms, vm, then the columns of `read_fio`.
+        Texts are categories. Counts are int64 where every row has one.
     """
-    return in_order(_kept(path, "hosts").to_pandas())
+    table = _each(path, lambda step: _named(step, read_fio(_output(step)), "hostname"), FILES)
+    return in_order(_categories(table[reading_order(table)]))
 
 
 def read_bins(path: Paths) -> pd.DataFrame:
-    """Every latency bin: step, kind, block, rep, pattern, numjobs, iodepth, vms, vm, job, ddir, lat_ns, count.
+    """Read every latency bin in a run directory.
 
-    Texts are categories. `path` as in `read_results`, and the same cache.
+    Returns
+    -------
+    DataFrame
+        step, kind, block, rep, pattern, numjobs, iodepth, vms, vm, hostname, port, job, groupid,
+        ddir, lat_ns, count. Texts are categories.
     """
-    return in_order(exploded(_kept(path, "bins")).to_pandas())
+    table = _each(path, lambda step: _named(step, _bins(_output(step)), "hostname"), FILES)
+    return in_order(_categories(table))
+
+
+def _output(step: Step) -> Path:
+    return Path(step.folder) / OUTPUT
+
+
+def _categories(table: pd.DataFrame) -> pd.DataFrame:
+    """Return texts as categories, in their order, so that grouping by them gives what the texts give."""
+    texts = [name for name in table if not pd.api.types.is_numeric_dtype(table[name])]
+    return table.astype(dict.fromkeys(texts, "category"))
 
 
 def read_series(path: str | Path) -> pd.DataFrame:
@@ -101,7 +102,7 @@ def read_io_gaps(path: str | Path) -> pd.DataFrame:
        from_s  to_s  resolution_s
     5    11.1  12.6           0.5
     """  # noqa: E501
-    return _each(path, lambda step: silences_from_logs(step["folder"] / LOGS, _stated_ms(step)))
+    return _each(path, lambda step: silences_from_logs(Path(step.folder) / LOGS, _stated_ms(step)))
 
 
 def read_counters(path: str | Path) -> pd.DataFrame:
@@ -234,113 +235,76 @@ def _facts(path: Paths, rows_of: Callable[[Path, dict], Iterator[dict]], columns
 def read_events(path: str | Path) -> pd.DataFrame:
     """What was done and seen during the steps with events: step ... vms, events, seen, what, t_s (on the axis of
     `read_series`), at_s (since 1970 by the VMs' clocks, as `second` of `read_rollup`), took_s, planned_s."""
-    return _each(path, lambda step: events_of(step, _epoch_s(step) if step.get("events") else None), (JOB, LOGS))
+    return _each(path, lambda step: events_in(step, _epoch_s(step) if step.events else None), (JOB, LOGS))
 
 
-def _each(path: Paths, read: Callable[[dict], pd.DataFrame], uses: Sequence[str] = (JOB, LOGS)) -> pd.DataFrame:
+def _each(path: Paths, read: Callable[[Step], pd.DataFrame], uses: Sequence[str] = (JOB, LOGS)) -> pd.DataFrame:
     """What `read` finds in these files of every accepted step, of one run directory or of several; published tables
     hold no steps."""
     frames = []
     for folder, name in run_names(path).items():
-        for step in _steps(folder, plan_of(folder), uses):
+        steps = [found_step(step, uses) for step in folders_of(folder)]
+        for step in counted(folder, plan_of(folder), steps):
             frame = read(step)
-            keys = {"run_id": name} | keys_of(step)
+            keys = {"run_id": name} | step.keys
             frames.append(pd.concat([pd.DataFrame(keys, index=frame.index), frame], axis=1))
     frames = [frame for frame in frames if len(frame)] or frames[:1]
     return in_order(pd.concat(frames, ignore_index=True)) if frames else pd.DataFrame()
 
 
-def _kept(path: Paths, want: str) -> pa.Table:
-    """The wanted table of every accepted step in the order in which they were run, of one run directory or of
-    several."""
-    pieces = []
-    for folder, name in run_names(path).items():
-        plan, parts = plan_of(folder), list(tables(folder, want))
-        records, refused = counted(folder, plan, [steps for steps, _ in parts])
-        say(folder, refused)
-        pieces += in_order_of_time(parts, records, name)
-    return sorted_texts(together(pieces)) if pieces else pa.table({})
-
-
-def _steps(folder: Path, plan: dict, uses: Sequence[str]) -> list[dict]:
-    """The accepted steps in the order in which they were run; what a step is stands in its step.json, not in its name.
-    Of those that carry digests, the files with these names are held against them."""
-    files = sorted(folder.glob(f"{STEPS}/*/{RECORD}"))
-    contents = [read_bytes(file) for file in files]
-    steps = [
-        {**sound(record_of(content, str(file)), str(file)), "folder": file.parent}
-        for file, content in zip(files, contents, strict=True)
-    ]
-    told = [
-        (step["folder"].name, step, hashlib.sha256(content).hexdigest(), unlike_files(step, _found(step, uses)))
-        for step, content in zip(steps, contents, strict=True)
-    ]
-    counts, refused = unlike_steps(folder, plan, told)
-    say(folder, refused)
-    return sorted((s for s, one in zip(steps, counts, strict=True) if one and s["valid"]), key=when)
-
-
-def _found(step: dict, uses: Sequence[str]) -> dict[str, str]:
-    """File -> SHA-256 now, of the files that a reader uses and the step holds digests of; empty where one is gone."""
-    named = [name for name in step.get("raw", ()) if name.partition("/")[0] in uses]
-    return {name: sha256(step["folder"] / name) if (step["folder"] / name).exists() else "" for name in named}
-
-
-def _series(step: dict) -> pd.DataFrame:
+def _series(step: Step) -> pd.DataFrame:
     """Averaged as its job file says: the samples of a device that stalls again and again no longer tell."""
-    return series_from_logs(step["folder"] / LOGS, _stated_ms(step))
+    return series_from_logs(Path(step.folder) / LOGS, _stated_ms(step))
 
 
-def _epoch_s(step: dict) -> float | None:
-    return epoch_of_logs(step["folder"] / LOGS, _stated_ms(step))
+def _epoch_s(step: Step) -> float | None:
+    return epoch_of_logs(Path(step.folder) / LOGS, _stated_ms(step))
 
 
-def _stated_ms(step: dict) -> float | None:
-    job = step["folder"] / JOB
+def _stated_ms(step: Step) -> float | None:
+    job = Path(step.folder) / JOB
     stated = re.search(rb"^log_avg_msec=(\d+)$", read_bytes(job), re.M) if job.exists() else None
     return float(stated[1]) if stated else None
 
 
-def _named(step: dict, frame: pd.DataFrame) -> pd.DataFrame:
-    """fio's rows with the VM's name in front: fio knows hosts by address only."""
-    names = {h["hostname"]: h["vm"] for h in step["hosts"]}
-    frame.insert(0, "vm", frame["host"].map(names) if len(frame) else pd.Series(dtype=object))
+def _named(step: Step, frame: pd.DataFrame, host: str = "host") -> pd.DataFrame:
+    """Return fio's rows with the VM's name in front: fio knows hosts by address only."""
+    names = {h["hostname"]: h["vm"] for h in step.hosts}
+    frame.insert(0, "vm", frame[host].map(names) if len(frame) else pd.Series(dtype=object))
     return frame
 
 
-def _counters(step: dict) -> pd.DataFrame:
-    file = step["folder"] / COUNTERS
-    content = read_bytes(file) if file.exists() else None
-    table, _ = counters_of(step, content, str(file), logs_of(step["folder"].parents[1]))
-    return table.assign(t_s=table["t_s"] - window(step)[0])
+def _counters(step: Step) -> pd.DataFrame:
+    table, _ = counters_of(step)
+    return table.assign(t_s=table["t_s"] - step.window[0])
 
 
-def _perfmon(step: dict) -> pd.DataFrame:
-    samples, _ = perfmon.of_step(logs_of(step["folder"].parents[1]), step["id"], *window(step))
+def _perfmon(step: Step) -> pd.DataFrame:
+    samples, _ = perfmon.of_step(logs_of(Path(step.folder).parents[1]), step.id, *step.window)
     return perfmon.means(samples)
 
 
-def _drives(step: dict) -> pd.DataFrame:
+def _drives(step: Step) -> pd.DataFrame:
     table = _sampled(step, DRIVES, node_counters.read_drives_csv)
-    return node_counters.totals(node_counters.within(table, *window(step)))
+    return node_counters.totals(node_counters.within(table, *step.window))
 
 
-def _layers(step: dict) -> pd.DataFrame:
-    file = step["folder"] / CHAINS
+def _layers(step: Step) -> pd.DataFrame:
+    file = Path(step.folder) / CHAINS
     chains = layers.read_chains(read_bytes(file), str(file)) if file.exists() else {"tested": {}, "hosts": {}}
     samples = _sampled(step, LAYERS, layers.read_layers_csv)
-    return layers.layers_of(samples, chains, *window(step), step.get("ramp_s") or 0.0)
+    return layers.layers_of(samples, chains, *step.window, step.ramp_s)
 
 
-def _osds(step: dict) -> pd.DataFrame:
-    file = step["folder"] / OSDS
+def _osds(step: Step) -> pd.DataFrame:
+    file = Path(step.folder) / OSDS
     if not file.exists():
         return pd.DataFrame(columns=list(layers.OSD_COLUMNS))
     return layers.osds_of(read_bytes(file), str(file))
 
 
-def _sampled(step: dict, name: str, read: Callable[[bytes | None, str], pd.DataFrame]) -> pd.DataFrame:
-    file = step["folder"] / name
+def _sampled(step: Step, name: str, read: Callable[[bytes | None, str], pd.DataFrame]) -> pd.DataFrame:
+    file = Path(step.folder) / name
     return read(read_bytes(file) if file.exists() else None, str(file))
 
 
@@ -362,21 +326,19 @@ def samples() -> dict[str, Path]:
 TYPES = {"seen": bool, "what": object, "t_s": float, "at_s": float, "took_s": float, "planned_s": float}
 
 
-def events_of(step: dict, epoch_s: float | None) -> pd.DataFrame:
+def events_in(step: Step, epoch_s: float | None) -> pd.DataFrame:
     """Rows of one step, by its step.json: the actions, and of what was `seen` (bool) what was missing from then on, or
     ``whole``; none for a step in which nothing was to be done.
 
     t_s is counted as in the series, whose zero is `epoch_s` by the VMs' clocks; what was done stands by the
     controller's. NaN where the logs hold no date or no VM told its clock.
     """
-    if not step.get("events"):
+    if not step.events:
         return pd.DataFrame(columns=list(TYPES)).astype(TYPES)
-    ahead = [ahead for ahead, _ in step["clocks"].values()]
+    ahead = [ahead for ahead, _ in step.clocks.values()]
     zero = epoch_s - sum(ahead) / len(ahead) if ahead and epoch_s is not None else float("nan")
-    rows = [
-        (False, e["action"], e["began_s"] - zero, e["ended_s"] - e["began_s"], e["planned_s"]) for e in step["events"]
-    ]
-    rows += [(True, s["missing"] or "whole", s["at_s"] - zero, float("nan"), float("nan")) for s in step["states"]]
+    rows = [(False, e["action"], e["began_s"] - zero, e["ended_s"] - e["began_s"], e["planned_s"]) for e in step.events]
+    rows += [(True, s["missing"] or "whole", s["at_s"] - zero, float("nan"), float("nan")) for s in step.states]
     table = pd.DataFrame(rows, columns=[name for name in TYPES if name != "at_s"])
     table["at_s"] = table["t_s"] + (float("nan") if epoch_s is None else epoch_s)
     return table[list(TYPES)].astype(TYPES).sort_values("t_s", ignore_index=True)
@@ -534,11 +496,11 @@ def _of_steps(path: Paths, read: Callable[..., pd.DataFrame], columns: Sequence[
     there."""
     said: list[dict] = []
 
-    def of(step: dict) -> pd.DataFrame:
-        logs = step["folder"] / LOGS
+    def of(step: Step) -> pd.DataFrame:
+        logs = Path(step.folder) / LOGS
         if not any(logs.glob("*")):
             return pd.DataFrame()
-        in_front = {"run_id", "vm", "events", *keys_of(step)}  # no step without events has that one
+        in_front = {"run_id", "vm", "events", *step.keys}  # no step without events has that one
         own = None if columns is None else [c for c in columns if c not in in_front]
         table = read(logs, columns=own if own is None else list(dict.fromkeys(["host", *own])))
         said.append(table.attrs)
@@ -553,3 +515,13 @@ def _of_steps(path: Paths, read: Callable[..., pd.DataFrame], columns: Sequence[
         "every_ms": max((one["every_ms"] for one in said), default=0),
     }
     return together
+
+
+def _bins(path: Path) -> pd.DataFrame:
+    """Return the histograms of one output of fio, a row a bucket."""
+    file = read(path)
+    keys, bins = by_key(file, bins_of(file))
+    rows = np.repeat(np.arange(len(keys)), bins.lengths)
+    table = pd.DataFrame(keys, columns=BIN_KEYS).take(rows).reset_index(drop=True)
+    table.attrs["latency"] = bins.kind
+    return table.assign(lat_ns=bins.lat_ns, count=bins.count)

@@ -1,154 +1,22 @@
-"""What plan.json, step.json and the journal of run directories say of a campaign: its name beside others, which step is
-what, which systems were measured, the speed to which a lab's drives were set, and how far it is.
-"""
+"""How far is a campaign, what became of what was planned, and to which speed were a lab's drives set?"""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import math
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Mapping
 from pathlib import Path
 
-import msgspec
 import pandas as pd
 
-from hcilib.model.compressed import LARGEST, NotAFileError, opened, read_bytes
-from hcilib.model.metrics import in_order, meant
+from hcilib.model.compressed import NotAFileError, opened, read_bytes
+from hcilib.model.metrics import in_order
 from hcilib.model.places import FAILED, JOURNAL, LOCK, PLAN, RECORD, STEPS, Paths, Sources, at_home, several
 from hcilib.model.plan import Step
-from hcilib.model.workload import Cell, PlanError
-
-REPORTING_S = 0.15  # between the end of the jobs and the end of fio's client, as seen on the lab
-_TELL_RUNS_APART = ("pattern", "numjobs", "iodepth", "vms", "placement", "events", "rate_iops")
-
-
-class RunReadError(ValueError):
-    """A folder that is no run directory, or a step of it that cannot be read; the message names the file."""
-
-
-def record_of(content: bytes | str | None, file: str) -> dict:
-    """What step.json says of its step."""
-    if content is None:
-        raise FileNotFoundError(f"{file}: it was there a moment ago; is somebody moving this run directory?")
-    try:
-        return _decoded(content)
-    except ValueError as error:
-        raise RunReadError(f"{file}: not JSON: {error}") from None
-
-
-def _decoded(content: bytes | str) -> dict:
-    """By msgspec ten times as fast; nan is no JSON to it, but was to Python when it was written."""
-    with contextlib.suppress(msgspec.DecodeError):
-        return msgspec.json.decode(content)
-    return json.loads(content)
-
-
-def sound(record: dict, file: str) -> dict:
-    """A record that says all that is asked of it; RunReadError names the file and the field of one that does not."""
-    try:
-        for name in ("valid", "started_s", "nodes", "span_bytes"):
-            record[name]
-        keys_of(record)
-        if record["valid"]:
-            window(record)
-            for host in record["hosts"]:
-                host["hostname"], host["vm"]
-    except KeyError as error:
-        raise RunReadError(f"{file}: field {error} is missing") from None
-    except (TypeError, PlanError) as error:
-        raise RunReadError(f"{file}: {error}") from None
-    return record
-
-
-def keys_of(step: Mapping) -> dict:
-    """The columns that say in front of every table of a run directory to which step a row belongs."""
-    keys = {"system": step["system"], "step": step["id"], **{k: step[k] for k in ("kind", "block", "rep")}}
-    return keys | {k: v for k, v in factors_of(step).items() if k in _TELL_RUNS_APART}
-
-
-def factors_of(step: Mapping) -> dict:
-    return factors_of_cell(msgspec.json.encode(step["cell"]))
-
-
-@lru_cache(maxsize=4096)
-def factors_of_cell(cell: bytes) -> dict:
-    """The same of the JSON of a cell; a campaign has few, and looks at each many times."""
-    return Cell.from_dict(json.loads(cell)).factors()
-
-
-def window(step: Mapping) -> tuple[float, float]:
-    """Epoch seconds in which fio measured: as the VMs' own results tell, or, where they do not or a clock was set, up
-    to just before its client returned. On a busy controller that is seconds after the jobs end."""
-    passed_s = step["ended_s"] - step["started_s"]
-    match step.get("measured_s"):
-        case None:
-            pass
-        case [int() | float() as begin, int() | float() as end]:
-            if step["started_s"] <= begin < end <= step["ended_s"] and step.get("elapsed_s", passed_s) == passed_s:
-                return begin, end
-        case told:
-            raise TypeError(f"measured_s is {told!r}, expected two epoch seconds")
-    end = step["ended_s"] - REPORTING_S
-    lasted_s = step.get("elapsed_s", passed_s) - REPORTING_S
-    return end - min(step["runtime_s"] or math.inf, lasted_s), end  # its policy may have ended it early
-
-
-def when(step: Mapping) -> tuple[float, float]:
-    """By what the steps of a campaign are sorted: the order in which they were begun, which no clock that is set back
-    changes; of earlier versions, which did not count them, when that was."""
-    return step.get("order") or 0, step["started_s"]
-
-
-def run_names(path: Paths) -> dict[Path, str]:
-    """Run directory -> its run_id beside the others, of one path or of several; published tables are none.
-
-    Raises RunReadError where two hold the same campaign: its runs would count twice, and every interval would be too
-    narrow.
-    """
-    paths = several(path)
-    folders = [folder for folder in map(at_home, paths) if not is_published(folder)]
-    places = [folder.resolve() for folder in folders]
-    _refuse_copies(places)
-    return dict(zip(folders, names_of_places(places), strict=True))
-
-
-def names_of_places(places: Sequence[Path]) -> list[str]:
-    """The name of each folder, with as many folders above it as tell it from the others."""
-    depth = 1
-    while len({place.parts[-depth:] for place in places}) < len(set(places)):
-        depth += 1
-    names = [place.name for place in places]
-    return [
-        place.name if names.count(place.name) == 1 else "/".join(place.parts[-depth:]).lstrip("/") for place in places
-    ]
-
-
-def _refuse_copies(places: Sequence[Path]) -> None:
-    known: dict[str, Path] = {}
-    for place in places:
-        begun = _begun(place)
-        if begun and begun in known:
-            raise RunReadError(
-                f"{place} holds the campaign of {known[begun]}: a copy is no replicate; name one of them"
-            )
-        known[begun] = place
-
-
-def _begun(place: Path) -> str:
-    """What no two campaigns share: when it began, to the millisecond, and what was planned; empty where nobody wrote it
-    down."""
-    try:
-        with opened(place / JOURNAL) as journal:
-            first = json.loads(journal.readline(LARGEST))
-        identity = json.loads(read_bytes(place / PLAN))["identity"]
-        return json.dumps([first["t"], identity], sort_keys=True)
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""  # whoever reads the runs says what is wrong with them
-
+from hcilib.model.workload import Cell
+from hcilib.read.run.step import RunReadError, campaigns_of, plan_of
 
 _LONGEST = 300
 """Characters of a reason that a sentence repeats; the whole of it is in the attempt's folder."""
@@ -259,20 +127,6 @@ def read_set_speeds(sources: Sources) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=SPEEDS).drop_duplicates(ignore_index=True)
 
 
-def campaigns_of(sources: Sources) -> list[Path]:
-    """Return of each source the run directory itself, or those of a search; none of anything else."""
-    listed = [sources] if isinstance(sources, (str, Path, Mapping)) else sources
-    paths = [source["path"] if isinstance(source, Mapping) else source for source in listed]
-    folders = [at_home(path) for path in paths if isinstance(path, (str, Path))]
-    return [run_dir for folder in folders for run_dir in rounds_of(folder) if (run_dir / PLAN).exists()]
-
-
-def rounds_of(folder: Path) -> list[Path]:
-    """Return the run directories ``round-1``, ``round-2``, ... of a search in their order; of anything else itself."""
-    rounds = [] if (folder / PLAN).exists() else [plan.parent for plan in folder.glob(f"round-*/{PLAN}")]
-    return sorted(rounds, key=lambda path: (len(path.name), path.name)) or [folder]
-
-
 def _of_campaign(run_dir: Path) -> list[dict]:
     document = json.loads(read_bytes(run_dir / PLAN))
     testbed, ramp_s = document["testbed"], max((step["ramp_s"] for step in document["plan"]["steps"]), default=0.0)
@@ -295,44 +149,6 @@ def _of_campaign(run_dir: Path) -> list[dict]:
                 if node["name"] in homes[system] or "" in homes[system]  # of earlier versions, which did not say
             ]
     return rows
-
-
-def is_published(folder: Path) -> bool:
-    """A run directory into which somebody exported a results.csv is still one."""
-    if folder.suffix == ".csv":
-        return True
-    return not (folder / PLAN).exists() and (folder / "results.csv").exists()
-
-
-def plan_of(folder: Path) -> dict:
-    try:
-        plan = json.loads(read_bytes(folder / PLAN))
-        if not isinstance(plan, dict):
-            raise ValueError("it holds no plan")
-        return plan
-    except (FileNotFoundError, NotADirectoryError):
-        raise RunReadError(_no_plan(folder)) from None
-    except PermissionError:
-        raise RunReadError(f"{folder}: permission denied. Use an account that may read it.") from None
-    except NotAFileError as error:
-        raise RunReadError(str(error)) from None
-    except ValueError as error:
-        raise RunReadError(f"{folder / PLAN}: not JSON: {error}") from None
-
-
-def _no_plan(folder: Path) -> str:
-    """Why there is no plan.json, and which function reads what is there instead."""
-    if not folder.exists():
-        there = folder.parent.glob("*/plan.json") if folder.parent.is_dir() else ()
-        near = meant(folder.name, (file.parent.name for file in there))
-        return f"{folder}: no such run directory, file or folder; {near}campaigns are below data/runs"
-    if folder.is_file():
-        return f"{folder}: a file, not a run directory; read_results reads the files of fio, DiskSPD and other tools"
-    said = f"{folder}: neither plan.json (a run directory) nor results.csv (published tables) is there"
-    inside = sorted(file.parent.name for file in folder.glob("*/plan.json"))
-    if inside:
-        return f"{said}; it holds the run directories {', '.join(inside)}"
-    return f"{said}; read_results reads the files of other tools, and recognise says what lies there"
 
 
 # ---- How far is a campaign? Answered from its journal, by anyone who can read the folder, while it runs.
@@ -359,7 +175,7 @@ def _event(line: str) -> dict | None:
     folders."""
     for start in dict.fromkeys((0, line.rfind('{"t":'))):
         with contextlib.suppress(ValueError):
-            if isinstance(event := _decoded(line[start:]), dict):
+            if isinstance(event := json.loads(line[start:]), dict):
                 return event
     return None
 

@@ -5,14 +5,13 @@ fio's exit code alone passes at least ten ways to fail (TRAPS section 2), so the
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,7 +22,8 @@ from hcilib.model.places import FAILED, JOURNAL, OUTPUT, PLAN, RECORD, STEPS, TE
 from hcilib.model.plan import Plan, plan_digest
 from hcilib.read.fio.fio import FioOutputError
 from hcilib.read.fio.table import read_fio
-from hcilib.read.run.records import events_of, plan_of
+from hcilib.read.run.journal import events_of
+from hcilib.read.run.step import Step, plan_of, step_at
 
 FULL_RUNTIME = 0.95
 """Share of the requested runtime below which a run was cut short."""
@@ -179,14 +179,13 @@ def _natural(place: tuple[str, int]) -> tuple:
     return [(0, int(p), "") if p.isdigit() else (1, 0, p) for p in re.split(r"(\d+)", host)], port
 
 
-# ---- Is a step still what was accepted? By the digests that were written when it was. step.json holds the campaign
-# that the step is of, its id and the SHA-256 of every raw file beside it; the journal's `done` holds that of
-# step.json. So a file that is missing, edited or another step's, a folder that was copied or renamed, and a step of
-# another campaign are all seen. A journal that was emptied or shortened is named, and the steps that it lacks count.
-# Who reads checks what it reads: the results' raw files when they are read
-# (the cache knows them by their stamps afterwards), the logs when the series are, and everything when a campaign is
-# resumed or `verify` is asked. Run directories of earlier versions hold no digests: their steps count, unless one is
-# there twice, and `verify` says what cannot be checked.
+# ---- Is a step still what was accepted? By the digests that were written when it was. step.json holds
+# the campaign that the step is of, its id and the SHA-256 of every raw file beside it. The journal's
+# `done` holds that of step.json. So a file that is missing, edited or another step's, a folder that was
+# copied or renamed, and a step of another campaign are all seen. A journal that was emptied or shortened
+# is named, and the steps that it lacks count. Who reads checks what it reads. Run directories of earlier
+# versions hold no digests: their steps count, unless one is there twice, and `verify` says what cannot
+# be checked.
 
 SHOWN = 5
 """Steps that a warning names; `verify` names all."""
@@ -197,9 +196,13 @@ class RunDirWarning(UserWarning):
 
 
 class Accepted(NamedTuple):
-    """What a run directory says of its steps. `campaign`: its mark, empty where digests were not kept yet; `digests`:
-    step -> the SHA-256 of its step.json (empty where that was not kept), of steps that were accepted last we heard;
-    `journal`: whether there is one; `identity`: the digests of plan, testbed and systems that plan.json states."""
+    """What a run directory says of its steps.
+
+    campaign : its mark, empty where digests were not kept yet
+    digests : step -> SHA-256 of its step.json (empty where that was not kept), of accepted steps
+    journal : whether there is one
+    identity : the digests of plan, testbed and systems that plan.json states
+    """
 
     campaign: str
     digests: dict[str, str]
@@ -208,7 +211,7 @@ class Accepted(NamedTuple):
 
 
 def accepted(run_dir: Path, plan: Mapping) -> Accepted:
-    """By the journal; `plan` is what plan.json holds."""
+    """Return what was accepted, by the journal; `plan` is what plan.json holds."""
     digests: dict[str, str] = {}
     for event in events_of(run_dir):
         step, digest = event.get("step"), event.get("digest", "")
@@ -218,14 +221,15 @@ def accepted(run_dir: Path, plan: Mapping) -> Accepted:
             digests[step] = digest
         elif event.get("event") in ("aside", "lost"):
             digests.pop(step, None)
-    there = (run_dir / JOURNAL).exists()
     identity = plan.get("identity") or {}
-    return Accepted(str(plan.get("campaign", "")), digests, there, identity)
+    return Accepted(str(plan.get("campaign", "")), digests, (run_dir / JOURNAL).exists(), identity)
 
 
 def unlike_plan(plan: Mapping) -> str:
-    """Why the steps of plan.json are not those that its campaign was started with, by the digest that it states; empty
-    where they are. Of its testbed and systems the campaign knows when it is resumed."""
+    """Return why the steps of plan.json are not those that its campaign was started with; empty where they are.
+
+    Of its testbed and systems the campaign knows when it is resumed.
+    """
     try:
         Plan.from_dict(plan["plan"])
         own = plan_digest(plan["plan"])
@@ -238,132 +242,115 @@ def unlike_plan(plan: Mapping) -> str:
 
 
 def sha256(file: Path) -> str:
+    """Return the SHA-256 of a file."""
     with opened(file) as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def raw_digests(folder: Path) -> dict[str, str]:
-    """File -> SHA-256 of every raw file of a step, in its logs/ too; what is only half written is none."""
+    """Return file -> SHA-256 of every raw file of a step, in its logs/ too; a half-written one is none."""
     files = sorted(file for file in folder.rglob("*") if file.is_file() and file.name != RECORD)
     return {file.relative_to(folder).as_posix(): sha256(file) for file in files if file.suffix != TEMPORARY}
 
 
-def unlike_record(record: Mapping, folder: str, digest: str, known: Accepted) -> str:
-    """Why a step is not what was accepted, by its step.json (whose SHA-256 `digest` is) and its folder's name; empty
-    where it is."""
-    own = record.get("campaign")
+def unlike_record(step: Step, known: Accepted) -> str:
+    """Return why a step is not what was accepted, by its step.json; empty where it is."""
+    own, name = step.campaign, Path(step.folder).name
     if not own:
         return "it carries no digests, and this campaign's steps do: it is of another one" if known.campaign else ""
-    if record["id"] != folder:
-        return f"it is a copy of {record['id']}"
     if not isinstance(own, Mapping) or own.get("id") != known.campaign:
         return "it is of another campaign" + ("" if known.campaign else f", or that of {PLAN} was removed")
     if any(own.get(name, stated) != stated for name, stated in known.identity.items()):
         return f"it was measured by another plan, testbed or system than {PLAN} states"
-    if known.digests.get(folder, "") not in ("", digest):
+    if known.digests.get(name, "") not in ("", step.digest):
         return f"{RECORD} is not what was accepted: it was edited or exchanged"
     return ""
 
 
-def unlike_files(record: Mapping, found: Mapping[str, str]) -> str:
-    """Why a step is not what was accepted, by the SHA-256 of some of its files (empty: not there); empty where nothing
-    tells."""
-    sealed: Mapping[str, str] = record.get("raw", {}) if "raw" in record else found
-    for name, digest in found.items():
-        if digest != sealed.get(name, ""):
-            what = "is gone" if not digest else "was edited or exchanged" if name in sealed else "was added"
-            return f"{name} is not what was accepted: it {what}"
+def unlike_files(step: Step, uses: Collection[str] | None = None) -> str:
+    """Return why a step is not what was accepted, by its folder's name and raw files; empty where nothing tells.
+
+    Parameters
+    ----------
+    uses : files and folders that are held against their digests; all by default
+    """
+    folder = Path(step.folder)
+    own = folder.with_name(step.id)
+    if own != folder and (step.raw is not None or (own / RECORD).exists()):
+        return f"it is a copy of {step.id}"
+    if step.raw is None:
+        return "" if not step.valid or (folder / OUTPUT).exists() else f"its {OUTPUT} is gone"
+    for name, sealed in step.raw.items():
+        if uses is None or name.partition("/")[0] in uses:
+            if not (file := folder / name).exists():
+                return f"{name} is not what was accepted: it is gone"
+            if sha256(file) != sealed:
+                return f"{name} is not what was accepted: it was edited or exchanged"
     return ""
 
 
-def unlike_folder(folder: Path, known: Accepted) -> str:
-    """Why the step in a folder is not what was accepted, with every file of it read; empty where it is, as far as can
-    be known."""
-    try:
-        content = read_bytes(folder / RECORD)
-        record = json.loads(content)
-        if not isinstance(record, dict) or "id" not in record:
-            raise ValueError("it says nothing of a step")
-    except OSError:
-        return f"its {RECORD} is gone"
-    except ValueError as error:
-        return f"its {RECORD} is damaged ({error})"
-    if "raw" not in record:
-        unlike = "" if record["id"] == folder.name else f"it is a copy of {record['id']}"
-        unlike = unlike or ("" if (folder / OUTPUT).exists() else f"its {OUTPUT} is gone")
-        return unlike or unlike_record(record, folder.name, "", known)
-    digest = hashlib.sha256(content).hexdigest()
-    there = raw_digests(folder)
-    found = {name: there.get(name, "") for name in record["raw"]}
-    return unlike_record(record, folder.name, digest, known) or unlike_files(record, found)
+def folders_of(run_dir: Path) -> list[Path]:
+    """Return the folder of every step, by name."""
+    return sorted((run_dir / STEPS).glob("*"))
 
 
-def unlike_folders(run_dir: Path, known: Accepted) -> tuple[dict[str, str], list[tuple[str, Mapping, str]]]:
-    """Step -> why it does not count, with every file read; and (folder's name, record, SHA-256 of step.json) of those
-    whose step.json is sound."""
-    refused: dict[str, str] = {}
-    own: list[tuple[str, Mapping, str]] = []
-    for folder in sorted((run_dir / STEPS).glob("*")):
-        if why := unlike_folder(folder, known):
-            refused[folder.name] = why
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-            content = read_bytes(folder / RECORD)
-            record, digest = json.loads(content), hashlib.sha256(content).hexdigest()
-            if not unlike_record(record, folder.name, digest, known):
-                own.append((folder.name, record, digest))
-    return refused, own
+def found_step(folder: Path, uses: Collection[str] | None = None) -> Step:
+    """Return the step in a folder; `unlike` says why it is not what was accepted, by its files."""
+    step = step_at(folder)
+    step.unlike = step.unlike or unlike_files(step, uses)
+    return step
 
 
-def unlike_steps(
-    run_dir: Path, plan: Mapping, steps: Iterable[tuple[str, Mapping, str, str]]
-) -> tuple[list[bool], dict[str, str]]:
-    """Which of these steps count, and which do not and why: (folder's name, record, SHA-256 of step.json, what its
-    files say)."""
-    known, refused, names = accepted(run_dir, plan), {}, []
-    own: list[tuple[str, Mapping, str]] = []
-    for name, record, digest, unlike in steps:
-        names.append(name)
-        if why := unlike_record(record, name, digest, known):
-            refused[name] = unlike or why
+def judged(known: Accepted, steps: Iterable[Step]) -> tuple[list[Step], dict[str, str]]:
+    """Return the steps that are what was accepted, and of all others why not.
+
+    The journal is among the others where it lacks steps, and so is a step whose folder is gone.
+    """
+    counts, refused, told = [], {}, set()
+    unwritten = []
+    for step in steps:
+        name = Path(step.folder).name
+        told.add(name)
+        why = unlike_record(step, known) if step.digest else ""
+        if why or step.unlike:
+            refused[name] = step.unlike or why
         else:
-            own.append((name, record, digest))
-            refused |= {name: unlike} if unlike else {}
-    counts = [name not in refused for name in names]
-    gap = gap_of_journal(known, own)
-    return counts, refused | lost(known, names) | ({JOURNAL: gap} if gap else {})
+            counts.append(step)
+        if step.digest and not why and name not in known.digests:
+            unwritten.append(name)
+    if known.campaign:
+        gone = sorted(known.digests.keys() - told)
+        refused |= dict.fromkeys(gone, "it was accepted, and its folder is gone")
+        if unwritten:
+            refused[JOURNAL] = _gap(known, sorted(unwritten))
+    return counts, refused
 
 
-def gap_of_journal(known: Accepted, steps: Iterable[tuple[str, Mapping, str]]) -> str:
-    """What the journal lacks of a campaign that keeps digests; empty where it names every step."""
-    missing = sorted(name for name, _, _ in steps if name not in known.digests) if known.campaign else []
-    if not missing:
-        return ""
+def _gap(known: Accepted, missing: Sequence[str]) -> str:
+    """Return what the journal lacks."""
     what = f"has no line of {len(missing)} finished step{'s' * (len(missing) > 1)}, such as {missing[0]}"
     what = f"{what}: it was emptied or shortened" if known.journal else "is gone"
     return f"{what}. Restore it, or resume the campaign, which writes it again"
 
 
-def say(run_dir: Path, refused: Mapping[str, str]) -> None:
-    """Warn of a journal that lacks steps, and of the steps that are not counted, and why."""
-    if JOURNAL in refused:
-        warnings.warn(f"{run_dir}: {JOURNAL} {refused[JOURNAL]}.", RunDirWarning, stacklevel=4)
-        refused = {name: why for name, why in refused.items() if name != JOURNAL}
+def counted(run_dir: Path, plan: Mapping, steps: Sequence[Step]) -> list[Step]:
+    """Return the valid steps that are what was accepted, in the order in which they were run.
+
+    A warning names the others, and a journal that lacks steps.
+    """
+    counts, refused = judged(accepted(run_dir, plan), steps)
+    if gap := refused.pop(JOURNAL, ""):
+        warnings.warn(f"{run_dir}: {JOURNAL} {gap}.", RunDirWarning, stacklevel=4)
     if refused:
         named = [f"{STEPS}/{name}: {why}" for name, why in list(refused.items())[:SHOWN]]
         more = f" and {len(refused) - SHOWN} more (hci.verify names all)" if len(refused) > SHOWN else ""
-        warnings.warn(
-            f"{run_dir}: {len(refused)} step(s) are not counted: {'; '.join(named)}{more}", RunDirWarning, stacklevel=4
-        )
-
-
-def lost(known: Accepted, folders: Iterable[str]) -> dict[str, str]:
-    """Steps that were accepted, as the journal tells, and are not there any more; of a campaign that keeps digests."""
-    gone = known.digests.keys() - set(folders) if known.campaign else ()
-    return dict.fromkeys(sorted(gone), "it was accepted, and its folder is gone")
+        said = f"{len(refused)} step(s) are not counted: {'; '.join(named)}{more}"
+        warnings.warn(f"{run_dir}: {said}", RunDirWarning, stacklevel=4)
+    return sorted((step for step in counts if step.valid), key=lambda step: step.when)
 
 
 def verify(run_dir: str | Path) -> pd.DataFrame:
-    """Every step and file of a run directory that is not what was accepted, or of which that cannot be known.
+    """List every step and file of a run directory that is not what was accepted, or of which that cannot be known.
 
     All raw files are read. `hci.read_results` leaves such steps out and warns; this names each.
 
@@ -384,17 +371,14 @@ def verify(run_dir: str | Path) -> pd.DataFrame:
 def _not_as_accepted(run_dir: Path, plan: Mapping, known: Accepted) -> Iterator[tuple[str, str]]:
     if why := unlike_plan(plan):
         yield PLAN, why
-    refused, own = unlike_folders(run_dir, known)
-    names = [folder.name for folder in (run_dir / STEPS).glob("*")]
-    every = dict(sorted(refused.items())) | lost(known, names)
-    yield from ((f"{STEPS}/{name}", why) for name, why in every.items())
+    _, refused = judged(known, map(found_step, folders_of(run_dir)))
+    gap = refused.pop(JOURNAL, "")
+    yield from ((f"{STEPS}/{name}", why) for name, why in sorted(refused.items()))
     if not known.campaign:
         yield STEPS, "no digests were kept when these steps were accepted: an edited or exchanged file cannot be seen"
-    elif gap := gap_of_journal(known, own):
+    elif gap:
         yield JOURNAL, f"it {gap}"
     for record in sorted((run_dir / FAILED).glob(f"*/{RECORD}")):
         if json.loads(read_bytes(record)).get("valid"):
-            yield (
-                record.parent.relative_to(run_dir).as_posix(),
-                "a failed attempt that says it is valid: moved there by hand",
-            )
+            place = record.parent.relative_to(run_dir).as_posix()
+            yield place, "a failed attempt that says it is valid: moved there by hand"
