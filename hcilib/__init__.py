@@ -37,8 +37,7 @@ _ROOMS = {
     "drive.campaign.policy": "PolicyError",
     "drive.campaign.stopping": "stop StopError",
     "measure": "run open_testbed integrity",
-    "read.foreign.logs": "log_series",
-    "read.foreign.results": "read_results recognise kinds_of_files",
+    "read.foreign.results": "read_results recognise kinds_of_files log_series",
     "read.run.run": "read_hosts read_bins read_series read_io_gaps read_counters read_perfmon read_drives "
     "read_layers read_osds read_pool_fill read_events read_rollup read_histograms samples",
     "read.foreign.history": "history",

@@ -19,6 +19,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from json import dumps, loads
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 from xml.etree.ElementTree import Element, SubElement, tostring
 
@@ -65,6 +66,14 @@ def _run(given: list[str]) -> int:
         return getattr(error, "code", 2 if given[0] == "check" else 1)
 
 
+NAMES_HELP = (
+    'metadata in file names, e.g. "{system}_{pattern}_qd{iodepth}_r{rep}.json"; or a CSV file with a column file '
+    "and a column a field, such as system, rep, bs, rw, iodepth, numjobs"
+)
+LINE = 120
+"""Letters of a line that `hci recognise` prints."""
+
+
 def _parser() -> argparse.ArgumentParser:
     """Return the parser. Arguments of a verb have the names of its function's parameters."""
     asked = argparse.ArgumentParser("hci", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -76,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     init.set_defaults(do=_init)
     recognise = verbs.add_parser("recognise", help="list the files in a folder of results")
     recognise.add_argument("path", nargs="+", help="a folder, a file or a glob of results of any tool")
-    recognise.add_argument("--names", help='metadata in file names, e.g. "{system}_{pattern}_qd{iodepth}_r{rep}.json"')
+    recognise.add_argument("--names", help=NAMES_HELP)
     recognise.add_argument("--system", help="the system of all files")
     recognise.add_argument("--all", dest="every", action="store_true", help=f"list every file, even more than {SHOWN}")
     recognise.add_argument("--params", type=Path, help="write these arguments as a scenario of notebooks/00_files")
@@ -243,14 +252,14 @@ def _recognise(path: list[str], names: str | None, system: str | None, every: bo
     files = hci.recognise(place, names=names, system=system)
     there = files["what"].eq("result") & files["skipped"].eq("")
     rows = hci.read_results(place, names=names, system=system) if there.any() else None
-    print(hci.text(files if every or len(files) <= SHOWN else hci.kinds_of_files(files)))
+    print(_lines(hci.text(files if every or len(files) <= SHOWN else hci.kinds_of_files(files))))
     results = files[files["what"] == "result"]
     usable = results[results["skipped"] == ""]
     runs = usable["run"].nunique()
     skipped = len(results) - len(usable)
     print(f"\nFiles: {len(files)}. Results: {len(results)}, {skipped} of them skipped. Runs: {runs}.")
     for reason, count in results.loc[results["skipped"] != "", "skipped"].value_counts().head(SHOWN).items():
-        print(f"Skipped {count}: {reason.rstrip('.')}.")
+        print(_wrapped(f"Skipped {count}: {reason.rstrip('.')}."))
     if not len(results):
         print(f"No result was found. Give a folder with results of {', '.join(TOOLS)}.")
     elif names and not runs:
@@ -258,12 +267,30 @@ def _recognise(path: list[str], names: str | None, system: str | None, every: bo
     if missing := sorted({word for words in usable["missing"] for word in words.split(", ") if word}):
         print(f"Missing metadata: {', '.join(missing)}. Give --names for file names, --system for the system.")
     if rows is not None:
-        print(hci.comparability(rows))
+        print("\n".join(map(_wrapped, hci.comparability(rows).splitlines())))
     if params and not runs:
         print(f"{params} was not written, because no run can be read. The list above gives the reason for each file.")
     elif params:
         _write_down(params, {"path": place, "names": names, "system": system})
         print(f"{params} was written. Next: hci report {params}")
+
+
+def _lines(table: pd.DataFrame) -> str:
+    """Return a table in lines of at most `LINE` letters, with long texts below their row."""
+    first, *others = table.columns
+    long = [name for name in others if table[name].str.len().max() > LINE // 5]
+    names = table[first].where(table[first].str.len() < LINE // 2, "..." + table[first].str[-LINE // 2 :])
+    short = table.drop(columns=long).assign(**{first: names})
+    head, *lines = short.to_string(index=False, justify="left").split("\n")
+    shown = [head[:LINE]]
+    for line, texts in zip(lines, table[long].to_dict("records"), strict=True):
+        shown.append(line[:LINE])
+        shown += [_wrapped(f"    {name}: {text}") for name, text in texts.items() if text]
+    return "\n".join(line.rstrip() for line in shown)
+
+
+def _wrapped(text: str) -> str:
+    return fill(text, LINE, subsequent_indent="      ")
 
 
 def _write_down(file: Path, params: dict[str, object]) -> None:

@@ -29,6 +29,8 @@ def unpacked(path: Path) -> Path:
     ------
     OSError : the archive is damaged, holds a file outside the campaign, or more than `MOST_BYTES` or `MOST_FILES`
     """
+    if path.exists():
+        return path
     for campaign in (path, *path.parents):
         if campaign.exists():
             break

@@ -69,7 +69,7 @@ def _obstacles(results: pd.DataFrame) -> Iterator[str]:
         if not own & test_sets[0]:
             yield from _no_test(first, rows, by)
     yield from _apart(results, by)
-    for name in (name for name in SETTINGS if name in results and name not in by):
+    for name in (name for name in SETTINGS if name in results and name not in [*by, "target"]):
         values = results.groupby("system", sort=False)[name].first().dropna()
         if values.nunique() > 1:
             each = listed(f"{system} {setting_value(name, value) or 'none'}" for system, value in values.items())

@@ -301,3 +301,15 @@ def test_rows_that_differ_in_nothing_are_pooled(name):
 @pytest.mark.parametrize("name", POOLS)
 def test_what_became_of_stamped_writes_is_a_result_and_no_factor(name):
     assert len(POOLS[name](lambda rows: {"lost": np.arange(rows) % 2, "integrity": np.resize(["kept", "lost"], rows)}))
+
+
+def test_a_percentile_that_a_run_of_its_cell_lacks_is_missing():
+    """The runs that are too short for it are the slow ones."""
+    runs = pd.DataFrame({"system": "a", "pattern": "4k-randread", "rep": [1, 2, 3], "iops": [90.0, 900, 910]})
+    runs["p99_ns"], runs["p999_ns"] = [9e6, 1e6, 1e6], [np.nan, 2e6, 2e6]
+    runs["warnings"] = ["thin-tail", "", ""]
+    [tail] = hci.summarize(runs, "p999_ns", by=["system", "pattern"]).to_dict("records")
+    assert np.isnan(tail["p999_ns"])
+    assert (tail["n"], "thin-tail" in tail["warnings"].split()) == (0, True)
+    [whole] = hci.summarize(runs, "p99_ns", by=["system", "pattern"]).to_dict("records")
+    assert whole["n"] == 3

@@ -16,7 +16,7 @@ import pandas as pd
 
 from hcilib import FioOutputError, read_fio, read_results, read_rollup
 from hcilib.model.archives import unpacked
-from hcilib.read.foreign.parts import ForeignError
+from hcilib.read.foreign.settings import ForeignError
 from hcilib.read.logs.fio_log import FioLogError, read_log
 from tests.read.bins import read_fio_bins
 

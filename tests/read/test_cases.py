@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import hcilib as hci
-from hcilib.read.foreign.parts import ForeignError
+from hcilib.read.foreign.settings import ForeignError
 
 CASES = Path(__file__).parents[1] / "data" / "cases"
 NAMED = {"names": "{rw}_{bs}_qd{iodepth}.txt"}

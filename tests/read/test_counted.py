@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import hcilib as hci
-from hcilib.read.foreign.parts import ForeignError
+from hcilib.read.foreign.settings import ForeignError
 
 ROOT = Path(__file__).resolve().parents[2]
 LOOSE = ROOT / "data/samples/loose-files"

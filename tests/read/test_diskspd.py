@@ -12,7 +12,7 @@ import pytest
 import zstandard
 
 import hcilib as hci
-from hcilib.read.foreign.parts import ForeignError
+from hcilib.read.foreign.settings import ForeignError
 
 DATA = Path(__file__).parents[1] / "data" / "diskspd"
 FORMATS = ("xml", "txt")

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib.read.foreign.parts import ForeignError
+from hcilib.read.foreign.settings import ForeignError
 
 pytestmark = pytest.mark.needs("fio")
 NULL = ["--ioengine=null", "--size=64m"]

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hcilib.read.foreign.counted import Row
-from hcilib.read.foreign.row import fleet
+from hcilib.read.foreign.row import Row, fleet
 
 
 def row(ddir: str, iops: float, lat_ns: float, runtime_ms: float = 10_000.0, bw_bytes: float = 1.0) -> Row:

@@ -20,7 +20,7 @@ from hcilib import FioOutputError, read_fio, read_results, read_rollup
 from hcilib.cli import main
 from hcilib.model import compressed
 from hcilib.model.places import shipped
-from hcilib.read.foreign.parts import ForeignError
+from hcilib.read.foreign.settings import ForeignError
 from hcilib.read.logs.fio_log import FioLogError, read_log
 from tests.needs import examples
 from tests.read.bins import read_fio_bins

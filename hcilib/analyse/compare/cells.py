@@ -94,14 +94,16 @@ def describe(results: pd.DataFrame, metric: str, keys: Sequence[str]) -> pd.Data
     refuse_currencies(results, [metric])
     values = _numbers(results, metric)
     valid = valid_rows(results)
-    usable = valid & np.isfinite(values) & (values >= 0)
+    known = valid & np.isfinite(values) & (values >= 0)
     code, table = group_codes(results, keys)
+    lacking = code[valid & ~known] if is_percentile(metric) else []
+    usable = known & ~np.isin(code, lacking)  # the runs that lack a tail are the slow ones
     constant = _constant_factors(results, code, usable, [metric, *keys], len(table))
     _refuse_duplicates(results, code, valid, keys)
     found = pd.DataFrame(moments(values, code, usable, len(table)))
     found["blocks"] = _split(_blocks(results, code), code, usable, len(table))
     found["partners"] = _split(_partners(results), code, usable, len(table))
-    found["notes"] = _notes(results, metric, code, valid, usable, found)
+    found["notes"] = _notes(results, metric, code, valid, known, found)
     return pd.concat([table, found, constant], axis=1)
 
 

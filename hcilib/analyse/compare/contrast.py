@@ -116,8 +116,8 @@ def _differences(
     n = np.append(cells["n"].to_numpy(), 0)
     both = (n[rows] > 0) & (n[base] > 0)
     for name in ("source", *factors(cells.columns)):
-        if name not in cells or name in by or name in MOMENTS:
-            continue
+        if name not in cells or name in by or name in MOMENTS or name == "target":
+            continue  # two systems have two paths
         level, values = pd.factorize(cells[name], use_na_sentinel=False)
         told = np.append(cells[name].notna() | (name not in MAY_BE_UNTOLD), False)
         differs = both & told[rows] & told[base] & (level[rows] != level[base])

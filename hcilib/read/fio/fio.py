@@ -54,7 +54,12 @@ _NONE = Raw(b"")
 _DOCUMENT = re.compile(r'(?:^|(?<=\r))\{(?=\s*")|\{(?=\s*"fio version")', re.MULTILINE)
 _RESULTS = re.compile(r'"(?:jobs|client_stats|fio version)"')
 _NO_NUMBER = re.compile(r'"[^"\\]*"\s*:\s*(?:-?(?:nan|inf(?:inity)?)|null)\b', re.IGNORECASE)
-STAMP = re.compile(r"^\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-][\d:]+) ", re.MULTILINE)
+_STAMP = re.compile(
+    r"^(?:\[pod/\S+\] |[\w.-]+ +\| |\d{4}-\d\d-\d\d[T ][\d:.,]+(?:Z|[+-][\d:]+)? "
+    r"|[A-Z][a-z]{2} +\d+ [\d:]{8} (?:\S+ \S+\[\d+\]: )?)+",
+    re.MULTILINE,
+)
+_COLOUR = re.compile(r"\x1b\[[\d;?]*[A-Za-z]")
 """What a container's log puts before each line."""
 _FIO_SAYS = re.compile(r"(?:<[\w.:-]+> )?fio: .{0,120}")
 _CONTROL = re.compile(r"[\x00-\x09\x0b\x0c\x0e-\x1f]")
@@ -269,7 +274,7 @@ def _document(raw: Content, path: str | Path) -> tuple[Document, Busy, str, int]
 
 def _search(text: str, path: str | Path) -> tuple[Document, Busy, str, int]:
     """As `_document`, by whatever JSON the text holds, with nan and control characters in it."""
-    text = _CONTROL.sub(" ", _NO_NUMBER.sub('"0" : 0', STAMP.sub("", text)))  # nan is printf of 0/0
+    text = _CONTROL.sub(" ", _NO_NUMBER.sub('"0" : 0', unstamped(text)))  # nan is printf of 0/0
     last, ends, broken = None, [0], None
     for start, end, value in objects(text):
         if isinstance(value, Exception):
@@ -297,6 +302,11 @@ def _search(text: str, path: str | Path) -> tuple[Document, Busy, str, int]:
         raise FioOutputError(f"{path}: no fio JSON document in this file{instead}. {REMEDY}")
     around = (text[a:b].strip() for a, b in zip(ends[::2], [*ends[1::2], len(text)], strict=True))
     return *last, "\n".join(filter(None, around)), len(ends) // 2
+
+
+def unstamped(text: str) -> str:
+    """Return text without colours, and without the times and names that log collectors put before lines."""
+    return _STAMP.sub("", _COLOUR.sub("", text))
 
 
 def objects(text: str) -> Iterator[tuple[int, int, Any]]:

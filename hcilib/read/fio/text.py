@@ -15,7 +15,6 @@ from typing import NamedTuple
 from hcilib.model.caveats import join_codes
 from hcilib.read.fio.fio import (
     DDIRS,
-    STAMP,
     SUMS,
     Direction,
     Entry,
@@ -26,6 +25,7 @@ from hcilib.read.fio.fio import (
     Report,
     disagreement,
     measured,
+    unstamped,
 )
 
 _PART = re.compile(
@@ -103,7 +103,7 @@ def read_text(text: str, path: str) -> list[FioFile]:
     ------
     FioOutputError : a report that cannot be read, named by its job; or no report at all
     """
-    text = _STATUS.sub("", STAMP.sub("", text)).replace("\r\n", "\n").replace("\r", "\n")
+    text = _STATUS.sub("", unstamped(text)).replace("\r\n", "\n").replace("\r", "\n")
     found = _VERSION.search(text)
     version = found[1] if found else ""
     files = []

@@ -1,32 +1,28 @@
-"""What the paths and names of files say that the files do not: where other tools put what makes a run, and how a user's
-own files are named.
+"""What does a path say that the file does not?
 
-Of tools, told by path alone, as their own sources have it (the docstring of each names repository and files). What
-stands in no path and in no file has to be said by the user: by a pattern or a table.
+Where other tools put what makes a run, as their own sources have it, and how a user's files are
+named. What is in no path and in no file has to be said by the user: by a pattern or a table.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from hcilib.model.compressed import read_bytes
 from hcilib.model.workload import LONG_RW, Pattern, PlanError
 from hcilib.model.yaml_files import read_yaml
-from hcilib.read.foreign.parts import rw_of
-from hcilib.read.foreign.settings import bytes_of
+from hcilib.read.foreign.settings import ForeignError, bytes_of, rw_of
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """What a file's path says.
 
     Parameters
@@ -43,7 +39,7 @@ class Place:
     tool: str
     run: str
     host: str
-    named: Mapping[str, Any] = field(default_factory=dict)
+    named: Mapping[str, Any] = MappingProxyType({})
     label: str = ""
     passed_over: str = ""
     unfit: str = ""
@@ -129,24 +125,31 @@ def cbt(file: str) -> Place | None:
         return _cbt_raw(file) if "/osd_ra-" in file else None
     below, host = match["below"] or "", match["host"] or ""
     if newer := _CBT_BELOW.fullmatch(below):
-        rest = re.sub(r"(/total_iodepth-\d+)/iodepth-\d+$", r"\1", newer["rest"] or "")  # which may not divide evenly
-        below, host = f"/{newer['workload']}{rest}", newer["host"]
+        below, host = f"/{newer['workload']}{_one_depth(newer['rest'] or '')}", newer["host"]
     if host.endswith(".fio") or re.search(r"_(bw|iops|lat|slat|clat)\.\d+\.log", host):
         return None
     iteration = re.search(r"(?:^|/)(\d{8})/", match["above"])
     named = {"rep": int(iteration[1])} if iteration else {}
-    first = "CBT ran it to fill its volumes before measuring" if "precond" in below else ""
-    return Place("cbt", match["above"] + below, host or match["endpoint"], named, passed_over=first)
+    place = host or match["endpoint"]
+    return Place("cbt", match["above"] + below, place, named, passed_over=_filled(below))
 
 
 def _cbt_raw(file: str) -> Place | None:
-    """What fio wrote on a client, a file a volume, before CBT gathers it in ``results``: its volumes are its jobs."""
+    """Return what fio wrote on a client before CBT gathers it: a file a volume, which are its jobs."""
     match = _CBT_RAW.fullmatch(file)
     if not match:
         return None
-    run = re.sub(r"(/total_iodepth-\d+)/iodepth-\d+$", r"\1", match["run"])
-    first = "CBT ran it to fill its volumes before measuring" if "precond" in run else ""
-    return Place("cbt", run, "client", {"rep": int(match["iteration"])}, passed_over=first)
+    run = _one_depth(match["run"])
+    return Place("cbt", run, "client", {"rep": int(match["iteration"])}, passed_over=_filled(run))
+
+
+def _one_depth(run: str) -> str:
+    """Return a run without the depth of each volume: a total may not divide evenly."""
+    return re.sub(r"(/total_iodepth-\d+)/iodepth-\d+$", r"\1", run)
+
+
+def _filled(run: str) -> str:
+    return "CBT ran it to fill its volumes before measuring" if "precond" in run else ""
 
 
 def cbt_twin(file: str) -> str:
@@ -190,49 +193,52 @@ def bench_fio(file: str) -> Place | None:
 LAYOUTS: tuple[Callable[[str], Place | None], ...] = (vmfleet, hcibench, cbt, bench_fio)
 
 
-# What a user says of the names of files.
+# ---- What a user says of the names of files
 
-_TEXT, _COUNT = r"[^/]+?", r"\d+"
+_TEXT, _COUNT = r"[^/]+?", r"\d{1,9}"
 FIELDS = {
-    "system": _TEXT,
-    "vm": _TEXT,
-    "placement": _TEXT,
-    "rep": _COUNT,
-    "block": _COUNT,
-    "iodepth": _COUNT,
-    "numjobs": _COUNT,
-    "vms": _COUNT,
-    "nodes": _COUNT,
-    "rwmixread": _COUNT,
-    "bs": r"\d+[kKmMgG]?(?:i?[bB])?",
-    "rw": "randreadwrite|randread|randwrite|randrw|readwrite|read|write|rw",
-    "pattern": r"\d+[kKmM]-[a-z]+\d*(?:-zipf[\d.]+|-zoned\d+on\d+)?(?:-sync|-fdatasync)?(?:-rate\d+(?:m|iops))?",
+    "system": (_TEXT, "drbd"),
+    "vm": (_TEXT, "vm1"),
+    "placement": (_TEXT, "local"),
+    "rep": (r"\d{1,9}|[A-Za-z]", "1 or b"),
+    "block": (_COUNT, "1"),
+    "iodepth": (_COUNT, "32"),
+    "numjobs": (_COUNT, "4"),
+    "vms": (_COUNT, "4"),
+    "nodes": (_COUNT, "3"),
+    "rwmixread": (_COUNT, "70"),
+    "bs": (r"\d{1,9}[kKmMgG]?(?:i?[bB])?", "4k"),
+    "rw": ("randreadwrite|randread|randwrite|randrw|readwrite|read|write|rw", "randread"),
+    "pattern": (
+        r"\d{1,9}[kKmM]-[a-z]+\d*(?:-zipf[\d.]+|-zoned\d+on\d+)?(?:-sync|-fdatasync)?"
+        r"(?:-rate\d+(?:m|iops))?",
+        "8k-randrw70",
+    ),
 }
-"""What a name may say, and how it is written there."""
-_COUNTS = tuple(name for name, written in FIELDS.items() if written == _COUNT)
+"""Field -> how it is written in a name, and an example."""
+_THERE = f"there are {', '.join(FIELDS)}, and {{_}} or * for text that does not matter"
 _TOKEN = re.compile(r"\{(\w+)\}|(\*\*/?)|(\*)|([^{*]+|[{*])")
-
-
-class NamesError(ValueError):
-    """A `names` that cannot be used; the sentence says what it was and what would do."""
-
-
+_SEPARATOR = re.compile(r"[_/.\s]")
 Said = tuple[dict[str, Any], str]
 """What the name of a file says, or why nothing."""
 Naming = Callable[[str, str], Said]
 """Asked of a file by its path below a folder, and of the folder's name."""
 
 
+class NamesError(ForeignError):
+    """A `names` that cannot be used; the sentence says what it was and what would do."""
+
+
 def naming_of(names: Any) -> Naming:
-    """`names`, ready to be asked of each file.
+    """Return `names`, ready to be asked of each file.
 
     Parameters
     ----------
-    names : a pattern such as ``"{system}_{pattern}_qd{iodepth}_r{rep}.json"``: each field of `FIELDS` once, ``*`` and
-        ``{_}`` for anything inside a name, ``**`` for any folders. Without a slash it is held against the file's name,
-        with one against as many folders above it. Or a table: a data frame or a ``.csv`` file with a column `file` (the
-        path below the folder, or the name alone) and one column a field, of which those that are no field become
-        factors of the user's own.
+    names : a pattern such as ``"{system}_{pattern}_qd{iodepth}_r{rep}.json"``: each field of
+        `FIELDS` once, ``*`` and ``{_}`` for anything inside a name, ``**`` for any folders. Without
+        a slash it is held against the file's name, with one against as many folders above it.
+        Or a table: a data frame or a ``.csv`` file with a column `file` (the path below the folder,
+        or the name alone) and a column a field. Its other columns become factors.
     """
     if names is None:
         return lambda file, root: ({}, "")
@@ -240,99 +246,115 @@ def naming_of(names: Any) -> Naming:
         try:
             names = pd.read_csv(names, dtype=str, keep_default_na=False)
         except (OSError, ValueError) as error:
-            raise NamesError(f"names {names}: {error}; expected a table with a column 'file'") from None
+            said = f"names {names}: {error}; expected a table with a column 'file'"
+            raise NamesError(said) from None
     if isinstance(names, pd.DataFrame):
         return partial(_of_table, _rows(names))
     if isinstance(names, str):
-        return partial(_of_pattern, names, [_pattern(names, lazy=lazy) for lazy in (True, False)])
+        pieces = _pieces(names)
+        short = "".join(piece.regex for piece in pieces)
+        long = short.replace(_TEXT, _TEXT.removesuffix("?"))
+        return partial(_of_pattern, names, pieces, [re.compile(short), re.compile(long)])
     raise NamesError(
-        f"names is a {type(names).__name__}; expected a pattern like '{{system}}_{{pattern}}.json', or a "
-        "table with a column 'file'"
+        f"names is a {type(names).__name__}; expected a pattern like '{{system}}_{{pattern}}.json',"
+        " or a table with a column 'file'"
     )
 
 
-def _of_pattern(names: str, readings: list[re.Pattern[str]], file: str, root: str) -> Said:
-    found = [match.groupdict() for regex in readings if (match := _held(regex, file, root))]
-    if not found:
-        return {}, f"its name does not fit names {names!r}"
-    if any(other != found[0] for other in found):
-        pairs = sorted(tuple(given.items()) for given in found)
-        both = " or ".join(", ".join(f"{k} {v}" for k, v in sorted(given)) for given in pairs)
-        return (
-            {},
-            f"names {names!r} fits its name twice: {both}; say more of it, such as {{rw}} or {{pattern}} in place of *",
-        )
-    return _valued(found[0])
+class _Piece(NamedTuple):
+    """A part of a pattern: its field, its text in the pattern, and its regular expression."""
+
+    field: str
+    text: str
+    regex: str
+
+
+def _pieces(names: str) -> list[_Piece]:
+    if names.count("{") != names.count("}"):
+        raise NamesError(f"names {names!r}: a brace is not closed. Write each field as {{system}}.")
+    pieces = []
+    for name, folders, _any, text in _TOKEN.findall(names):
+        if name and name != "_":
+            if name not in FIELDS:
+                near = get_close_matches(name, FIELDS, 1)
+                meant = f", did you mean {near[0]!r}" if near else ""
+                raise NamesError(f"names {names!r}: no field {name!r}{meant}; {_THERE}")
+            pieces.append(_Piece(name, f"{{{name}}}", f"(?P<{name}>{FIELDS[name][0]})"))
+        elif folders:
+            pieces.append(_Piece("", folders, "(?:.*/)?" if folders.endswith("/") else ".*"))
+        else:
+            pieces.append(_Piece("", text or "*", re.escape(text) if text else "[^/]*?"))
+    fields = [piece.field for piece in pieces if piece.field]
+    if twice := [field for field in fields if fields.count(field) > 1]:
+        raise NamesError(f"names {names!r} has the field {twice[0]!r} twice")
+    if not fields:
+        raise NamesError(f"names {names!r} has no field; one is written like {{system}}, and {_THERE}")
+    return pieces
+
+
+def _of_pattern(names: str, pieces: list[_Piece], regexes: list[re.Pattern[str]], file: str, root: str) -> Said:
+    """Read a name with fields as short as they can be, and as long: the two have to agree."""
+    whole = f"{root}/{file}"
+    depth = names.count("/")
+    texts = [file, whole] if "**" in names else ["/".join(whole.split("/")[-depth - 1 :])]
+    readings = []
+    for regex in regexes:
+        matches = map(regex.fullmatch, texts)
+        if found := next(filter(None, matches), None):
+            readings.append(found.groupdict())
+    if not readings:
+        return {}, f"names {names!r} {_stop(pieces, texts[0])}"
+    if readings[0] != readings[-1]:
+        shown = sorted(", ".join(f"{k} {v}" for k, v in sorted(one.items())) for one in readings)
+        more = "say more of it, such as {rw} or {pattern} in place of *"
+        return {}, f"names {names!r} fits its name twice: {' or '.join(shown)}; {more}"
+    return _valued(readings[0])
+
+
+def _stop(pieces: list[_Piece], text: str) -> str:
+    """Say at which piece a name stops to fit, and what would."""
+    fits, at = "", 0
+    for piece in pieces:
+        found = re.match(fits + piece.regex, text)
+        if found is None:
+            rest = text[at:]
+            word = _SEPARATOR.split(rest)[0] or rest
+            if not piece.field:
+                return f"stops at {piece.text!r}: its name goes on with {rest!r}"
+            example = FIELDS[piece.field][1]
+            said = f"{word!r} is no {piece.field} such as {example}"
+            return f"stops at {piece.text}: {said}; {{_}} skips it"
+        fits, at = fits + piece.regex, found.end()
+    return f"ends before its name does: {text[at:]!r} is left"
 
 
 def _of_table(table: Mapping[str, list[dict[str, Any]]], file: str, _: str) -> Said:
     rows = table.get(file) or table.get(Path(file).name, [])
     if len(rows) != 1:
-        return {}, "names has no line of it" if not rows else f"names has {len(rows)} lines of it"
+        return {}, f"names has {len(rows) or 'no'} line{'s' * (len(rows) > 1)} of it"
     return _valued(rows[0])
-
-
-def _pattern(names: str, *, lazy: bool) -> re.Pattern[str]:
-    """With fields as short as they can be, and as long: where the two readings differ, the name can be read in two
-    ways."""
-    if names.count("{") != names.count("}"):
-        raise NamesError(f"names {names!r}: a brace is not closed. Write each field as {{system}}.")
-    written, seen = [], Counter[str]()
-    for factor, folders, anything, text in _TOKEN.findall(names):
-        if factor and factor != "_":
-            seen[factor] += 1
-            if factor not in FIELDS:
-                near = get_close_matches(factor, FIELDS, 1)
-                meant = f", did you mean {near[0]!r}" if near else ""
-                there = f"there are {', '.join(FIELDS)}, and {{_}} or * for text that does not matter"
-                raise NamesError(f"names {names!r}: no field {factor!r}{meant}; {there}")
-            as_written = FIELDS[factor] if lazy or FIELDS[factor] != _TEXT else _TEXT.removesuffix("?")
-            written.append(f"(?P<{factor}>{as_written})")
-        elif folders:
-            written.append("(?:.*/)?" if folders.endswith("/") else ".*")
-        else:
-            written.append(re.escape(text) if text else "[^/]*?" if anything or factor else "")
-    twice = [factor for factor, times in seen.items() if times > 1]
-    if twice:
-        raise NamesError(f"names {names!r} has the field {twice[0]!r} twice")
-    if not seen:
-        raise NamesError(
-            f"names {names!r} has no field; one is written like {{system}}, and there are {', '.join(FIELDS)}"
-        )
-    return re.compile("".join(written))
-
-
-def _held(regex: re.Pattern[str], file: str, root: str) -> re.Match[str] | None:
-    """Against as many folders above the file as the pattern has, that of the folder given included, or below any with
-    `**`."""
-    whole = f"{root}/{file}".split("/")
-    if (depth := _depth(regex.pattern)) is not None:
-        return regex.fullmatch("/".join(whole[-depth - 1 :])) if depth < len(whole) else None
-    return regex.fullmatch(file) or regex.fullmatch("/".join(whole))
-
-
-@lru_cache
-def _depth(pattern: str) -> int | None:
-    """Folders in it; None where it takes any number of them."""
-    return None if ".*" in pattern else pattern.replace("[^/]", "").count("/")
 
 
 def _rows(table: pd.DataFrame) -> dict[str, list[dict[str, Any]]]:
     if "file" not in table:
-        raise NamesError(f"names has no column 'file'; it has {', '.join(map(str, table.columns))}")
+        there = ", ".join(map(str, table.columns))
+        raise NamesError(f"names has no column 'file'; it has {there}")
     rows: dict[str, list[dict[str, Any]]] = {}
     for row in table.to_dict("records"):
         file = str(row.pop("file"))
-        rows.setdefault(file, []).append({str(k): v for k, v in row.items() if not pd.isna(v) and v != ""})
+        known = {str(name): value for name, value in row.items() if not pd.isna(value) and value != ""}
+        rows.setdefault(file, []).append(known)
     return rows
 
 
 def _valued(fields: Mapping[str, Any]) -> Said:
-    """Counts as integers, sizes in bytes, a pattern as what fio is told; or what cannot be read as such."""
+    """Return counts as integers, sizes in bytes, a pattern as what fio is told."""
     values: dict[str, Any] = {}
     try:
         for name, value in fields.items():
-            if name in _COUNTS:
+            if name == "rep" and str(value).isalpha():
+                values[name] = ord(str(value).lower()) - ord("a") + 1
+            elif name == "rep" or FIELDS.get(name, ("",))[0] == _COUNT:
                 values[name] = int(value)
             elif name == "bs":
                 values["bs_bytes"] = bytes_of(str(value))
@@ -340,10 +362,11 @@ def _valued(fields: Mapping[str, Any]) -> Said:
                 values["rw"] = LONG_RW.get(str(value), str(value))
             elif name == "pattern":
                 pattern = Pattern.parse(str(value).lower())
-                values |= {"rw": pattern.rw, "bs_bytes": pattern.bs_bytes, "rwmixread": pattern.rwmixread}
+                values |= {"rw": pattern.rw, "bs_bytes": pattern.bs_bytes}
+                values["rwmixread"] = pattern.rwmixread
                 values |= {"sync": pattern.sync} if pattern.sync else {}
             else:
                 values[name] = value
-    except (PlanError, ValueError) as error:
+    except (PlanError, ValueError, TypeError) as error:
         return {}, f"names: {error}"
     return values, ""

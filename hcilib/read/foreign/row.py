@@ -7,23 +7,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from math import fsum, isfinite, nan, sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hcilib.model.caveats import BEYOND, PERCENTILES, THIN_TAIL, join_codes
 from hcilib.model.fio_buckets import TAIL
 from hcilib.model.metrics import OF_MEANS, OF_RATES, QUANTILES
+from hcilib.read.fio.fio import RATE, disagreement
 from hcilib.read.fio.table import reached
-from hcilib.read.foreign.counted import Row
+from hcilib.read.foreign.settings import (
+    FACTORS,
+    ONE_IN_FLIGHT,
+    ForeignError,
+    pattern_of,
+    together,
+)
 
 FLEET = (*OF_RATES, *OF_MEANS, "max_lat_ns", "runtime_s")
 NUMBERS = ("iops", "bw_bytes", "lat_ns_mean", "runtime", "lat_ns_max")
 """Of one job and direction, as fio's JSON has them: I/Os and bytes a second, ns, ms, ns."""
 IN_FLIGHT = 0.1
 """I/Os of a job in flight on average, from which it is said that fio holds arrivals back."""
-ONE_IN_FLIGHT = frozenset({"sync", "psync", "vsync", "pvsync", "pvsync2", "mmap"})
-"""Engines of fio that wait for each I/O."""
 PAGE_CACHED = ONE_IN_FLIGHT | {"libaio", "io_uring", "posixaio", "windowsaio", "solarisaio"}
 SHORT_S = 10
 """Runs that are shorter show caches and a drive's first seconds."""
@@ -31,8 +36,20 @@ MEMORY_BYTES = 16 * 2**30
 """What is smaller fits into the memory of almost every server."""
 DELIVERED = 0.99
 """Share of its request rate that a run has to deliver, at least."""
+ENDED = 0.95
+"""Share of its stated runtime that a valid run took, at least."""
+UNTOLD_DEPTH = 1024
+"""I/Os in flight at the end, of which fio counts the bytes alone, where the depth is not stated."""
 _NEEDED = [(TAIL - 1e-6) / (1 - percent / 100) for percent in QUANTILES.values()]
 OF_ANOTHER_TEST = "its numbers are not of the test that it states: {}. Correct its name, or repeat the run"
+
+
+class Row(NamedTuple):
+    """One direction of one job: ``read`` or ``write``, `NUMBERS`, and its I/Os where they are counted."""
+
+    ddir: str
+    numbers: tuple[float, ...]
+    ios: float = nan
 
 
 @dataclass(slots=True)
@@ -42,7 +59,7 @@ class Part:
     Parameters
     ----------
     job : which run of the file, where it holds several
-    factors : what the file says of the cell (hcilib.read.foreign.parts.asked); `asked` is what it was read from, as
+    factors : what the file says of the cell (hcilib.read.foreign.settings.asked); `asked` is what it was read from, as
         text
     rows : every job and direction
     bins : lat_ns and count of all of its histograms; None where there is none
@@ -104,6 +121,114 @@ def measured(parts: Sequence[Part], load: Mapping[str, Any]) -> tuple[dict[str, 
         ios = sum(part.bins[1].sum() for part in parts if part.bins)
         codes += [thin_tail(ios), beyond(quantiles.values(), ios)]
     return row | quantiles, codes
+
+
+# ---- The row of one run of a file
+
+
+def row_of(parts: Sequence[tuple[Part, str]], named: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the `results` columns of one run.
+
+    Parameters
+    ----------
+    parts : each with the host that its file is of, unless it names its own
+    named : what names and folders say. Files go before it, and a contradiction is a code
+
+    Raises
+    ------
+    ForeignError : the parts do different things, or their numbers are not of what is said of them
+    """
+    own = [part for part, _ in parts]
+    hosts = {host for part, given in parts for host in (part.hosts or (given,))}
+    vms = int(named.get("vms", len(hosts)))
+    found = together([part.factors for part in own])
+    load = {**named, **{name: value for name, value in found.items() if value == value}}
+    if "block_sizes" in load:  # whatever a name says
+        load["bs_bytes"] = nan
+    for part in own:
+        known = {name: value for name, value in part.factors.items() if value == value}
+        _refuse_contradictions(part, {**named, **known})
+    cell = _cell(own, load, named, vms)
+    numbers, codes = measured(own, cell)
+    row = cell | numbers
+    if isfinite(row.get("offered_iops", nan)):
+        row["rate_iops"] = f"{row['offered_iops']:.0f}iops"
+    codes += [code for part in own for code in part.caveats]
+    codes += ["names" for name in FACTORS if name in named and name in found and load[name] != named[name]]
+    codes += ["iodepth"] if "iodepth" in found and found["iodepth"] != found["iodepth"] else []
+    codes += ["mix"] if is_of_another_mix(row, row.get("rwmixread", nan)) else []
+    size_bytes = row.get("size_bytes", nan) * max(cell["numjobs"], 1) * vms
+    codes.append(short_cuts(row, size_bytes, row["runtime_s"]))
+    is_cut_short = found.get("time_based", False) and row["runtime_s"] < ENDED * found.get("set_runtime_s", nan)
+    row["valid"] = not (is_cut_short or any(part.failed for part in own))
+    row["warnings"] = join_codes(*codes, "" if row["valid"] else "invalid")
+    return row
+
+
+_OF_JOBS = ("time_based", "in_flight", "offered")
+"""What is known of a load and no column."""
+
+
+def _cell(parts: Sequence[Part], load: Mapping[str, Any], named: Mapping[str, Any], vms: int) -> dict[str, Any]:
+    """Return the columns that say what was asked for."""
+    if "rw" not in load:
+        raise ForeignError("neither the file nor its name says rw: give names with {rw} and {bs}, or with {pattern}")
+    if "trim" in load["rw"]:
+        raise ForeignError(f"rw {load['rw']}: trims are neither reads nor writes, so no cell here is like it")
+    cell = {name: value for name, value in load.items() if name not in _OF_JOBS}
+    # a read has nothing to make stable
+    cell["sync"] = 0 if load.get("rwmixread") == 100 else load.get("sync", nan)
+    jobs, depth = _jobs_of_a_vm(parts, named, vms), load.get("iodepth", nan)
+    cell |= {"pattern": pattern_of(cell), "numjobs": jobs, "iodepth": depth, "vms": vms}
+    cell["rate_bytes"] = load.get("rate_bytes", 0) * jobs
+    known = sum(part.outstanding for part in parts)
+    waits = any(part.factors.get("in_flight") for part in parts)
+    cell["outstanding"] = known if isfinite(known) else vms * jobs * (1 if waits else depth)
+    return cell
+
+
+def _jobs_of_a_vm(parts: Sequence[Part], named: Mapping[str, Any], vms: int) -> float:
+    """Return the jobs by the files' options, else by the name, else as many as were seen."""
+    if all("numjobs" in part.factors for part in parts):
+        jobs = sum(part.factors["numjobs"] for part in parts)
+    elif "numjobs" in named:
+        jobs = named["numjobs"] * max(vms, len(parts))
+    else:
+        jobs = sum(part.jobs for part in parts)
+    return jobs / vms if jobs % vms else jobs // vms  # not whole where they were spread unevenly
+
+
+def _refuse_contradictions(part: Part, load: Mapping[str, Any]) -> None:
+    """Raise ForeignError where numbers are not of their load; a failed part counts as nothing."""
+    if part.failed:
+        return
+    unlike, damage = list(part.unlike), []
+    rw, bs = load.get("rw", ""), nan if "block_sizes" in load else load.get("bs_bytes", nan)
+    flying = part.outstanding if isfinite(part.outstanding) else part.jobs * load.get("iodepth", nan)
+    for ddir, (iops, bw_bytes, lat_ns, runtime_ms, longest_ns), counted in part.rows:
+        runtime_s = runtime_ms / 1000
+        ios = iops * runtime_s
+        slack = RATE * ios + (flying if flying == flying else UNTOLD_DEPTH)
+        if iops.is_integer():  # printed without decimals, and maybe bandwidth in whole KiB/s
+            slack += runtime_s * (1 + 1024 / bs)
+        if rw.endswith(("read", "write")) and not rw.endswith(ddir):
+            unlike.append(f"{ios:,.0f} {ddir}s were counted, and rw is {rw}")
+        elif abs(bw_bytes * runtime_s / bs - ios) > slack:
+            size = f"{bw_bytes / max(iops, 1e-9):,.0f}"
+            unlike.append(f"a {ddir} has {size} bytes on average, and bs is {bs:,.0f}")
+        longest_s = max(lat_ns, longest_ns if longest_ns == longest_ns else 0) / 1e9
+        if wrong := disagreement(iops, counted, runtime_s, longest_s, load.get("ramp_time_s", 0)):
+            damage.append(f"{ddir}: {wrong}")
+    if unlike:
+        raise ForeignError(part.contradicted.format("; ".join(dict.fromkeys(unlike))))
+    if damage:
+        raise ForeignError(f"{'; '.join(damage)}. Copy the file again, or repeat the run")
+
+
+def is_of_another_mix(row: Mapping[str, float], rwmixread: float) -> bool:
+    """Return whether the share of reads is off by more than 1 % and four standard errors."""
+    ios = row["iops"] * row["runtime_s"]
+    return ios > 0 and abs(100 * row["read_iops"] / row["iops"] - rwmixread) > 1 + 200 / sqrt(ios)
 
 
 # ---- Rates and latencies

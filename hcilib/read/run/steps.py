@@ -40,8 +40,7 @@ from hcilib.model.places import (
 from hcilib.model.workload import SYNC, Cell
 from hcilib.read.fio.fio import Entry, FioOutputError, read
 from hcilib.read.fio.table import bins_of, full_depth_pct, sync_latency
-from hcilib.read.foreign.counted import Row
-from hcilib.read.foreign.row import Part, measured, numbers_of
+from hcilib.read.foreign.row import Part, Row, measured, numbers_of
 from hcilib.read.nodes import counters, perfmon
 from hcilib.read.run.accepted import folders_of, found_step
 from hcilib.read.run.journal import locked
