@@ -40,7 +40,7 @@ if "--guided" in sys.argv:  # code counts its branches only if it is imported li
 
     counting_branches = atheris.instrument_imports(include=["hcilib.read"])
 with counting_branches:
-    from tests.read.mutations import COMPILED, FAMILIES, STEPS, mutated, outcome
+    from tests.read.mutations import FAMILIES, STEPS, mutated, outcome
 
 SAVED = ROOT / "data" / "samples" / "bench_fuzz.csv"
 CASES, BATCH, MEMORY = 50_000, 250, 2 * 2**30
@@ -71,14 +71,13 @@ def main() -> None:
 
 def measured(cases: int, seed: int, with_atheris: bool) -> tuple[pd.DataFrame, list[str]]:
     """kind, by, cases, tables, errors, defects, slowest_s, peak_mb, cases_per_s; and what the defects were."""
-    share = cases // len(KINDS)
+    share = cases // len(FAMILIES)
     started, done = time.monotonic(), []
-    for kinds in (FAMILIES, COMPILED):  # in processes of their own: numba, once imported, stays
-        work = [(kind, seed + at, min(BATCH, share - at)) for kind in kinds for at in range(0, share, BATCH)]
-        with ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), _limits, (kinds is COMPILED,)) as pool:
-            done += pool.map(batch, *zip(*work, strict=True))
+    work = [(kind, seed + at, min(BATCH, share - at)) for kind in FAMILIES for at in range(0, share, BATCH)]
+    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), _limits) as pool:
+        done += pool.map(batch, *zip(*work, strict=True))
     done = pd.DataFrame(done)
-    rate = len(KINDS) * share / (time.monotonic() - started)
+    rate = len(FAMILIES) * share / (time.monotonic() - started)
     sums = done.groupby("kind", sort=False).agg(
         {"cases": "sum", "tables": "sum", "errors": "sum", "slowest_s": "max", "peak_mb": "max"}
     )
@@ -93,7 +92,7 @@ def measured(cases: int, seed: int, with_atheris: bool) -> tuple[pd.DataFrame, l
 
 def batch(kind: str, seed: int, cases: int) -> dict:
     """So many cases of one kind, from one seed."""
-    family, chance = KINDS[kind], random.Random(f"{kind}{seed}")
+    family, chance = FAMILIES[kind], random.Random(f"{kind}{seed}")
     captures = [p for p in family.captures if p.stat().st_size < LARGEST_CAPTURE]
     contents = {p: p.read_bytes() for p in captures}
     tables, slowest, found = 0, 0.0, []
@@ -119,13 +118,10 @@ def batch(kind: str, seed: int, cases: int) -> dict:
             "peak_mb": peak, "found": found}  # fmt: skip
 
 
-KINDS = FAMILIES | COMPILED
 ORDER = sorted(STEPS)
 
 
-def _limits(compiled: bool) -> None:
-    if compiled:
-        import numba  # noqa: F401
+def _limits() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
 
 

@@ -25,7 +25,7 @@ def examples(many: int) -> int:
 
 @cache
 def has(name: str) -> bool:
-    """Tell whether the machine has a state of `STATES`, a package (`import numba`) or one program of `one or other`."""
+    """Tell whether the machine has a state of `STATES`, a package (`import scipy`) or one program of `one or other`."""
     if name in STATES:
         return STATES[name]()
     if name.startswith("import "):

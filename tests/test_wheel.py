@@ -67,7 +67,7 @@ def test_tables_systems_and_campaigns_are_there_without_any_extra(run, capsys):
         "rows = hci.read_results('data/samples/lab-mirror')\n"
         "print(len(rows), len(hci.summarize(rows, 'iops')))"
     )
-    done = run("-c", code, without="drive desk fast")
+    done = run("-c", code, without="drive desk")
     exec(code, {})
     assert done.stdout == capsys.readouterr().out, done.stderr
 
@@ -82,7 +82,7 @@ def test_a_copy_to_edit_and_its_report(run, tmp_path):
     own.write_text(text := own.read_text().replace("How much of the raw capacity", "How much of all capacity"))
     assert run("-m", "hcilib.cli", "init").returncode == 0
     assert own.read_text() == text
-    done = run("-m", "hcilib.cli", "report", "params/09_capacity.proxmox.yaml", without="drive fast")
+    done = run("-m", "hcilib.cli", "report", "params/09_capacity.proxmox.yaml", without="drive")
     assert done.returncode == 0, done.stderr
     assert (
         "How much of all capacity" in (tmp_path / "out/report/09_capacity.proxmox/09_capacity.proxmox.html").read_text()

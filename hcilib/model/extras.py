@@ -5,7 +5,6 @@ from __future__ import annotations
 EXTRAS = {
     "drive": "fabric invoke paramiko",
     "desk": "IPython ipykernel jinja2 jupyter_client markupsafe nbconvert nbformat papermill pygments tqdm traitlets",
-    "fast": "llvmlite numba",
 }
 
 

@@ -2,9 +2,6 @@
 
 fio counts in 29 groups of 64 buckets (stat.h): buckets of 1 ns below 128 ns, then 64 for every power of two, so that
 the middle of a bucket is within 1/128 of every latency in it. What is slower than 17 s lands in the last.
-
-The one home of these rules. The file is also sent to VMs, which roll up their logs with it
-(hcilib.read.logs.rollup_script): the standard library of Python 3.6 alone, numpy only in what takes arrays.
 """
 
 from typing import TYPE_CHECKING

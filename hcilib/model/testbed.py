@@ -134,8 +134,7 @@ class Fio(Model):
     ``adaptive``) or ``client-server`` (one fio client on the controller, a server on every VM's own unix socket, one
     release everywhere: the articles' way). `port` is what results call a VM by, beside its address; no fio listens on
     it. `log_hist_msec`: also log histograms of latency, one each so many ms (0: none), for percentiles over time
-    (`read_rollup`). `rollup_above_bytes`: with ``per-host`` a VM whose logs are larger rolls them up itself
-    (hcilib.drive.launch.per_host).
+    (`read_rollup`).
     """
 
     ioengine: Engine = "libaio"
@@ -144,7 +143,6 @@ class Fio(Model):
     binary: Program = "fio"
     launcher: Literal["client-server", "per-host"] = "per-host"
     log_hist_msec: int = Field(0, ge=0, le=60_000)
-    rollup_above_bytes: form.Bytes = 4 * 2**20
 
     @model_validator(mode="after")
     def _histograms_are_whole(self):
@@ -363,7 +361,7 @@ class Testbed(Model):
         ]
         defaults = {"launcher": "client-server", "log_hist_msec": 0}  # a testbed without them keeps its identity
         same = {name for name, value in defaults.items() if getattr(self.fio, name) == value}
-        fio = self.fio.model_dump(exclude={"rollup_above_bytes"} | same)
+        fio = self.fio.model_dump(exclude=same)
         return digest([self.name, names, vms, fio, *([] if self.lease == "required" else [self.lease])])
 
 

@@ -9,15 +9,16 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
+import hcilib
 from hcilib import FioOutputError, read_fio, read_results, read_rollup
 from hcilib.model.archives import unpacked
 from hcilib.read.foreign.settings import ForeignError
-from hcilib.read.logs.fio_log import FioLogError, read_log
+from hcilib.read.logs.rollup import FioLogError
 from tests.read.bins import read_fio_bins
 
 DATA = Path(__file__).parents[1] / "data"
@@ -36,27 +37,15 @@ class Family:
     captures: tuple[Path, ...]
 
 
-def plain_rollup(path: Path) -> pd.DataFrame:
-    return read_rollup(path, kernel="python")
-
-
-def compiled_rollup(path: Path) -> pd.DataFrame:
-    """A compiled kernel checks no bounds of its own accord: what it does to damaged lines is seen here, or nowhere."""
-    return read_rollup(path, kernel="numba", workers=1)
-
-
 FAMILIES = {
     "fio": Family((read_fio, read_fio_bins), FioOutputError, tuple(sorted(FIO.glob("*.json")))),
-    "fio_log": Family((read_log, plain_rollup), FioLogError, tuple(sorted((FIO / "logs").glob("*/*.log*")))),
+    "fio_log": Family((read_rollup, hcilib.log_series), FioLogError, tuple(sorted((FIO / "logs").glob("*/*.log*")))),
     "diskspd": Family(
         (read_results,),
         ForeignError,
         tuple(sorted([*(DATA / "diskspd").glob("*.xml"), *(DATA / "diskspd").glob("*.txt")])),
     ),
 }
-COMPILED = {"fio_log, compiled": replace(FAMILIES["fio_log"], readers=(compiled_rollup,))}
-"""For processes that have imported numba."""
-
 _NUMBER = re.compile(rb"-?\d+(?:\.\d+)?")
 NUMBERS = (
     b"-1",

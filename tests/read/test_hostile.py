@@ -6,7 +6,6 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 
 import pandas as pd
@@ -21,10 +20,10 @@ from hcilib.cli import main
 from hcilib.model import compressed
 from hcilib.model.places import shipped
 from hcilib.read.foreign.settings import ForeignError
-from hcilib.read.logs.fio_log import FioLogError, read_log
+from hcilib.read.logs.rollup import FioLogError
 from tests.needs import examples
 from tests.read.bins import read_fio_bins
-from tests.read.mutations import FAMILIES, STEPS, compiled_rollup, mutated, outcome, plain_rollup
+from tests.read.mutations import FAMILIES, STEPS, mutated, outcome
 
 CASES = {"fio": 600, "fio_log": 700, "diskspd": 700}
 SHARE = st.floats(0, 1, width=32)
@@ -56,7 +55,7 @@ def test_no_text_of_a_file_that_is_no_result_is_shown(name, tmp_path, capsys):
     (tmp_path / "secret").write_text(SECRET)
     (tmp_path / "given").mkdir()
     (file := tmp_path / "given" / name).symlink_to(tmp_path / "secret")
-    readers = (read_fio, read_fio_bins, read_log, read_results, hcilib.recognise, hcilib.published)
+    readers = (read_fio, read_fio_bins, read_rollup, read_results, hcilib.recognise, hcilib.published)
     texts = [said_of(read, file) for read in readers]
     texts += [said_of(read, tmp_path / "given") for read in (read_results, hcilib.recognise, hcilib.published)]
     assert all(text and "topsecret" not in text and "daemon" not in text for text in texts)
@@ -84,12 +83,9 @@ def test_a_damaged_capture_gives_a_table_or_a_named_error(kind, tmp_path):
 
 READERS = {
     "fio.json": (read_fio, FioOutputError),
-    "p_lat.1.log": (read_log, FioLogError),
-    "p_clat.1.log": (plain_rollup, FioLogError),
+    "p_clat.1.log": (read_rollup, FioLogError),
     "d.xml": (read_results, ForeignError),
 }
-if find_spec("numba"):
-    READERS["p_slat.1.log"] = (compiled_rollup, FioLogError)
 
 
 def test_what_a_call_takes_is_seen():
@@ -275,36 +271,3 @@ def test_what_holds_no_result_is_said_for_what_it_is_and_soon(says, tmp_path):
         assert str(path) in str(error.value)
         assert len(str(error.value)) < 1000
         assert time.process_time() - began < 10
-
-
-@pytest.mark.parametrize(
-    ("name", "lines", "says"),
-    [
-        ("p_clat_hist.1.log", b"1000, 0, 4096" + b", 1" * 1216 + b"\n", "1216 buckets, as fio 2 wrote"),
-        ("p_clat_hist.1.log", b"1000, 0, 4096" + b", 1" * 1856 + b"\n" + (b"2000, 0, 4096, "
-                                                                         b"x") + b", 1" * 1855 + b"\n", "no histogram"),
-        ("p_clat.1.log", b"1000, 5, 0, 4096, 0\nfio: something\n", "no sample"),
-        ("p_clat.1.log", b"1000, 5, 0, 4096, 0\n1001, 5\n1002, 5, 0, 4096, 0\n", "cut short by a full disk"),
-    ],
-)  # fmt: skip
-def test_a_bad_line_is_called_what_it_is(name, lines, says, tmp_path):
-    path = tmp_path / name
-    path.write_bytes(lines)
-    with pytest.raises(FioLogError, match=re.escape(says)) as error:
-        plain_rollup(path)
-    assert str(path) in str(error.value)
-    assert ("full disk" in str(error.value)) == ("full disk" in says)
-
-
-def test_logs_that_do_not_fit_together_are_named_by_their_files(tmp_path):
-    path, other = tmp_path / "p_clat.1.log", tmp_path / "p_lat.1.log"
-    path.write_text("1000, 5, 0, 4096, 0\n")
-    other.write_text("1700000000000, 5, 0, 4096, 0\n")
-    with pytest.raises(FioLogError, match="some from the job's start") as error:
-        read_rollup(tmp_path)
-    assert str(path) in str(error.value)
-    assert str(other) in str(error.value)
-    path.write_text(f"1000, {2**44}, 0, 4096, 0\n" * (2**18 + 1))
-    with pytest.raises(FioLogError, match="64 bits") as error:
-        plain_rollup(path)
-    assert str(path) in str(error.value)

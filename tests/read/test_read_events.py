@@ -24,7 +24,7 @@ def step(**told) -> Step:
     """Return a step of ten seconds with what it tells."""
     cell = {"pattern": "4k-randread", "numjobs": 1, "iodepth": 1, "vms": 1}
     of = {"id": "s", "kind": "measure", "block": 1, "rep": 1, "cell": cell, "system": "a", "valid": True}
-    run = {"nodes": 1, "span_bytes": 1, "runtime_s": 10.0, "started_s": 0.0, "ended_s": 10.0}
+    run = {"hosts": [], "nodes": 1, "span_bytes": 1, "runtime_s": 10.0, "started_s": 0.0, "ended_s": 10.0}
     return Step(**of, **run, **told)
 
 

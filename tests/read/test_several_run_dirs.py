@@ -13,7 +13,7 @@ def test_several_run_directories_are_read_in_order():
     both = read_hosts(paths)
     one_by_one = pd.concat([read_hosts(p) for p in paths], ignore_index=True)
     pd.testing.assert_frame_equal(
-        both, one_by_one, check_dtype=False, check_categorical=False
+        both, one_by_one, check_dtype=False, check_categorical=False, check_like=True
     )  # categories: each has its own
     assert both["run_id"].drop_duplicates().tolist() == [p.name for p in paths]
 

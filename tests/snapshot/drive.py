@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "tests" / "data" / "nets"
 DEPTHS = ("numjobs", "iodepth", "vms")
 VARYING = {
-    r"hci-([\w.]+)\.\w{6,10}\b(?!X)": r"hci-\1.<folder>",
+    r"hci-([\w.<>]+)\.\w{6,10}\b(?!X)": r"hci-\1.<folder>",
     r"\b[0-9a-f]{16,}\b": "<id>",
     r"\S+@\S+, run directory": "<account>, run directory",
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC": "<time>",

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO
 
 import zstandard
+from pydantic import ValidationError
 
 from hcilib.drive.campaign.stopping import signed, stoppable
 from hcilib.model.compressed import read_bytes
@@ -290,6 +291,12 @@ def _unlike_document(document: Mapping) -> str:
         testbed = Testbed.model_validate({**document["testbed"], **running}).digest
         every = document.get("systems") or [document["system"]]
         system = digest_of([System.model_validate(one) for one in every])
+    except ValidationError as error:
+        unknown = [e["loc"] for e in error.errors() if e["type"] == "extra_forbidden"]
+        if unknown:
+            field = ".".join(map(str, unknown[0]))
+            return f"another version of hcilib began it and has to finish it (field {field})"
+        return f"its testbed or system is damaged ({' '.join(str(error).split())[:160]})"
     except (ValueError, KeyError, TypeError) as error:
         return f"its testbed or system is damaged ({' '.join(str(error).split())[:160]})"
     found = {"testbed": testbed, "system": system}

@@ -99,7 +99,7 @@ class Launched:
 
     `places`: VM -> (hostname, port) by which fio's output knows it. `faults`: what the launcher itself saw go wrong, by
     VM. `start_skew_s`, `common_window_s`: see hcilib.drive.launch.launch; None where `starts_from` says why it is
-    not known. `remarks`: what went another way than planned and changes no number. `silent_s`: VM -> the longest time
+    not known. `silent_s`: VM -> the longest time
     of more than half a second in which none of its I/Os completed (the same file); `silences`: the same as sentences.
     `offsets`: VM -> the byte of its disk at which each job began. `measured_s`: epoch seconds by the controller's clock
     at which the last VM began to measure (its ramp over) and the first was done, as their results say; None where they
@@ -117,7 +117,6 @@ class Launched:
     start_skew_s: float | None = None
     common_window_s: float | None = None
     starts_from: str = ""
-    remarks: tuple[str, ...] = ()
     silent_s: Mapping[str, float] = field(default_factory=dict)
     silences: tuple[str, ...] = ()
     offsets: Mapping[str, list[int]] = field(default_factory=dict)

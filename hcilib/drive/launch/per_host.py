@@ -6,7 +6,9 @@ every VM stands before its first I/O: VMs that share drives begin and end within
 
 from __future__ import annotations
 
+import gzip
 import shlex
+import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -17,8 +19,6 @@ from hcilib.drive.hosts.hosts import CONNECT_S, Clock, Fleet, Outcome, need
 from hcilib.drive.launch.job import Launch, Launched
 from hcilib.drive.launch.merged import merge_hosts, split
 from hcilib.drive.launch.session import ENDING_S, Session, Watched, naming, sessions, watched
-from hcilib.read.logs.rollup import pushed_name
-from hcilib.read.logs.rollup_cells import read_pushed, script_for_vms
 
 LOOK_S, POLL_S = 2.0, 0.02
 OUTPUT = ("fio.json", "fio.stderr")
@@ -92,8 +92,7 @@ def launch(of: Launch) -> tuple[Launched, dict[str, Clock], dict[str, float]]:
         done = {name: s for name, s in opened.items() if s.returncode is not None}
         _fetch(of, done)
         folders, hosts = {name: s.folder for name, s in done.items()}, {name: s.vm.target for name, s in done.items()}
-        fetched, remarks = fetch_logs(of.fleet, folders, hosts, of.testbed.fio.rollup_above_bytes, of.work / "logs")
-        need("fetching fio's logs", fetched)
+        need("fetching fio's logs", fetch_logs(of.fleet, folders, hosts, of.work / "logs"))
     late = [name for name, s in opened.items() if s.late(started + of.limit_s)] if not seen.faults else []
     faults = (*seen.faults, *(f"{name}: fio was stopped from outside after {of.limit_s:g} s" for name in late))
     faults = faults or tuple(f"{name}: {s.hurt}" for name, s in opened.items() if s.hurt)
@@ -103,7 +102,7 @@ def launch(of: Launch) -> tuple[Launched, dict[str, Clock], dict[str, float]]:
     codes = [0 if stopped and s.returncode == STOPPED else s.returncode for s in opened.values()]
     returncode = next((code for code in codes if code), 0)
     launched = Launched(returncode, started, ended_s, bool(faults), stopped, "per-host", places, faults,
-                        remarks=remarks, measured_s=(max(began), min(ended)) if ended else None)  # fmt: skip
+                        measured_s=(max(began), min(ended)) if ended else None)  # fmt: skip
     return launched, {name: s.clock for name, s in opened.items()}, {name: own[0] for name, own in times.items()}
 
 
@@ -185,67 +184,37 @@ def _merged(
     return times
 
 
-# Logs where they were written: a VM whose logs are large rolls them up itself, by one file that needs the standard
-# library alone, sent by SFTP and run by the VM's own python3. Where that does not work, the raw log is fetched; both
-# give the same table (hcilib.read.logs.rollup).
-
-SLOWEST_ROLL, SLOWEST_FETCH = 5e6, 2e6  # bytes/s; only time limits depend on them
+SLOWEST_PACK, SLOWEST_FETCH = 5e6, 2e6  # bytes/s; only time limits depend on them
 STARTING_S = 30.0
-PYTHON = "python3"
-ROLLUP_SCRIPT, ROLLUP = "rollup_script.py", "rollup.json.gz"
+PACK = "cd {}/logs && gzip -1 *"
 
 
-def fetch_logs(
-    fleet: Fleet, folders: Mapping[str, str], hosts: Mapping[str, str], above_bytes: int, to: Path
-) -> tuple[dict[str, Outcome], tuple[str, ...]]:
-    """The logs of every VM into `to`, named as fio's client names them; of large ones a rollup.
+def fetch_logs(fleet: Fleet, folders: Mapping[str, str], hosts: Mapping[str, str], to: Path) -> dict[str, Outcome]:
+    """Fetch the logs of every VM. Its gzip packs them for the way, where it has one.
 
     Parameters
     ----------
     folders : VM -> its folder, with logs/ in it
-    hosts : VM -> the host in the logs' names
-    above_bytes : a VM with more bytes of logs than these rolls up its logs of single I/Os and of histograms
+    hosts : VM -> the host in the logs' names, which are those of fio's client
 
     Returns
     -------
-    VM -> outcome, and what is to be said: the VMs that should have rolled up their logs and could not, with the reason.
+    VM -> outcome
     """
     listed = fleet.each(folders, lambda name: fleet.sizes_now(name, f"{folders[name]}/logs"), limit_s=STARTING_S)
-    sizes = {name: outcome.value for name, outcome in listed.items() if outcome.ok}
-    large = {name: sum(own.values()) for name, own in sizes.items() if sum(own.values()) > above_bytes}
-    rolled = _roll_up(fleet, {name: folders[name] for name in large}, large)
+    sizes = {name: sum(one.value.values()) for name, one in listed.items() if one.ok}
+    largest = max(sizes.values(), default=0)
+    pack = {name: PACK.format(shlex.quote(folders[name])) for name in sizes}
+    fleet.run(pack, limit_s=STARTING_S + largest / SLOWEST_PACK)
 
-    def fetch(name: str) -> str:
-        why, left = "", set(sizes[name])
-        if name in rolled:
-            why = rolled[name].error or _take(fleet, name, folders[name], hosts[name], to, left)
-        for log in sorted(left):
-            fleet.get_now(name, f"{folders[name]}/logs/{log}", to / f"{log}.{hosts[name]}")
-        return why
+    def fetch(name: str) -> None:
+        for log in fleet.sizes_now(name, f"{folders[name]}/logs"):
+            came = to / f"{log}.{hosts[name]}"
+            fleet.get_now(name, f"{folders[name]}/logs/{log}", came)
+            if log.endswith(".gz"):
+                plain = to / f"{log.removesuffix('.gz')}.{hosts[name]}"
+                with gzip.open(came) as packed, plain.open("wb") as file:
+                    shutil.copyfileobj(packed, file)
+                came.unlink()
 
-    limit_s = STARTING_S + max((sum(own.values()) for own in sizes.values()), default=0) / SLOWEST_FETCH
-    fetched = fleet.each(sizes, fetch, limit_s=limit_s)
-    why = {name: outcome.value for name, outcome in fetched.items() if outcome.value}
-    raw = "its raw logs were fetched, {:.0f} MB, for they could not be rolled up there"
-    return listed | fetched, tuple(f"{name}: {raw.format(large[name] / 1e6)}: {said}" for name, said in why.items())
-
-
-def _roll_up(fleet: Fleet, folders: Mapping[str, str], sizes: Mapping[str, int]) -> dict[str, Outcome]:
-    source, roll = script_for_vms(), f"{PYTHON} {ROLLUP_SCRIPT} logs {ROLLUP}"
-    files = {name: f"{folder}/{ROLLUP_SCRIPT}" for name, folder in folders.items()}
-    sent = fleet.each(files, lambda name: fleet.put_now(name, files[name], source), limit_s=STARTING_S)
-    commands = {name: f"cd {shlex.quote(folders[name])} && {roll}" for name, o in sent.items() if o.ok}
-    return sent | fleet.run(commands, limit_s=STARTING_S + max(sizes.values(), default=0) / SLOWEST_ROLL)
-
-
-def _take(fleet: Fleet, name: str, folder: str, host: str, to: Path, left: set[str]) -> str:
-    """Fetch the document and strike what it holds off the logs that are left; returns why it is of no use, or
-    nothing."""
-    path = to / pushed_name(host)
-    fleet.get_now(name, f"{folder}/{ROLLUP}", path)
-    try:
-        left -= set(read_pushed(path).logs)
-    except ValueError as error:
-        path.unlink()
-        return str(error)
-    return ""
+    return listed | fleet.each(sizes, fetch, limit_s=STARTING_S + largest / SLOWEST_FETCH)

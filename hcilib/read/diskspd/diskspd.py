@@ -10,8 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from hcilib.model.fio_buckets import MIDPOINTS, bucket_of
-from hcilib.read.diskspd.diskspd_document import Counts, DiskspdOutputError, Target, Timespan
-from hcilib.read.diskspd.diskspd_formats import parse_text, parse_xml
+from hcilib.read.diskspd.diskspd_formats import (
+    Counts,
+    DiskspdOutputError,
+    Target,
+    Timespan,
+    parse_text,
+    parse_xml,
+)
 
 _ALL_TARGETS = "all targets"
 _NS_PER_MS = 1_000_000
@@ -32,6 +38,8 @@ def load(raw: bytes, path: str | Path) -> list[Timespan]:
     spans = (parse_xml if "<Results" in text else parse_text)(text, str(path))
     if not any(span.rows or span.targets for span in spans):
         raise DiskspdOutputError(f"{path}: the results hold no thread and no target; give DiskSPD's whole output.")
+    if any(len({target.path for target in span.targets}) < len(span.targets) for span in spans):
+        raise DiskspdOutputError(f"{path}: two targets on one path, which are no one test. Run each alone.")
     if any(span.pooled for span in spans):
         raise DiskspdOutputError(f"{path}: its threads share a queue (-O), which is not read. Run DiskSPD with -o.")
     return spans

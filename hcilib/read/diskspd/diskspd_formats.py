@@ -1,26 +1,138 @@
-"""DiskSPD's text results (-Rtext, the default) and its XML (-Rxml) as timespans."""
+"""DiskSPD's text results (-Rtext, the default) and its XML (-Rxml) as timespans: plain records, whichever the format.
+
+Layout after microsoft/diskspd (ResultParser, XmlResultParser, Profile), releases 2.0.17 to 2.2. No Windows machine was
+at hand: nothing here was checked against a run of our own. Two text results that microsoft/VirtualClient publishes, one
+of 2.0 and one of 2.2, were read as they are; of real XML and of a real VMFleet run no file was found.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
 from itertools import dropwhile, takewhile, zip_longest
-from math import nan
-from xml.etree.ElementTree import Element, SubElement
-from xml.parsers import expat
+from math import isfinite, nan
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
 
-from hcilib.read.diskspd.diskspd_document import (
-    Chart,
-    Counts,
-    DiskspdOutputError,
-    Row,
-    Target,
-    Timespan,
-    count,
-    describe_damage,
-    number,
-    percent,
-)
+_FLOAT = re.compile(r"[-+]?\d{1,300}(\.\d{1,300})?([eE][-+]?\d{1,4})?")
+_NOT_A_NUMBER = re.compile(r"[-+]?(n/?a|nan|inf(inity)?|1\.#(ind|qnan|inf))(\(\w+\))?0*", re.IGNORECASE)
+_PERCENT = re.compile(r"\d{1,3}(\.\d{1,12})?")
+_LARGEST = 2**63 - 1
+
+
+class DiskspdOutputError(ValueError):
+    """A file that holds no complete DiskSPD result; the sentence names the file and, where there is one, the place."""
+
+
+@dataclass
+class Target:
+    """What a timespan was to do to one path; NaN where the file does not say."""
+
+    path: str = ""
+    write_pct: float = nan
+    block_bytes: float = nan
+    random_pct: float = nan
+    depth: float = nan
+    threads: float = nan
+    direct: bool | None = None
+    sync: bool | None = None
+    rate_iops: float = nan
+    rate_bytes_per_s: float = nan
+
+
+@dataclass
+class Counts:
+    """One direction of one thread on one target; `iops` only where the file prints it, latencies in ms."""
+
+    io_bytes: int = 0
+    ios: int = 0
+    iops: float = nan
+    mean_ms: float = nan
+
+
+@dataclass
+class Row:
+    """One thread on one target."""
+
+    thread: int
+    path: str
+    size: str
+    read: Counts
+    write: Counts
+
+
+@dataclass
+class Chart:
+    """A latency distribution: percent as text -> ms, of one path, or of all targets together (path None)."""
+
+    path: str | None
+    read: dict[str, float]
+    write: dict[str, float]
+
+
+@dataclass
+class Timespan:
+    """One timespan: what was planned, and what came of it (`seconds` NaN where nothing did)."""
+
+    version: str = ""
+    duration_s: float = nan
+    warmup_s: float = nan
+    pooled: bool = False  # -O: the threads of a pool share a queue over all targets, by weight
+    targets: list[Target] = field(default_factory=list)
+    seconds: float = nan
+    thread_count: float = nan
+    rows: list[Row] = field(default_factory=list)
+    charts: list[Chart] = field(default_factory=list)
+    damage: str = ""
+
+    @property
+    def ended(self) -> bool:
+        """False where DiskSPD was interrupted before it began to measure, or its results were cut away."""
+        return isfinite(self.seconds)
+
+    def settled(self) -> list[tuple[Row, Target]]:
+        """Every row with its target's settings; one target alone may stand for all."""
+        own = {target.path: target for target in self.targets}
+        only = self.targets[0] if len(self.targets) == 1 else Target()
+        return [(row, own.get(row.path, only)) for row in self.rows]
+
+
+def describe_damage(span: Timespan) -> str:
+    """Why the rows of a timespan cannot be all of it; empty where they can."""
+    threads = len({row.thread for row in span.rows})
+    if span.ended and isfinite(span.thread_count) and threads != span.thread_count:
+        return f"it names {span.thread_count:.0f} threads and holds rows of {threads}"
+    return ""
+
+
+def number(text: str, where: str) -> float:
+    """A printed number; NaN for N/A and for what C prints instead of 0/0."""
+    text = text.strip().removesuffix("%")
+    if _FLOAT.fullmatch(text):
+        value = float(text)
+        return value if isfinite(value) else nan
+    if _NOT_A_NUMBER.fullmatch(text):
+        return nan
+    raise DiskspdOutputError(f"{where}: {text[:60]!r} stands where a number is expected; copy the file again.")
+
+
+def count(text: str, where: str) -> int:
+    """A printed whole number that is never missing: bytes, I/Os, threads."""
+    text = text.strip()
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= _LARGEST):
+        raise DiskspdOutputError(f"{where}: {text[:60]!r} stands where a count is expected; copy the file again.")
+    return int(text)
+
+
+def percent(text: str, where: str) -> str:
+    """A percentile's number as text without idle zeros, 0 to 100."""
+    text = text.strip()
+    if not _PERCENT.fullmatch(text) or Fraction(text) > 100:
+        raise DiskspdOutputError(f"{where}: {text[:60]!r} stands where a percentile from 0 to 100 is expected.")
+    return text.rstrip("0").rstrip(".") if "." in text else str(int(text))
+
 
 _SECTIONS = ("Total IO", "Read IO", "Write IO")
 _FIRST_LINES = ("Command Line:", "Input parameters:")
@@ -223,8 +335,8 @@ def _rows(reads: list[Cells], writes: list[Cells]) -> list[Row]:
 def _direction(row: Cells) -> Counts:
     """AvgLat is 0.000 where there was no I/O to have a latency."""
     ios = _count(row, "I/Os")
-    mean, stddev = (_number(row, column) if ios else nan for column in ("AvgLat", "LatStdDev"))
-    return Counts(_count(row, "bytes"), ios, _number(row, "I/O per s"), mean, stddev)
+    mean_ms = _number(row, "AvgLat") if ios else nan
+    return Counts(_count(row, "bytes"), ios, _number(row, "I/O per s"), mean_ms)
 
 
 def _charts(block: Lines) -> list[Chart]:
@@ -295,55 +407,31 @@ def _last(options: dict[str, list[str]], letter: str, default: int, units: str =
 
 _OPEN, _CLOSE = "<Results", "</Results>"
 _BARE_AMPERSAND = re.compile(r"&(?!(?:amp|lt|gt|quot|apos|#\d{1,7}|#x[0-9a-fA-F]{1,6});)")
-_DEEPEST = 40
-_WHERE = "where"
-"""Attribute of an element with the place it stands at: xml.etree forgets the line, an error has to name it."""
 
 
 def parse_xml(text: str, path: str) -> list[Timespan]:
-    """Timespans of every `<Results>` document in the text.
+    """Return the timespans of every `<Results>` document in the text.
 
     Raises
     ------
     DiskspdOutputError
-        A document that is not XML, is cut off, or holds a field that is not of its type.
+        A document is not XML, is cut off, or holds a field that is not of its type.
     """
     spans: list[Timespan] = []
     end = 0
     while (start := text.find(_OPEN, end)) >= 0:
         close = text.find(_CLOSE, start)
         end = close + len(_CLOSE) if close >= 0 else len(text)
-        root = _tree(text[start:end], path, text.count("\n", 0, start))
-        spans += _xml_timespans(root)
-    return spans
-
-
-def _tree(xml: str, path: str, lines_before: int) -> Element:
-    parser = expat.ParserCreate(encoding="utf-8")
-    stack = [Element("", {_WHERE: path})]
-
-    def start(tag: str, attributes: dict[str, str]) -> None:
-        where = f"{path}: line {lines_before + parser.CurrentLineNumber}, <{tag}>"
-        if len(stack) > _DEEPEST:
-            raise DiskspdOutputError(f"{where}: nested deeper than any DiskSPD result; this is another XML file.")
-        stack.append(SubElement(stack[-1], tag, attributes | {_WHERE: where}))
-
-    def data(text: str) -> None:
-        stack[-1].text = (stack[-1].text or "") + text
-
-    def doctype(*_) -> None:
-        raise DiskspdOutputError(f"{path}: a document type declaration, which DiskSPD never writes; refused.")
-
-    parser.StartElementHandler, parser.EndElementHandler = start, lambda _: stack.pop()
-    parser.CharacterDataHandler, parser.StartDoctypeDeclHandler, parser.buffer_text = data, doctype, True
-    try:
         # DiskSPD writes paths as they are: R&D stands unescaped
-        parser.Parse(_BARE_AMPERSAND.sub("&amp;", xml).encode("utf-8", "replace"), True)
-    except expat.ExpatError as error:
-        place = f"line {lines_before + error.lineno}, column {error.offset + 1}"
-        reason = expat.ErrorString(error.code)
-        raise DiskspdOutputError(f"{path}: the XML is broken off or damaged at {place} ({reason}).") from None
-    return stack[0][0]
+        xml = _BARE_AMPERSAND.sub("&amp;", text[start:end])
+        try:
+            if "<!" in xml:
+                raise DiskspdOutputError("a declaration or comment, which DiskSPD never writes")
+            spans += _xml_timespans(ElementTree.fromstring(xml))
+        except (ElementTree.ParseError, DiskspdOutputError, RecursionError) as error:
+            place = f"{path}: the document at line {text.count(chr(10), 0, start) + 1}"
+            raise DiskspdOutputError(f"{place} is broken off or damaged: {error}") from None
+    return spans
 
 
 def _string(node: Element, path: str) -> str:
@@ -352,14 +440,14 @@ def _string(node: Element, path: str) -> str:
 
 def _number_at(node: Element, path: str, default: float = nan) -> float:
     found = node.find(path)
-    return default if found is None else number(found.text or "", found.attrib[_WHERE])
+    return default if found is None else number(found.text or "", f"<{found.tag}>")
 
 
 def _count_at(node: Element, tag: str) -> int:
     found = node.find(tag)
     if found is None:
-        raise DiskspdOutputError(f"{node.attrib[_WHERE]}: <{node.tag}> lacks <{tag}>; copy the file again.")
-    return count(found.text or "", found.attrib[_WHERE])
+        raise DiskspdOutputError(f"<{node.tag}> lacks <{tag}>; copy the file again.")
+    return count(found.text or "", f"<{tag}>")
 
 
 def _xml_timespans(root: Element) -> Iterator[Timespan]:
@@ -403,7 +491,7 @@ def _target(node: Element) -> Target:
 
 
 def _xml_measured(result: Element, span: Timespan) -> None:
-    span.seconds = number(_string(result, "TestTimeSeconds"), f"{result.attrib[_WHERE]}, its <TestTimeSeconds>")
+    span.seconds = number(_string(result, "TestTimeSeconds"), "<TestTimeSeconds>")
     span.thread_count = _number_at(result, "ThreadCount")
     for position, thread in enumerate(result.iterfind("Thread")):
         own = position if thread.find("Id") is None else _count_at(thread, "Id")
@@ -415,9 +503,8 @@ def _xml_measured(result: Element, span: Timespan) -> None:
 
 
 def _counts(target: Element, name: str) -> Counts:
-    mean = _number_at(target, f"Average{name}LatencyMilliseconds")
-    stddev = _number_at(target, f"{name}LatencyStdev")
-    return Counts(_count_at(target, f"{name}Bytes"), _count_at(target, f"{name}Count"), nan, mean, stddev)
+    mean_ms = _number_at(target, f"Average{name}LatencyMilliseconds")
+    return Counts(_count_at(target, f"{name}Bytes"), _count_at(target, f"{name}Count"), nan, mean_ms)
 
 
 def _unequal(result: Element) -> str:
@@ -425,7 +512,7 @@ def _unequal(result: Element) -> str:
     for target in result.iterfind("Thread/Target"):
         for whole, parts in (("BytesCount", ("ReadBytes", "WriteBytes")), ("IOCount", ("ReadCount", "WriteCount"))):
             if target.find(whole) is not None and _count_at(target, whole) != sum(_count_at(target, p) for p in parts):
-                return f"{whole} is not the sum of {parts[0]} and {parts[1]} ({target.attrib[_WHERE]})"
+                return f"{whole} is not the sum of {parts[0]} and {parts[1]}"
     return ""
 
 
@@ -433,7 +520,7 @@ def _chart(latency: Element) -> Chart:
     """Percentiles over all threads and targets; DiskSPD writes no other in XML."""
     chart = Chart(None, {}, {})
     for bucket in latency.iterfind("Bucket"):
-        label = percent(_string(bucket, "Percentile"), bucket.attrib[_WHERE])
+        label = percent(_string(bucket, "Percentile"), "<Percentile>")
         for values, tag in ((chart.read, "ReadMilliseconds"), (chart.write, "WriteMilliseconds")):
             if bucket.find(tag) is not None:
                 values[label] = _number_at(bucket, tag)

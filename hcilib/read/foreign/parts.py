@@ -20,7 +20,7 @@ import numpy as np
 from hcilib.model.caveats import BEYOND
 from hcilib.model.metrics import QUANTILES
 from hcilib.read.diskspd.diskspd import buckets_of, load, outstanding_of, rows_of, version_of
-from hcilib.read.diskspd.diskspd_document import Timespan
+from hcilib.read.diskspd.diskspd_formats import Timespan
 from hcilib.read.fio.fio import (
     LOCAL_HOST,
     LOCAL_PORT,
@@ -358,7 +358,7 @@ def _has_failed(entries: Sequence[Entry]) -> bool:
 
 # ---- DiskSPD
 
-_XML = re.compile(rb"\W*(?:<\?xml[^>]*>\s*)?<Results>")
+_XML = re.compile(rb"^\W*(?:<\?xml[^>]*>\s*)?<Results>\s*<", re.MULTILINE)
 _TEXT = re.compile(rb"Command Line:.*(?:Input parameters:|Results for timespan \d)", re.DOTALL)
 _UTF_16 = ("utf-16-le", "utf-16-be")
 
@@ -367,7 +367,7 @@ def is_diskspd(raw: Content) -> bool:
     """Return whether it has its XML's root, or the headings of its text; VMFleet's are UTF-16."""
     head = raw[:8192]
     wide = [head.decode(name, "ignore").encode() for name in _UTF_16] if b"\0" in head else [head]
-    return any(_XML.match(text) or _TEXT.search(text) for text in wide)
+    return any(_XML.search(text) or _TEXT.search(text) for text in wide)
 
 
 def diskspd_parts(raw: Content, path: str) -> Parts:

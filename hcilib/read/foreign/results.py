@@ -32,8 +32,8 @@ from hcilib.read.foreign.parts import TOOLS, Part, is_summary, may_be
 from hcilib.read.foreign.row import row_of
 from hcilib.read.foreign.settings import FACTORS, ForeignError
 from hcilib.read.foreign.sources import Folder, folders_of, is_ours, shown, sources_of
-from hcilib.read.logs.fio_log import name_of, series_from_logs
-from hcilib.read.logs.rollup_cells import FioLogError
+from hcilib.read.logs.rollup import NAME, FioLogError
+from hcilib.read.logs.series import series as series_of
 from hcilib.read.run.journal import refuse_nothing
 from hcilib.read.run.results import tables_of, under_each_other
 from hcilib.read.run.step import names_of_places
@@ -610,11 +610,14 @@ def log_series(path: Sources) -> pd.DataFrame:
         for (place, prefix), logs in _logs(folder.files).items():
             run = Path(os.path.relpath(place, folder.root), prefix).as_posix()
             try:
-                parts.append(series_from_logs(logs).assign(run=run))
+                table, _, unread = series_of(logs)
+                parts.append(table.assign(run=run))
+                unread += [] if unread or len(table) else ["no log covers a whole second"]
             except FioLogError as error:
-                left_out.append((run, str(error)))
+                unread = [str(error)]
+            left_out += [(run, why) for why in unread]
     filled = [part for part in parts if len(part)]
-    series = pd.concat(filled, ignore_index=True) if filled else series_from_logs([]).assign(run="")
+    series = pd.concat(filled, ignore_index=True) if filled else series_of([])[0].assign(run="")
     series.attrs = {"left_out": left_out}
     return series[["run", *series.columns.drop("run")]]
 
@@ -624,6 +627,6 @@ def _logs(files: Sequence[tuple[str, str]]) -> dict[tuple[str, str], list[Path]]
     runs = defaultdict(list)
     for folder in sorted({os.path.dirname(path) for path, _ in files}):
         for name in sorted(os.listdir(folder)):
-            if found := name_of(name):
+            if (found := NAME.fullmatch(name)) and found["kind"] != "clat_hist":
                 runs[folder, found["job"]].append(Path(folder, name).resolve())
     return runs

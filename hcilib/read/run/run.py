@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -37,8 +36,8 @@ from hcilib.model.places import (
 )
 from hcilib.read.fio.fio import read
 from hcilib.read.fio.table import BIN_KEYS, bins_of, by_key, read_fio, reading_order
-from hcilib.read.logs.fio_log import epoch_of_logs, series_from_logs, silences_from_logs
-from hcilib.read.logs.rollup import rollup_of_logs
+from hcilib.read.logs.rollup import FioLogError, rollup_of_logs
+from hcilib.read.logs.series import io_gaps, series
 from hcilib.read.nodes import counters as node_counters
 from hcilib.read.nodes import facts, layers, perfmon
 from hcilib.read.run.accepted import counted, folders_of, found_step
@@ -85,7 +84,7 @@ def _categories(table: pd.DataFrame) -> pd.DataFrame:
 def read_series(path: str | Path) -> pd.DataFrame:
     """The per-second series of every step long enough to be logged: step ... vms, vm, job, ddir, t_s, iops, bw_bytes,
     lat_ns."""
-    return _each(path, lambda step: _named(step, _series(step)))
+    return _each(path, lambda step: _named(step, _series(step)[0]))
 
 
 def read_io_gaps(path: str | Path) -> pd.DataFrame:
@@ -102,7 +101,7 @@ def read_io_gaps(path: str | Path) -> pd.DataFrame:
        from_s  to_s  resolution_s
     5    11.1  12.6           0.5
     """  # noqa: E501
-    return _each(path, lambda step: silences_from_logs(Path(step.folder) / LOGS, _stated_ms(step)))
+    return _each(path, lambda step: io_gaps(_logs(step), _stated_ms(step)))
 
 
 def read_counters(path: str | Path) -> pd.DataFrame:
@@ -235,7 +234,7 @@ def _facts(path: Paths, rows_of: Callable[[Path, dict], Iterator[dict]], columns
 def read_events(path: str | Path) -> pd.DataFrame:
     """What was done and seen during the steps with events: step ... vms, events, seen, what, t_s (on the axis of
     `read_series`), at_s (since 1970 by the VMs' clocks, as `second` of `read_rollup`), took_s, planned_s."""
-    return _each(path, lambda step: events_in(step, _epoch_s(step) if step.events else None), (JOB, LOGS))
+    return _each(path, lambda step: events_in(step, _series(step)[1] if step.events else None), (JOB, LOGS))
 
 
 def _each(path: Paths, read: Callable[[Step], pd.DataFrame], uses: Sequence[str] = (JOB, LOGS)) -> pd.DataFrame:
@@ -252,13 +251,16 @@ def _each(path: Paths, read: Callable[[Step], pd.DataFrame], uses: Sequence[str]
     return in_order(pd.concat(frames, ignore_index=True)) if frames else pd.DataFrame()
 
 
-def _series(step: Step) -> pd.DataFrame:
+def _logs(step: Step) -> list[Path]:
+    return list((Path(step.folder) / LOGS).glob("*"))
+
+
+def _series(step: Step) -> tuple[pd.DataFrame, float | None]:
     """Averaged as its job file says: the samples of a device that stalls again and again no longer tell."""
-    return series_from_logs(Path(step.folder) / LOGS, _stated_ms(step))
-
-
-def _epoch_s(step: Step) -> float | None:
-    return epoch_of_logs(Path(step.folder) / LOGS, _stated_ms(step))
+    table, epoch_s, left_out = series(_logs(step), _stated_ms(step))
+    if left_out:
+        raise FioLogError(left_out[0])
+    return table, epoch_s
 
 
 def _stated_ms(step: Step) -> float | None:
@@ -425,52 +427,41 @@ def _ends(folder: Path, died: dict[tuple[str, str, str], str]) -> list[str]:
         raise RunReadError(f"{folder / WRITERS}: not the ends of writers: {error}") from None
 
 
-def read_rollup(
-    path: Paths,
-    log: str | Sequence[str] | None = None,
-    kernel: str | None = None,
-    workers: int | None = None,
-    columns: Sequence[str] | None = None,
-) -> pd.DataFrame:
-    """fio's logs, local or of a fleet, per second, direction and latency bucket.
+def read_rollup(path: Paths, log: str | Sequence[str] | None = None) -> pd.DataFrame:
+    """Count fio's logs per second, direction and latency bucket.
 
     Parameters
     ----------
-    path : a folder with logs, a log (plain, .zst, .gz), a saved rollup (.parquet), or several of them in any order; or
-        a run directory, whose steps' columns then stand in front as in `read_series`
+    path : a folder with logs, a log (plain, .zst, .gz), or several of them in any order; or a run
+        directory, whose steps' columns then stand in front as in `read_series`
     log : only logs of these kinds: iops, bw, lat, clat, slat, clat_hist
-    kernel : "numba" (compiled; the extra `hcilib[fast]`) or "python"; by default compiled where it is there and the
-        logs are large. They give the same table
-    workers : threads of the compiled way; by default one a processor
-    columns : only these of the table; of a saved rollup the others are not even read: for `percentiles` the columns of
-        its `by`, and bucket, count, averaged
 
     Returns
     -------
     DataFrame
-        host, job (the logs' prefix), log (its kind), averaged (bool), ddir, second (as logged: since the job's start,
-        or since 1970), t_s (since the start of the run), bucket (of fio's 1856; -1 in a log of rates), lat_ns (its
-        middle, as in `read_bins`), count (I/Os), bytes, sum (of the values: ns, bytes/s of `bw`, IOPS of `iops`),
-        stalled. One row per second, direction and bucket, and one with count 0 and `stalled` per second in which a job
-        of the run logged nothing in a direction (its last, incomplete second aside).
-        Several saved tables are added.
-        `averaged` rows come of log_avg_msec: count counts samples, and `percentiles` refuses them, for percentiles of
-        averages are not percentiles. The bytes of clat_hist are those of the one block size it names; its sum is of
-        middles, within 1/128. fio does not log the histogram of the last interval: totals come from JSON.
-        `.attrs`: epoch_s (of t_s 0; None where hosts are aligned by their own starts: no log_unix_epoch, or clocks that
-        have nothing in common), torn (files whose last line has no end: it is not counted), every_ms. Of a run
-        directory: epoch_s where its steps share it, else None; torn of all; the largest every_ms.
+        host, job (the logs' prefix), log (its kind), averaged (bool), ddir, second (as logged:
+        since the job's start, or since 1970), t_s (since the start of the run), bucket (of fio's
+        1856; -1 in a log of rates), lat_ns (its middle, as in `read_bins`), count (I/Os), bytes,
+        sum (of the values: ns, bytes/s of `bw`, IOPS of `iops`), stalled. One row per second,
+        direction and bucket, and one with count 0 and `stalled` per second in which a job of the
+        run logged nothing in a direction (its last, incomplete second aside).
+        Of averages (log_avg_msec) count is of samples, and `percentiles` refuses them. The bytes
+        of clat_hist are those of the one block size it names; its sum is of middles, within
+        1/128. fio does not log the histogram of the last interval: totals come from JSON.
+        `.attrs`: epoch_s (of t_s 0; None where hosts are aligned by their own starts: no
+        log_unix_epoch, or clocks that have nothing in common), torn (files whose last line has no
+        end: it is not counted), every_ms. Of a run directory: epoch_s where its steps share it,
+        else None; torn of all; the largest every_ms.
 
     Raises
     ------
     FioLogError
-        A line is not one of fio's (file and line are named), a file is no log or is cut off, or there is none.
+        A line is not one of fio's (file and line are named), a file is no log or is cut off, or
+        there is none.
     """
-    read = partial(rollup_of_logs, log=log, kernel=kernel, workers=workers)
-    paths = several(path)
-    if any((at_home(p) / "plan.json").exists() for p in paths):
-        return _of_steps(path, read, columns)
-    return read(path, columns=columns)
+    if any((at_home(one) / PLAN).exists() for one in several(path)):
+        return _of_steps(path, log)
+    return rollup_of_logs(path, log)
 
 
 def read_histograms(sources: Sources) -> pd.DataFrame:
@@ -491,28 +482,23 @@ def read_histograms(sources: Sources) -> pd.DataFrame:
     return read_rollup(runs, log="clat_hist") if runs else pd.DataFrame()
 
 
-def _of_steps(path: Paths, read: Callable[..., pd.DataFrame], columns: Sequence[str] | None) -> pd.DataFrame:
-    """The rollups of every step of run directories, with the VMs' names; those, and the steps' columns, are always
-    there."""
-    said: list[dict] = []
+def _of_steps(path: Paths, log: str | Sequence[str] | None) -> pd.DataFrame:
+    """Return the rollups of every step of run directories, with the VMs' names."""
+    attrs: list[dict] = []
 
     def of(step: Step) -> pd.DataFrame:
-        logs = Path(step.folder) / LOGS
-        if not any(logs.glob("*")):
+        if not _logs(step):
             return pd.DataFrame()
-        in_front = {"run_id", "vm", "events", *step.keys}  # no step without events has that one
-        own = None if columns is None else [c for c in columns if c not in in_front]
-        table = read(logs, columns=own if own is None else list(dict.fromkeys(["host", *own])))
-        said.append(table.attrs)
-        table = _named(step, table)  # by their addresses
-        return table if own is None else table[["vm", *own]]
+        table = rollup_of_logs(Path(step.folder) / LOGS, log)
+        attrs.append(table.attrs)
+        return _named(step, table)
 
     together = _each(path, of)
-    starts = {one["epoch_s"] for one in said}
+    starts = {one["epoch_s"] for one in attrs}
     together.attrs = {
         "epoch_s": starts.pop() if len(starts) == 1 else None,
-        "torn": sorted(file for one in said for file in one["torn"]),
-        "every_ms": max((one["every_ms"] for one in said), default=0),
+        "torn": sorted(file for one in attrs for file in one["torn"]),
+        "every_ms": max((one["every_ms"] for one in attrs), default=0),
     }
     return together
 
