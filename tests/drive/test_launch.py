@@ -23,8 +23,8 @@ from hcilib.drive.hosts.hosts import Fleet, FleetError, clock
 from hcilib.drive.launch import job, per_host, session
 from hcilib.drive.launch.job import FioError, Launch
 from hcilib.drive.launch.launch import launch
+from hcilib.read.fio.table import read_fio_bins
 from hcilib.read.run.accepted import problems
-from tests.read.bins import read_fio_bins
 
 pytestmark = pytest.mark.lab
 SPAN = 8 * 2**20

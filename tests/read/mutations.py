@@ -17,9 +17,9 @@ import pandas as pd
 import hcilib
 from hcilib import FioOutputError, read_fio, read_results, read_rollup
 from hcilib.model.archives import unpacked
+from hcilib.read.fio.table import read_fio_bins
 from hcilib.read.foreign.settings import ForeignError
 from hcilib.read.logs.rollup import FioLogError
-from tests.read.bins import read_fio_bins
 
 DATA = Path(__file__).parents[1] / "data"
 FIO = unpacked(DATA / "fio")

@@ -27,8 +27,8 @@ from hcilib.model import compressed
 from hcilib.model.archives import unpacked
 from hcilib.model.fio_buckets import MIDPOINTS, midpoint
 from hcilib.read.fio import fio
+from hcilib.read.fio.table import read_fio_bins
 from tests.needs import examples
-from tests.read.bins import read_fio_bins
 from tests.read.mutations import STEPS, mutated
 
 DATA = unpacked(Path(__file__).parents[1] / "data" / "fio")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hcilib import FioOutputError, read_fio
-from tests.read.bins import read_fio_bins
+from hcilib.read.fio.table import read_fio_bins
 
 pytestmark = pytest.mark.needs("fio")
 JOB = """[j]

@@ -19,10 +19,10 @@ from hcilib import FioOutputError, read_fio, read_results, read_rollup
 from hcilib.cli import main
 from hcilib.model import compressed
 from hcilib.model.places import shipped
+from hcilib.read.fio.table import read_fio_bins
 from hcilib.read.foreign.settings import ForeignError
 from hcilib.read.logs.rollup import FioLogError
 from tests.needs import examples
-from tests.read.bins import read_fio_bins
 from tests.read.mutations import FAMILIES, STEPS, mutated, outcome
 
 CASES = {"fio": 600, "fio_log": 700, "diskspd": 700}

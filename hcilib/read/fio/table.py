@@ -257,6 +257,16 @@ def by_key(file: FioFile, bins: Bins) -> tuple[list[tuple], Bins]:
     return list(keys), Bins(bins.kind, lat_ns, sums.to_numpy(np.int64), lengths)
 
 
+def read_fio_bins(path: str | Path) -> pd.DataFrame:
+    """Return the histograms of one output of fio: a row a bucket, clones of a job added up."""
+    file = read(path)
+    keys, bins = by_key(file, bins_of(file))
+    rows = np.repeat(np.arange(len(keys)), bins.lengths)
+    table = pd.DataFrame(keys, columns=BIN_KEYS).take(rows).reset_index(drop=True)
+    table.attrs["latency"] = bins.kind
+    return table.assign(lat_ns=bins.lat_ns, count=bins.count)
+
+
 # --- what matters to few runs: flushes, and how full the queue was --------------------------------
 
 

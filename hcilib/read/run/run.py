@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from hcilib.model.archives import ARCHIVE, unpacked
@@ -34,8 +33,7 @@ from hcilib.model.places import (
     at_home,
     several,
 )
-from hcilib.read.fio.fio import read
-from hcilib.read.fio.table import BIN_KEYS, bins_of, by_key, read_fio, reading_order
+from hcilib.read.fio.table import read_fio, read_fio_bins, reading_order
 from hcilib.read.logs.rollup import FioLogError, rollup_of_logs
 from hcilib.read.logs.series import io_gaps, series
 from hcilib.read.nodes import counters as node_counters
@@ -67,7 +65,7 @@ def read_bins(path: Paths) -> pd.DataFrame:
         step, kind, block, rep, pattern, numjobs, iodepth, vms, vm, hostname, port, job, groupid,
         ddir, lat_ns, count. Texts are categories.
     """
-    table = _each(path, lambda step: _named(step, _bins(_output(step)), "hostname"), FILES)
+    table = _each(path, lambda step: _named(step, read_fio_bins(_output(step)), "hostname"), FILES)
     return in_order(_categories(table))
 
 
@@ -501,13 +499,3 @@ def _of_steps(path: Paths, log: str | Sequence[str] | None) -> pd.DataFrame:
         "every_ms": max((one["every_ms"] for one in attrs), default=0),
     }
     return together
-
-
-def _bins(path: Path) -> pd.DataFrame:
-    """Return the histograms of one output of fio, a row a bucket."""
-    file = read(path)
-    keys, bins = by_key(file, bins_of(file))
-    rows = np.repeat(np.arange(len(keys)), bins.lengths)
-    table = pd.DataFrame(keys, columns=BIN_KEYS).take(rows).reset_index(drop=True)
-    table.attrs["latency"] = bins.kind
-    return table.assign(lat_ns=bins.lat_ns, count=bins.count)
