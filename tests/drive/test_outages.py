@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from cuts import CUTS, link_cut, sshd_away
@@ -258,10 +259,10 @@ def test_a_vm_that_was_restarted_has_its_disks_judged_again(bed, hosts, media, s
     fleets: list[Fleet] = []
     with own_kernels(hosts.folder):
         reached = campaign.Fleet
-        monkeypatch.setattr(campaign, "Fleet", lambda testbed: fleets.append(reached(testbed)) or fleets[-1])
-        restarting = Meanwhile(restart)
-        results = run(plan, testbed, REAL, run_dir, consent="wipe", **QUIET)
-        restarting.end()
+        with mock.patch.object(campaign, "Fleet", lambda testbed: fleets.append(reached(testbed)) or fleets[-1]):
+            restarting = Meanwhile(restart)
+            results = run(plan, testbed, REAL, run_dir, consent="wipe", **QUIET)
+            restarting.end()
     assert sorted(results["rep"]) == [1, 2]
     assert lost(run_dir) == []
     assert [e["host"] for e in events(run_dir, "restarted")] == ["vm1"]
