@@ -44,7 +44,7 @@ def glossary(*frames: pd.DataFrame) -> pd.DataFrame:
     --------
     >>> table = hci.summarize(hci.published().query("source == 'proxmox-2node-hci' and iodepth == 4"))
     >>> hci.glossary(table)[["code", "remedy"]].values.tolist()
-    [['single-run', 'Repeat the test.']]
+    [['printed-mean', 'Ask for the single runs.']]
     """
     found = set(join_codes(*(row for frame in frames for row in warnings_of(frame))).split())
     known = pd.read_csv(LIST, keep_default_na=False)

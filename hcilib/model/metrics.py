@@ -143,7 +143,7 @@ def factors(columns) -> list[str]:
 
 def own_columns(columns) -> list[str]:
     """Return the columns that no reader of results gives: an analyst added them."""
-    known = {*COLUMNS, *SETTINGS, *SHARES, "derived", "gb_per_s"}
+    known = {*COLUMNS, *SETTINGS, *SHARES, "derived", "runs_behind", "gb_per_s"}
     return [c for c in columns if c not in known]
 
 

@@ -56,7 +56,7 @@ RESULTS = [
     ("missing quantity", ",lat_ms,", ",", "line 2"),
     ("unknown unit", "lat_ms", "lat_jiffies", "line 1, column lat_jiffies"),
     ("unknown column", "iodepth", "queue", "line 1, column queue"),
-    ("column twice", "bw_mib_per_s", "lat_us", "line 1, column bw_"),
+    ("column twice", "bw_mib_per_s", "lat_us", "line 1, column lat_ms"),
     ("text for a number", "997000", "n/a", "line 2, column iops"),
     ("thousands separator", "997000", '"997,000"', "line 2, column iops"),
     ("no number", "997000", "nan", "line 2, column iops"),

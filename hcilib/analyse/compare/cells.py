@@ -62,6 +62,8 @@ class Runs:
 
 
 SINGLE_RUN, TWO_RUNS = "single-run", "two-runs"
+PRINTED_MEAN = "printed-mean"
+"""Code of a value that is a mean of several runs, of which no spread is known."""
 
 MOMENTS = (
     "n", "log_mean", "log_var", "rel_var", "center", "unstable", "flat", "runs", "blocks", "partners", "notes",
@@ -115,7 +117,8 @@ def own_constant(results: pd.DataFrame, metric: str, keys: Sequence[str], but: C
     """
     code, table = group_codes(results, keys)
     usable = valid_rows(results) & np.isfinite(_numbers(results, metric))
-    names = [name for name in own_columns(results) if name not in (*keys, *but, metric)]
+    told = [*own_columns(results), *results.columns.intersection(["runs_behind"])]
+    names = [name for name in told if name not in (*keys, *but, metric)]
     groups = results[usable].groupby(code[usable])
     varies = [name for name in names if (groups[name].nunique(dropna=False) > 1).any()]
     if varies:
@@ -408,13 +411,16 @@ def _notes(
     sources = results.get("source", pd.Series("", results.index))[usable].groupby(code[usable]).nunique(dropna=False)
     campaigns = campaign_counts(results, code, usable)
     zeros = np.array([(runs == 0).sum() for runs in cell["runs"]], dtype=int)
+    several = results.get("runs_behind", pd.Series(np.nan, results.index))[usable] > 1
+    averaged = several.groupby(code[usable]).any().reindex(range(count), fill_value=False)
     return add_codes(
         _own_codes(warnings_of(results), tail, code, usable, count),
         (invalid > 0, "invalid"),
         (unread > 0, "unusable"),
         (short > 0, THIN_TAIL),
         ((sources.reindex(range(count)) > 1) | (campaigns > 1), "pooled"),
-        (cell["n"] == 1, SINGLE_RUN),
+        ((cell["n"] == 1) & ~averaged, SINGLE_RUN),
+        ((cell["n"] == 1) & averaged, PRINTED_MEAN),
         (cell["n"] == 2, TWO_RUNS),
         (zeros > 0, "zero"),
         (cell["flat"], "zero-variance"),

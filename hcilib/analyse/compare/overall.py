@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.compare.cells import Runs, as_list, group_codes, require_columns
+from hcilib.analyse.compare.cells import PRINTED_MEAN, Runs, as_list, group_codes, require_columns
 from hcilib.analyse.compare.contrast import critical, judge
 from hcilib.model.caveats import LEFT_OUT, add_codes, has_code
 
@@ -52,13 +52,15 @@ def overall(comparison: pd.DataFrame, by: str | Sequence[str] = ("system",)) -> 
     above, below = (np.bincount(code[comparison["verdict"] == side], minlength=groups) for side in ("higher", "lower"))
     single, mixed = (cells > 0) & np.isnan(se), (above > 0) & (below > 0)
     spread = comparison["ratio"].where(used).groupby(code)
+    printed = np.isin(range(groups), code[has_code(comparison, PRINTED_MEAN)])
     conditions, of_mean = [cells == 0, single, mixed], judged["verdict"].to_numpy(str)
     verdict = np.select(conditions, ["missing", "untested", "no verdict"], of_mean)
     warnings = add_codes(
         [""] * groups,
         (size > cells, "no-ratio"),
         (mixed & ~single, "mixed"),
-        (single, "single-runs"),
+        (single & ~printed, "single-runs"),
+        (single & printed, PRINTED_MEAN),
         (np.full(groups, has_code(comparison, LEFT_OUT).any()), LEFT_OUT),
     )
     found = judged.assign(n=cells, lowest=spread.min(), highest=spread.max(), verdict=verdict, warnings=warnings)

@@ -79,10 +79,9 @@ def _other_articles(paths: Sequence[str | Path], article: str, table: pd.DataFra
 
 
 def _of_published(place: Path, article: str | None) -> pd.DataFrame:
-    from hcilib.read.published import published, published_table
+    from hcilib.read.published import published
 
-    whole = place.stem == "results" or place.is_dir()
-    table = published(place) if whole else published_table(place.stem, place)
+    table = published(place)
     if article is None:
         return table
     own = table[table["source"] == article].reset_index(drop=True)
