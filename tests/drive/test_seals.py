@@ -20,7 +20,7 @@ from hcilib.model.places import shipped
 from hcilib.model.testbed import Disk, Node, Vm
 from hcilib.read.run.journal import events_of
 from hcilib.read.run.step import RunReadError
-from tests.read.test_run import client, direction, write_counters
+from tests.read.made import client, direction, write_counters
 
 EARLIER = shipped("tests/data/box-short/box-drbd")
 """A campaign of before digests were kept."""

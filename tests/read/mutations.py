@@ -1,10 +1,8 @@
-"""Captured files, damaged the way disks, copies and people damage them, and what a reader may make of that.
+"""Captured files, damaged the way disks, copies and people damage them.
 
-A reader may give a table, or raise its own error with the file's name in it; anything else is a defect. Used by
-tests/read/test_hostile.py with hypothesis, and by bench/fuzz.py with many more cases.
+A reader may give a table, or raise its own error with the file's name in it. Anything else is a
+defect. Used by tests/read/test_hostile.py, and by bench/fuzz.py with many more cases.
 """
-
-from __future__ import annotations
 
 import re
 import time
@@ -39,7 +37,11 @@ class Family:
 
 FAMILIES = {
     "fio": Family((read_fio, read_fio_bins), FioOutputError, tuple(sorted(FIO.glob("*.json")))),
-    "fio_log": Family((read_rollup, hcilib.log_series), FioLogError, tuple(sorted((FIO / "logs").glob("*/*.log*")))),
+    "fio_log": Family(
+        (read_rollup, hcilib.log_series),
+        FioLogError,
+        tuple(sorted((FIO / "logs").glob("*/*.log*"))),
+    ),
     "diskspd": Family(
         (read_results,),
         ForeignError,
@@ -100,18 +102,25 @@ PIECES = (
 )
 
 
-def mutated(raw: bytes, steps: Sequence[tuple[str, float, float, int]], other: bytes = b"") -> bytes:
-    """The bytes after each step (what, where, how much: shares of the file, which: picks among variants)."""
+def mutated(
+    raw: bytes, steps: Sequence[tuple[str, float, float, int]], other: bytes = b""
+) -> bytes:
+    """The bytes after each step (what, where, how much: shares of the file, which: picks among
+    variants)."""
     for what, where, share, which in steps:
         start = int(where * len(raw))
-        end = min(len(raw), start + 1 + int(share**3 * len(raw)))  # small damage more often than large
+        end = min(
+            len(raw), start + 1 + int(share**3 * len(raw))
+        )  # small damage more often than large
         raw = STEPS[what](raw, start, end, which, other)
     return raw[: 2**20]
 
 
 def _number(raw: bytes, start: int, end: int, which: int, other: bytes) -> bytes:
     found = _NUMBER.search(raw, start)
-    return raw[: found.start()] + NUMBERS[which % len(NUMBERS)] + raw[found.end() :] if found else raw
+    return (
+        raw[: found.start()] + NUMBERS[which % len(NUMBERS)] + raw[found.end() :] if found else raw
+    )
 
 
 def _line(raw: bytes, start: int, end: int, which: int, other: bytes) -> bytes:
@@ -120,7 +129,12 @@ def _line(raw: bytes, start: int, end: int, which: int, other: bytes) -> bytes:
     n = start * len(lines) // (len(raw) + 1)
     one = lines.pop(n)
     return b"".join(
-        [*lines[:n], *([one] * (which % 3) if which % 2 == 0 else []), *lines[n:], *([one] if which % 2 else [])]
+        [
+            *lines[:n],
+            *([one] * (which % 3) if which % 2 == 0 else []),
+            *lines[n:],
+            *([one] if which % 2 else []),
+        ]
     )
 
 
@@ -128,10 +142,16 @@ STEPS: dict[str, Callable[[bytes, int, int, int, bytes], bytes]] = {
     "cut": lambda raw, start, end, which, other: raw[:start],
     "behead": lambda raw, start, end, which, other: raw[start:],
     "drop": lambda raw, start, end, which, other: raw[:start] + raw[end:],
-    "repeat": lambda raw, start, end, which, other: raw[:end] + raw[start:end] * (1 + which % 3) + raw[end:],
-    "flip": lambda raw, start, end, which, other: raw[:start] + bytes([which % 256]) + raw[start + 1 :],
+    "repeat": lambda raw, start, end, which, other: (
+        raw[:end] + raw[start:end] * (1 + which % 3) + raw[end:]
+    ),
+    "flip": lambda raw, start, end, which, other: (
+        raw[:start] + bytes([which % 256]) + raw[start + 1 :]
+    ),
     "zeros": lambda raw, start, end, which, other: raw[:start] + b"\0" * (end - start) + raw[end:],
-    "insert": lambda raw, start, end, which, other: raw[:start] + PIECES[which % len(PIECES)] + raw[start:],
+    "insert": lambda raw, start, end, which, other: (
+        raw[:start] + PIECES[which % len(PIECES)] + raw[start:]
+    ),
     "splice": lambda raw, start, end, which, other: raw[:start] + other[start:end] + raw[start:],
     "number": _number,
     "line": _line,
@@ -139,13 +159,15 @@ STEPS: dict[str, Callable[[bytes, int, int, int, bytes], bytes]] = {
 
 
 def _names(said: str, path: Path) -> bool:
-    """The file; or, once what several logs hold has been added up, the host whose logs do not fit together."""
+    """The file; or, once what several logs hold has been added up, the host whose logs do not fit
+    together."""
     host = path.name.rpartition(".log.")[2]
     return str(path) in said or (host != path.name and host in said)
 
 
 def outcome(family: Family, path: Path) -> tuple[str, float]:
-    """("table" or the error's message, seconds of the slowest reader); raises AssertionError on anything else."""
+    """("table" or the error's message, seconds of the slowest reader); raises AssertionError on
+    anything else."""
     slowest, said = 0.0, "table"
     for reader in family.readers:
         started = time.perf_counter()
@@ -154,8 +176,12 @@ def outcome(family: Family, path: Path) -> tuple[str, float]:
             assert isinstance(table, pd.DataFrame), f"{reader.__name__} gave {type(table).__name__}"
         except family.error as error:
             said = str(error)
-            assert _names(said, path), f"{reader.__name__}: an error that does not name the file: {said[:300]}"
-            assert len(said) < LONGEST_MESSAGE, f"{reader.__name__}: a message of {len(said)} characters"
+            assert _names(said, path), (
+                f"{reader.__name__}: an error that does not name the file: {said[:300]}"
+            )
+            assert len(said) < LONGEST_MESSAGE, (
+                f"{reader.__name__}: a message of {len(said)} characters"
+            )
         slowest = max(slowest, time.perf_counter() - started)
     assert slowest < LONGEST_S, f"{slowest:.1f} s for one case"
     return said, slowest

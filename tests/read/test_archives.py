@@ -1,6 +1,6 @@
-"""A committed campaign is one archive: it has the rows of its folder, and is unpacked once, in the user's cache."""
+"""A committed campaign is one archive: it has the rows of its folder, and is unpacked once, in the
+user's cache."""
 
-import io
 import os
 import shutil
 import subprocess
@@ -74,16 +74,20 @@ def test_it_is_unpacked_once_for_each_content(campaign):
     assert unpacked(elsewhere) != first, "a sample of the same name with another content"
 
 
+SAY = """
+import sys
+from pathlib import Path
+from hcilib.model.archives import unpacked
+sys.stdin.readline()
+print(len(list(unpacked(Path(sys.argv[1])).rglob('*'))))
+"""
+
+
 def test_processes_at_once_unpack_one_folder(campaign, cache):
     alone(campaign)
-    say = "import sys; from pathlib import Path; from hcilib.model.archives import unpacked; sys.stdin.readline();"
-    say += "print(len(list(unpacked(Path(sys.argv[1])).rglob('*'))))"
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", say, str(campaign)], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-        for _ in range(3)
-    ]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    argv = [sys.executable, "-c", SAY, str(campaign)]
+    started = [subprocess.Popen(argv, **pipes) for _ in range(3)]
     answers = {process.communicate("go\n", timeout=60)[0] for process in started}
     assert answers == {f"{len(list(unpacked(campaign).rglob('*')))}\n"}
     assert len(list(cache.iterdir())) == 1
@@ -103,20 +107,13 @@ def test_what_is_measured_goes_beside_an_archive_and_not_into_the_cache(campaign
     assert at_home(campaign, read=False) == campaign
 
 
-def packed(file: Path, *entries: tuple[tarfile.TarInfo, bytes | None]) -> Path:
-    """Pack entries of any size: what they hold is zeros where it is not given."""
-    with zstandard.open(file, "wb") as stream, tarfile.open(fileobj=stream, mode="w|") as tar:
-        for entry, content in entries:
-            tar.addfile(entry, io.BytesIO(content) if content is not None else Zeros())
-    return file
-
-
 class Zeros:
     def read(self, size: int) -> bytes:
         return bytes(size)
 
 
 def entry(name: str, size: int = 0, **fields) -> tarfile.TarInfo:
+    """Return an entry of any size: what it holds are zeros."""
     made = tarfile.TarInfo(name)
     made.size = size
     for field, value in fields.items():
@@ -125,20 +122,27 @@ def entry(name: str, size: int = 0, **fields) -> tarfile.TarInfo:
 
 
 HOSTILE = {
-    "large": [(entry("plan.json", 3 * 2**30), None)],
-    "many large": [(entry(f"steps/{n}", 2**28), None) for n in range(3)],
-    "many": [(entry(f"steps/{n}"), b"") for n in range(101)],
-    "a large header": [(entry("plan.json", pax_headers={"comment": "0" * 2**30}), b"")],
-    "outside": [(entry("../outside", 1), b"x")],
-    "a link": [(entry("plan.json", type=tarfile.SYMTYPE, linkname="/etc/passwd"), None)],
-    "a name that is none": [(entry("a\0b", pax_headers={"path": "a\0b"}), b"")],
+    "large": [entry("plan.json", 3 * 2**30)],
+    "many large": [entry(f"steps/{n}", 2**28) for n in range(3)],
+    "many": [entry(f"steps/{n}") for n in range(101)],
+    "a large header": [entry("plan.json", pax_headers={"comment": "0" * 2**30})],
+    "outside": [entry("../outside", 1)],
+    "a link": [entry("plan.json", type=tarfile.SYMTYPE, linkname="/etc/passwd")],
+    "a name that is none": [entry("a\0b", pax_headers={"path": "a\0b"})],
 }
 
 
-@pytest.mark.parametrize("kind", [pytest.param(k, marks=[pytest.mark.deep] * (k == "a large header")) for k in HOSTILE])
-def test_an_archive_that_is_no_campaign_is_refused_by_name_and_leaves_nothing(kind, tmp_path, cache, monkeypatch):
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=[pytest.mark.deep] * (k == "a large header")) for k in HOSTILE]
+)
+def test_an_archive_that_is_no_campaign_is_refused_by_name_and_leaves_nothing(
+    kind, tmp_path, cache, monkeypatch
+):
     monkeypatch.setattr(archives, "MOST_FILES", 100)
-    archive = packed(tmp_path / "c.tar.zst", *HOSTILE[kind])
+    archive = tmp_path / "c.tar.zst"
+    with zstandard.open(archive, "wb") as stream, tarfile.open(fileobj=stream, mode="w|") as tar:
+        for one in HOSTILE[kind]:
+            tar.addfile(one, Zeros())
     before = {file for file in tmp_path.rglob("*") if file.is_file()}
     with pytest.raises(OSError, match=str(archive)):
         hci.read_results(tmp_path / "c")

@@ -1,182 +1,240 @@
-"""Runs that differ in one setting are no repeats of each other: their tests are apart, or the answer's first sentence
-names the setting.
+"""What a result of fio says of its run: options and numbers as columns and codes.
 
-The files are a real one of fio (data/samples/loose-files) with one option changed, or captures of tests/data/foreign.
+The file is a real one of fio (data/samples/loose-files) with options or numbers changed.
 """
-
-from __future__ import annotations
 
 import copy
 import json
-import shutil
+from math import nan
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib.cli import main
+from hcilib import FioOutputError
+from hcilib.read.foreign.settings import ForeignError
+from tests.read.made import RESULT, result, written
 
-ROOT = Path(__file__).resolve().parents[2]
-FILES = ROOT / "tests/data/foreign"
-DOCUMENT = json.loads((ROOT / "data/samples/loose-files/birch_4k-randread_qd8_r1.json").read_text())
+READ = RESULT["jobs"][0]["read"]
+TIMED = READ["lat_ns"]
+PRINTED = {name: value for name, value in TIMED.items() if name != "bins"}
+
+
+def at(iops: float, lat_ns: float = TIMED["mean"]) -> dict:
+    """Return the numbers of 5 s at another rate and latency."""
+    counted = {"iops": iops, "total_ios": 5 * iops, "runtime": 5000}
+    return {"io": counted | {"bw_bytes": 4096 * iops, "lat_ns": TIMED | {"mean": lat_ns}}}
+
+
+NUMBERS = {  # a case below -> numbers and fields of its job
+    "failed": {"error": 5},
+    "jobs that end early": {"job_runtime": 15_009},
+    "percentiles that fio printed": {"io": {"lat_ns": PRINTED}},
+    "a rate kept up with": at(60_000),
+    "1 % is missing": at(59_000),
+    "jobs that wait for a demand": at(2000, 45_000),
+    "jobs that rarely wait": at(2000, 60_000),
+    "storage that does not keep up": at(2000, 250_000),
+}
+SIZES = {"bs_bytes": nan, "pattern": "?-randread"}
+SAYS = {  # options of fio -> columns, and a code (-code: has it not)
+    "kib is 1000": ("size=100kib", {"size_bytes": 100_000}, "small-file"),
+    "kb is 1024": ("size=100kb", {"size_bytes": 102_400}, ""),
+    "rwmixwrite": ("rw=randrw rwmixwrite=0", {"rwmixread": 100, "rw": "randread"}, "-mix"),
+    "no share of a mix": ("rw=randrw", {"rwmixread": 50}, "mix"),
+    "as long as it should": ("time_based=1 runtime=5", {"valid": True}, "-invalid"),
+    "less than 95 % of it": ("time_based=1 runtime=6", {"valid": False}, "invalid"),
+    "failed": ("", {"valid": False}, "invalid"),
+    "thinktime": ("thinktime=5", {"other_options": "thinktime=5"}, "thinktime"),
+    "400 digits": (f"bs={'9' * 400}", {"pattern": "?-randread"}, ""),
+    "sizes by share": ("bssplit=4k/60:64k/40", SIZES | {"block_sizes": "4k/60:64k/40"}, ""),
+    "a range of sizes": ("bsrange=4k-64k", SIZES | {"block_sizes": "4k-64k"}, ""),
+    "a size a direction": ("bs=4k,8k", SIZES | {"block_sizes": "4k,8k"}, ""),
+    "hot spots": ("random_distribution=zipf:1.2", {"pattern": "4k-randread-zipf1.2"}, ""),
+    "fdatasync": ("rw=randwrite fdatasync=1", {"pattern": "4k-randwrite-fdatasync"}, ""),
+    "of 32": ("rw=randwrite fdatasync=32", {"pattern": "4k-randwrite-fdatasync32"}, ""),
+    "fsync": ("rw=randwrite fsync=1", {"pattern": "4k-randwrite-fsync"}, ""),
+    "O_SYNC": ("rw=randwrite sync=1", {"pattern": "4k-randwrite-sync"}, ""),
+    "a rate a direction": (
+        "rw=randrw rwmixread=70 rate_iops=700,300",
+        {"offered_iops": 1000, "rate_iops": "1000iops"},
+        "",
+    ),
+    "an even mix": ("rw=randrw rwmixread=50 rate_iops=500", {"offered_iops": 1000}, ""),
+    "an uneven mix": (
+        "rw=randrw rwmixread=70 rate_iops=500",
+        {"offered_iops": nan, "rate_iops": "500"},
+        "",
+    ),
+    "the rate of writes": ("rw=randwrite rate_iops=100,800", {"offered_iops": 800}, ""),
+    "a rate with too few I/Os": ("rate_iops=1498", {"open_loop": None}, "too-few"),
+    "a rate kept up with": ("rate_iops=60000", {"open_loop": True}, "-saturated"),
+    "1 % is missing": ("rate_iops=60000", {"open_loop": False}, "saturated"),
+    "jobs that wait for a demand": ("rate_iops=2000", {}, "-held-back"),
+    "jobs that rarely wait": ("rate_iops=2000", {}, "held-back"),
+    "storage that does not keep up": ("rate_iops=9000", {}, "-held-back"),
+    "jobs that end early": ("numjobs=4", {"numjobs": 4}, "ended-early"),
+    "percentiles that fio printed": (
+        "",
+        {"p95_ns": TIMED["percentile"]["95.000000"], "p9999_ns": nan},
+        "thin-tail",
+    ),
+}
+
+
+def row_of(folder: Path, options: str, **numbers) -> dict:
+    """Return the row of a result with these options and numbers."""
+    changed = dict(option.split("=", 1) for option in options.split())
+    written(folder / "a.json", result(changed, **numbers))
+    [row] = hci.read_results(folder, system="s").to_dict("records")
+    return row
+
+
+@pytest.mark.parametrize("case", SAYS)
+def test_what_a_result_says(tmp_path, case):
+    options, columns, code = SAYS[case]
+    row = row_of(tmp_path, options, **NUMBERS.get(case, {}))
+    for name, value in columns.items():
+        expected = pytest.approx(value, nan_ok=True) if isinstance(value, float | int) else value
+        assert row[name] == expected, name
+    codes = row["warnings"].split()
+    assert code[1:] not in codes if code.startswith("-") else not code or code in codes
+
+
+def test_jobs_that_end_early_keep_fewer_ios_in_flight(tmp_path):
+    row = row_of(tmp_path, "numjobs=4", job_runtime=15_009)
+    assert row["outstanding"] == pytest.approx(24, rel=0.01)
+
+
+@pytest.mark.parametrize(("iodepth", "full"), [(1, 50), (4, 30), (8, 7), (64, 3), (128, 0)])
+def test_the_share_of_a_full_queue_is_that_of_its_bucket(iodepth, full, tmp_path):
+    """fio counts by powers of two. 128 cannot have been in flight: so few arrived in that time."""
+    shares = {"1": 50, "2": 10, "4": 30, "8": 7, "16": 0, "32": 0, ">=64": 3}
+    io = {"lat_ns": TIMED | {"max": 1e9 / READ["iops"]}}
+    row = row_of(tmp_path, f"rate_iops=1498 iodepth={iodepth}", io=io, iodepth_level=shares)
+    assert row["full_depth_pct"] == full
+
+
+CONTRADICTED = {  # options, and numbers of another test
+    "direction": ("", {"job options": {"rw": "randwrite"}}),
+    "size": ("bs=8k", {}),
+    "rate": ("", {"io": {"iops": 1000 * READ["iops"]}}),
+    "count": ("", {"io": {"total_ios": READ["total_ios"] // 2}}),
+    "runtime": ("", {"io": {"runtime": 0}}),
+    "latency": ("", {"io": {"lat_ns": TIMED | {"mean": 8.6e18, "max": 8.6e18}}}),
+    "jobs": ("", {"job_runtime": 2.4 * READ["runtime"]}),
+    "no share": ("rw=randrw rwmixread=abc", {}),
+}
+
+
+@pytest.mark.parametrize("case", CONTRADICTED)
+def test_a_result_that_contradicts_itself_is_refused(tmp_path, case):
+    options, numbers = CONTRADICTED[case]
+    with pytest.raises(ForeignError, match=r"a\.json"):
+        row_of(tmp_path, options, **numbers)
+    if "io" in numbers:  # whatever its options say
+        with pytest.raises(FioOutputError, match=r"a\.json"):
+            hci.read_fio(tmp_path / "a.json")
+
+
+# --- runs that differ in one setting are no repeats of each other
+
 CHANGES = {
-    "ioengine": "libaio", "direct": "1", "sync": "1", "runtime": "300", "ramp_time": "30", "size": "500g",
-    "filename": "/dev/sdb", "iodepth": "16", "iodepth_batch": "4", "iodepth_batch_complete_max": "4",
-    "buffer_compress_percentage": "50", "dedupe_percentage": "50", "bs": "8k", "numjobs": "2", "rate_iops": "1000",
-    "thinktime": "100", "norandommap": "1", "io_size": "1g", "fdatasync": "1", "refill_buffers": "1",
-}  # fmt: skip
-SHOWN = {"direct": "1", "size": "500 GiB", "runtime": "300 s"}
+    "ioengine": "libaio",
+    "direct": "1",
+    "sync": "1",
+    "runtime": "300",
+    "ramp_time": "30",
+    "size": "500g",
+    "filename": "/dev/sdb",
+    "iodepth": "16",
+    "iodepth_batch": "4",
+    "iodepth_batch_complete_max": "4",
+    "buffer_compress_percentage": "50",
+    "dedupe_percentage": "50",
+    "bs": "8k",
+    "numjobs": "2",
+    "rate_iops": "1000",
+    "thinktime": "100",
+    "norandommap": "1",
+    "io_size": "1g",
+    "fdatasync": "1",
+    "refill_buffers": "1",
+}
+SHOWN = {
+    "direct": "oak 1",
+    "size": "oak 500 GiB",
+    "runtime": "oak 300 s",
+    "rate_iops": "no test in common",
+}
 
 
-def six_runs(folder: Path, changed: dict[str, str], of) -> Path:
-    """Three runs of elm and three of oak, 10 % apart; the options are changed in the runs that `of` names."""
-    for system, faster in (("elm", 1.0), ("oak", 1.1)):
+def six_runs(folder: Path, option: str, of) -> pd.DataFrame:
+    """Return three runs of elm and three of oak, 10 % apart; the option is changed where `of` says
+    so."""
+    for system, iops in (("elm", 1500), ("oak", 1650)):
         for rep in (1, 2, 3):
-            document = copy.deepcopy(DOCUMENT)
-            read, bytes_each = document["jobs"][0]["read"], 8192 if "bs" in changed and of(system, rep) else 4096
-            for name in ("iops", "total_ios"):
-                read[name] *= faster + rep / 1000
-            read["bw_bytes"] = read["iops"] * bytes_each
-            document["global options"] |= changed if of(system, rep) else {}
-            (folder / f"{system}_r{rep}.json").write_text(json.dumps(document, indent=2))
-    return folder
-
-
-def compared(folder: Path) -> tuple[pd.DataFrame, set[tuple]]:
-    """The comparison, and how many runs each test of each system has."""
-    rows = hci.read_results(folder, names="{system}_r{rep}.json")
-    by = hci.load_factors(rows)
-    comparison = hci.compare(rows, "elm", by=by)
-    sizes = rows.groupby(["system", *by], dropna=False).size()
-    return comparison, set(sizes)
+            changed = {option: CHANGES[option]} if of(system, rep) else {}
+            io = at(iops + rep)["io"]
+            io["bw_bytes"] *= 1 + ("bs" in changed)
+            written(folder / f"{system}_r{rep}.json", result(changed, io))
+    return hci.read_results(folder, names="{system}_r{rep}.json")
 
 
 @pytest.mark.parametrize("option", CHANGES)
-def test_a_setting_that_differs_between_systems_is_named_first_or_keeps_their_tests_apart(tmp_path, option):
-    comparison, _ = compared(six_runs(tmp_path, {option: CHANGES[option]}, lambda system, _: system == "oak"))
-    unlike = {name: both for text in comparison["unlike_settings"] if text for name, both in json.loads(text).items()}
-    assert unlike or set(comparison["verdict"]) == {"missing"} or option == "filename"  # two paths are normal
-    assert set(unlike) <= set(" ".join(comparison["differs_in"]).split()), "which the answer names"
+def test_a_setting_that_differs_between_systems_is_named_or_keeps_their_tests_apart(
+    tmp_path, option
+):
+    rows = six_runs(tmp_path, option, lambda system, _: system == "oak")
+    found = hci.compare(rows, "elm", by=hci.load_factors(rows))
+    unlike = {name for text in found["unlike_settings"] if text for name in json.loads(text)}
+    assert (
+        unlike or set(found["verdict"]) == {"missing"} or option == "filename"
+    )  # two paths are normal
+    assert unlike <= set(" ".join(found["differs_in"]).split()), "which the answer names"
+    assert SHOWN.get(option, "") in hci.comparability(rows)
 
 
-@pytest.mark.parametrize(
-    "option", [pytest.param(name, marks=[pytest.mark.deep] * (i % 4 > 0)) for i, name in enumerate(CHANGES)]
-)
+@pytest.mark.parametrize("option", CHANGES)
 def test_a_setting_that_differs_within_a_system_makes_tests_of_their_own(tmp_path, option):
-    _, sizes = compared(six_runs(tmp_path, {option: CHANGES[option]}, lambda _, rep: rep == 1))
-    assert sizes == {1, 2}
-
-
-def test_one_setting_of_several_can_be_chosen_and_the_answer_says_how(tmp_path):
-    folder = six_runs(tmp_path, {"direct": "1"}, lambda _, rep: rep > 1)
-    rows = hci.read_results(folder, names="{system}_r{rep}.json")
-    by = hci.load_factors(rows)
-    assert "direct" in by
-    assert "{direct: " in hci.comparability(rows)
-    kept = hci.select(rows, where={"direct": 1})
-    assert set(kept["rep"]) == {2, 3}
-    assert "direct" not in hci.load_factors(kept)
-
-
-def test_what_cannot_be_compared_is_said_with_a_remedy(tmp_path):
-    folder = six_runs(tmp_path, {"rate_iops": "1000"}, lambda system, _: system == "oak")
-    said = hci.comparability(hci.read_results(folder, names="{system}_r{rep}.json"))
-    assert "no test in common" in said
-    assert "rate_iops" in said
-    assert hci.comparability(hci.read_results(folder, system="x")).startswith("No second system")
-
-
-@pytest.mark.parametrize("option", SHOWN)
-def test_a_setting_that_differs_between_systems_is_said_with_its_value(tmp_path, option):
-    folder = six_runs(tmp_path, {option: CHANGES[option]}, lambda system, _: system == "oak")
-    said = hci.comparability(hci.read_results(folder, names="{system}_r{rep}.json"))
-    assert f"oak {SHOWN[option]}" in said
-    assert said.count("\n") == 0
-
-
-def test_eight_drives_are_eight_targets(tmp_path):
-    for n in range(8):
-        document = copy.deepcopy(DOCUMENT)
-        document["global options"]["filename"] = f"/dev/sd{'abcdefgh'[n]}"
-        document["timestamp_ms"] += n
-        (tmp_path / f"{n}.json").write_text(json.dumps(document))
-    rows = hci.read_results(tmp_path, system="x")
-    assert rows["target"].nunique() == 8
-    assert set(hci.summarize(rows, by=["system", *hci.load_factors(rows)])["n"]) == {1}
-    with pytest.raises(ValueError, match="target"):
-        hci.summarize(rows)
+    rows = six_runs(tmp_path, option, lambda _, rep: rep == 1)
+    assert set(rows.groupby(["system", *hci.load_factors(rows)], dropna=False).size()) == {1, 2}
+    if option == "direct":
+        kept = hci.select(rows, where={"direct": 1})
+        assert set(kept["rep"]) == {1}
+        assert "direct" not in hci.load_factors(kept)
 
 
 def test_without_engine_and_direct_it_is_psync_through_the_page_cache_one_at_a_time(tmp_path):
-    document = copy.deepcopy(DOCUMENT)
+    document = copy.deepcopy(RESULT)
     for name in ("ioengine", "uri"):
         del document["global options"][name]
-    note = "note: both iodepth >= 1 and synchronous I/O engine are selected, queue depth will be capped at 1\n"
-    (tmp_path / "one.json").write_text(note + json.dumps(document, indent=2))
+    note = "note: both iodepth >= 1 and synchronous I/O engine are selected\n"
+    written(tmp_path / "one.json", note + json.dumps(document, indent=2))
     row = hci.read_results(tmp_path, system="x").loc[0]
-    assert (row["ioengine"], row["direct"], row["iodepth"], row["outstanding"]) == ("psync", 0, 1, 1)
+    assert (row["ioengine"], row["direct"], row["iodepth"], row["outstanding"]) == (
+        "psync",
+        0,
+        1,
+        1,
+    )
     assert row["iodepth_options"] == "iodepth=8"
     assert {"direct", "short", "small-file", "fio"} <= set(row["warnings"].split())
 
 
-def both_trees(folder: Path) -> Path:
-    """What CBT leaves of one run: the gathered results, and a volume a file below the class of its benchmark."""
-    shutil.copytree(FILES / "cbt-newer/results", folder / "results")
-    raw = folder / "00000000/LibrbdFio/osd_ra-00004096/rw4k/numjobs-001/total_iodepth-5"
-    for n, file in enumerate(sorted((folder / "results").rglob("json_output.*"))):
-        (raw / f"iodepth-{2 + n % 2}").mkdir(parents=True, exist_ok=True)
-        shutil.copy(file, raw / f"iodepth-{2 + n % 2}/output.{n}")
-    return folder
+def test_numbers_of_both_directions_together_are_read_where_one_was_asked_for(tmp_path):
+    for rw in ("randread", "randrw"):
+        document = result({"rw": rw, "unified_rw_reporting": "mixed"})
+        [job] = document["jobs"]
+        job["mixed"] = job.pop("read")
+        written(tmp_path / f"{rw}.json", document)
+    results = hci.read_results(tmp_path, system="oak")
+    assert results[["read_iops", "lat_ns"]].to_numpy().tolist() == [[READ["iops"], TIMED["mean"]]]
+    assert [file for file, _ in results.attrs["left_out"]] == ["randrw.json"]
 
 
-def test_both_trees_of_cbt_give_each_run_once(tmp_path):
-    whole = hci.read_results(FILES / "cbt-newer", system="ceph")
-    both = hci.read_results(both_trees(tmp_path), system="ceph")
-    assert both["iops"].tolist() == whole["iops"].tolist()
-    assert both["vms"].tolist() == [2]
-    skipped = hci.recognise(tmp_path).set_index("file")["skipped"]
-    assert skipped[skipped.index.str.startswith("00000000")].str.contains("of results/").all()
-    shutil.rmtree(tmp_path / "results")
-    raw = hci.read_results(tmp_path, system="ceph")
-    assert raw["iops"].tolist() == pytest.approx(whole["iops"].tolist(), rel=1e-12)
-    assert raw["numjobs"].tolist() == [4]
-
-
-def test_every_tool_that_is_read_is_compared_or_has_its_peak():
-    """Also a folder of one system."""
-    for folder, names, system in (
-        ("bench-fio", "{system}-{rep}/**", None), ("cbt", None, "ceph"), ("hcibench", None, "vsan"),
-        ("vmfleet", "{system}/result-*-r{rep}-{vm}.xml", None), ("elbencho", None, None),
-    ):  # fmt: skip
-        rows = hci.read_results(FILES / folder, names=names, system=system)
-        by = hci.load_factors(rows)
-        assert "missing" not in set(hci.compare(rows, rows["system"].iat[0], by=by)["verdict"])
-        assert hci.summarize(rows, "iops", by=["system", *by])["iops"].gt(0).all()
-
-
-def test_direct_io_of_elbencho_counts(tmp_path):
-    text = next((FILES / "elbencho").rglob("*.csv")).read_text()
-    head, *lines = text.splitlines()
-    place = head.split(",").index("direct IO")
-    fields = [line.split(",") for line in lines if ",READ," in line and line.split(",")[1] == "ash"]
-    cached = [[*own[:place], "0", *own[place + 1 :]] for own in fields]
-    rows = [[f"{n}{own[0]}", *own[1:]] for n, own in enumerate(fields + cached)]
-    (tmp_path / "both.csv").write_text("\n".join([head, *(",".join(row) for row in rows)]))
-    results = hci.read_results(tmp_path)
-    assert sorted(set(results["direct"])) == [0, 1]
-    assert "direct" in hci.load_factors(results)
-
-
-def test_byte_copies_are_one_line_and_every_reason_is_printed(tmp_path, capsys):
-    for n in range(6):
-        (tmp_path / f"{n}.json").write_text(json.dumps(DOCUMENT))
-    kinds = hci.kinds_of_files(hci.recognise(tmp_path, system="x"))
-    assert kinds["files"].tolist() == [1, 5]
-    for file in tmp_path.iterdir():
-        file.write_text('{"fio version": "fio-3.33", "jobs": ')
-    assert main(["recognise", str(tmp_path)]) == 0
-    assert "broken off" in capsys.readouterr().out
+# --- rows of campaigns are held to the same standard
 
 
 @pytest.mark.parametrize(
@@ -189,25 +247,26 @@ def test_byte_copies_are_one_line_and_every_reason_is_printed(tmp_path, capsys):
     ],
 )
 def test_a_system_with_copies_that_was_not_asked_for_its_health_is_marked(campaign, unasked):
-    """box-drbd's file had `health` when it was measured; lab-single has one copy, which cannot be degraded."""
-    results = hci.read_results(f"{ROOT}/data/samples/{campaign}")
-    marked = results["warnings"].map(lambda said: "health-not-asked" in said.split())
+    """box-drbd's file had `health` when it was measured; lab-single has one copy, which cannot be
+    degraded."""
+    results = hci.read_results(f"{hci.ROOT}/data/samples/{campaign}")
+    marked = results["warnings"].map(lambda codes: "health-not-asked" in codes.split())
     assert set(results.loc[marked, "system"]) == unasked
     assert set(results.loc[~marked, "system"]).isdisjoint(unasked)
 
 
-def test_a_campaign_of_our_own_is_held_to_the_standard_of_a_stranger_s_files():
-    """Its rows warn of short runs and small working sets, as the raw files of its steps do."""
-    asked = {"short", "small-file", "direct"}
-    short, long = ROOT / "tests/data/box-short/box-drbd", ROOT / "data/samples/box/box-drbd"
-    samples = {"short": short, "long": long} | hci.samples()
-    for name in ("lab-single", "short", "long"):
-        results = hci.read_results(samples[name])
-        for said, ran_s, span_bytes in zip(
-            results["warnings"], results["runtime_s"], results["span_bytes"], strict=True
-        ):
-            own = {code for code, holds in (("short", ran_s < 10), ("small-file", span_bytes < 2**34)) if holds}
-            assert set(said.split()) & asked == own
-    step = next(Path(samples["lab-single"]).glob("steps/measure-b1-*/fio.json*"))
-    stranger = hci.read_results(step, system="x").iloc[0]
-    assert set(stranger["warnings"].split()) & asked == {"short", "small-file"}
+@pytest.mark.parametrize(
+    "name",
+    ["data/samples/lab-single", "data/samples/box/box-drbd", "tests/data/box-short/box-drbd"],
+)
+def test_a_campaign_warns_of_short_runs_and_small_working_sets(name):
+    results = hci.read_results(name)
+    codes = results["warnings"].map(
+        lambda codes: set(codes.split()) & {"short", "small-file", "direct"}
+    )
+    for own, ran_s, span_bytes in zip(
+        codes, results["runtime_s"], results["span_bytes"], strict=True
+    ):
+        assert own == ({"short"} if ran_s < 10 else set()) | (
+            {"small-file"} if span_bytes < 2**34 else set()
+        )
