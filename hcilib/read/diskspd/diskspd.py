@@ -1,52 +1,88 @@
-"""DiskSPD's results, XML or text, 2.0.17 to 2.2: what each thread did on each target, under fio's names."""
+"""DiskSPD's results, XML or text, 2.0.17 to 2.2, in fio's words.
+
+Each thread and target is a row, which the one arithmetic below takes from either form.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
+from itertools import zip_longest
 from math import ceil, isfinite, nan
-from pathlib import Path
-from typing import Any
+from typing import NamedTuple
+from xml.etree.ElementTree import XML, Element
 
 from hcilib.model.fio_buckets import MIDPOINTS, bucket_of
-from hcilib.read.diskspd.diskspd_formats import (
-    Counts,
-    DiskspdOutputError,
-    Target,
-    Timespan,
-    parse_text,
-    parse_xml,
-)
+from hcilib.read.diskspd.diskspd_formats import COUNTS, DiskspdOutputError, outputs_of
 
-_ALL_TARGETS = "all targets"
+DDIRS = {"read": "Read", "write": "Write"}
+_NUMBER = re.compile(r"(?i)([-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?)\s*(?:([KMGT]?)(?:i?B)?|%|s)")
+_NOT_A_NUMBER = re.compile(r"(?i)[-+]?(n/?a|nan|inf(inity)?|1\.#(ind|qnan|inf))(\(\w+\))?0*|")
+"""N/A, what C prints instead of 0/0, and nothing."""
 _NS_PER_MS = 1_000_000
-_INTERRUPTED, _NOT_WHOLE = 4, 74
-"""Linux's EINTR and EBADMSG: the numbers fio would use, on whatever machine the file is read."""
+_UNMEASURED = XML("<TimeSpan><Error/></TimeSpan>")
+Options = dict[str, str]
+Chart = dict[str, dict[float, float]]
+"""A latency distribution: direction -> percent -> ms."""
 
 
-def load(raw: bytes, path: str | Path) -> list[Timespan]:
-    """The timespans of a file's bytes.
+class Counts(NamedTuple):
+    """One direction of one thread on one target; `iops` only where the file prints it."""
+
+    io_bytes: float = 0
+    ios: float = 0
+    iops: float = nan
+    mean_ms: float = nan
+
+
+class Row(NamedTuple):
+    """One thread on one target: its directions with I/O, and what it was to do."""
+
+    thread: float
+    path: str
+    busy: dict[str, Counts]
+    options: Options
+
+
+class Timespan(NamedTuple):
+    """What was measured in one timespan; without seconds nothing, of each target.
+
+    `charts`: of each path; that of all is called "".
+    `is_whole`: nothing shows that rows are missing or were edited.
+    """
+
+    version: str
+    rows: list[Row]
+    seconds: float = nan
+    charts: Mapping[str, Chart] = {}
+    is_whole: bool = False
+
+
+def load(raw: bytes, path: str) -> list[Timespan]:
+    """Return the timespans in a file's bytes.
 
     Raises
     ------
-    DiskspdOutputError
-        No complete DiskSPD result, a field that is not of its type, or a queue that all targets share (-O). The
-        sentence names file and place.
+    DiskspdOutputError : no complete DiskSPD result, a field that is not of its type, two targets on
+        one path, or a queue that all targets share (-O). The sentence names file and place
     """
-    text = text_of(raw)
-    spans = (parse_xml if "<Results" in text else parse_text)(text, str(path))
-    if not any(span.rows or span.targets for span in spans):
-        raise DiskspdOutputError(f"{path}: the results hold no thread and no target; give DiskSPD's whole output.")
-    if any(len({target.path for target in span.targets}) < len(span.targets) for span in spans):
-        raise DiskspdOutputError(f"{path}: two targets on one path, which are no one test. Run each alone.")
-    if any(span.pooled for span in spans):
-        raise DiskspdOutputError(f"{path}: its threads share a queue (-O), which is not read. Run DiskSPD with -o.")
+    spans = []
+    for output in outputs_of(text_of(raw), path):
+        try:
+            for both in zip_longest(output.plans, output.results, fillvalue=_UNMEASURED):
+                spans.append(_timespan(*both, output.version))
+        except DiskspdOutputError as error:
+            raise DiskspdOutputError(f"{output.place}: {error}") from None
+    if not any(span.rows for span in spans):
+        why = "the results hold no thread and no target. Give DiskSPD's whole output"
+        raise DiskspdOutputError(f"{path}: {why}, -Rxml or -Rtext.")
     return spans
 
 
 def text_of(raw: bytes) -> str:
-    """PowerShell's `>` writes UTF-16; DiskSPD itself writes paths in the ANSI code page, which is rarely UTF-8."""
+    """Decode what PowerShell's `>` writes (UTF-16), and paths in the ANSI code page."""
     if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return raw.decode("utf-16", "replace")
     if b"\0" in raw[:200]:
@@ -58,122 +94,221 @@ def text_of(raw: bytes) -> str:
 
 
 def version_of(spans: Sequence[Timespan]) -> str:
-    return next((span.version for span in spans if span.version), "")
+    return spans[0].version
+
+
+# --- fields
+
+
+def _number(parent: Element, tag: str) -> float:
+    """Return a number, size or share; NaN where there is none."""
+    node = parent.find(tag)
+    text = "" if node is None else (node.text or "").strip()
+    if number := _NUMBER.fullmatch(text):
+        value = float(number[1]) * 1024 ** " KMGT".index((number[2] or " ").upper())
+        return value if isfinite(value) else nan
+    if node is None or _NOT_A_NUMBER.fullmatch(text):
+        return nan
+    said = f"{_place(node)}: {text[:60]!r}, expected a number"
+    raise DiskspdOutputError(f"{said}; copy the file again.")
+
+
+def _count(parent: Element, tag: str) -> float:
+    """Return a number that is never missing."""
+    value = _number(parent, tag)
+    if not value >= 0:
+        raise DiskspdOutputError(f"{_place(parent)} has no <{tag}>; copy the file again.")
+    return value
+
+
+def _place(node: Element) -> str:
+    return f"line {node.get('line')}" if node.get("line") else f"<{node.tag}>"
+
+
+def _flag(target: Element, *tags: str) -> float:
+    """Return 1 where one is set, 0 where none is, and NaN where text does not say."""
+    texts = [target.findtext(tag, "false").strip().lower() for tag in tags]
+    return 1 if "true" in texts else nan if "" in texts else 0
+
+
+def _options(target: Element, plan: Element) -> Options:
+    """Return what a target was to do, under fio's names; what is not stated is left out."""
+    reads_pct = 100 - _number(target, "WriteRatio")
+    # <Random> is the alignment; below 100 % there is a ratio as well (2.1 on)
+    ratio, alignment = _number(target, "RandomRatio"), _number(target, "Random")
+    random_pct = ratio if isfinite(ratio) else 100 * (alignment > 0)
+    numbers = {
+        "bs": _number(target, "BlockSize"),
+        "iodepth": _number(target, "RequestCount"),
+        "numjobs": _number(target, "ThreadsPerFile"),
+        "rwmixread": reads_pct,
+        "runtime": _number(plan, ".//Duration"),
+        "ramp_time": _number(plan, ".//Warmup"),
+        "rate_iops": _number(target, "ThroughputIOPS") or nan,
+        "rate": 1000 * _number(target, "Throughput") or nan,  # bytes per ms, 0: none
+        "percentage_random": random_pct if 0 < random_pct < 100 else nan,
+        "direct": _flag(target, "DisableOSCache", "DisableAllCache"),
+        "sync": _flag(target, "WriteThrough", "DisableAllCache"),
+    }
+    options = _texts(numbers) | {"filename": _path(target)}
+    if isfinite(reads_pct):
+        mix = "read" if reads_pct == 100 else "rw" if reads_pct else "write"
+        options["rw"] = ("rand" if random_pct > 0 else "") + mix
+    return options
+
+
+def _texts(numbers: dict[str, float]) -> Options:
+    return {name: f"{value:.15g}" for name, value in numbers.items() if isfinite(value)}
+
+
+def _path(node: Element) -> str:
+    return node.findtext("Path", "").strip()
+
+
+# --- timespans
+
+
+def _timespan(plan: Element, result: Element, version: str) -> Timespan:
+    planned = [(_path(target), _options(target, plan)) for target in plan.iter("Target")]
+    options = dict(planned)
+    if len(options) < len(planned):
+        raise DiskspdOutputError("two targets on one path, which are no one test. Run each alone.")
+    queues = [_number(plan, ".//Pool"), *(_number(of, "RequestCount") for of in (plan, result))]
+    if any(queue > 0 for queue in queues):
+        raise DiskspdOutputError("its threads share a queue (-O), which is not read. Give -o.")
+    unmeasured = Timespan(version, [Row(0, path, {}, own) for path, own in planned])
+    if result.find("Error") is not None:
+        return unmeasured
+    rows = _rows(result, options)
+    charts = {_path(latency): _chart(latency) for latency in result.iterfind("Latency")}
+    seconds, is_whole = _count(result, "TestTimeSeconds"), _is_whole(result, rows, charts)
+    return Timespan(version, rows, seconds, charts, is_whole) if rows else unmeasured
+
+
+def _rows(result: Element, planned: dict[str, Options]) -> list[Row]:
+    """Return each thread and target with its settings; one target alone may stand for all."""
+    [only] = planned.values() if len(planned) == 1 else [{}]
+    rows = []
+    for thread in result.iterfind("Thread"):
+        for target in thread.iterfind("Target"):
+            counts = {
+                ddir: Counts(
+                    _count(target, f"{name}Bytes"),
+                    _count(target, f"{name}Count"),
+                    _number(target, f"{name}PerSecond"),
+                    _number(target, f"Average{name}LatencyMilliseconds"),
+                )
+                for ddir, name in DDIRS.items()
+            }
+            busy = {ddir: done for ddir, done in counts.items() if done.ios}
+            path, size = _path(target), _texts({"size": _number(target, "FileSize") or nan})
+            options = planned.get(path, only) | size
+            rows.append(Row(_count(thread, ".//Id"), path, busy, options))
+    threads = Counter(path for path, _ in {(row.path, row.thread) for row in rows})
+    for row in rows:
+        row.options["numjobs"] = str(threads[row.path])
+    return rows
+
+
+def _chart(latency: Element) -> Chart:
+    buckets = {_count(bucket, "Percentile"): bucket for bucket in latency.iterfind("Bucket")}
+    if max(buckets, default=nan) != 100:
+        said = f"{_place(latency)}: it does not end at 100 %"
+        raise DiskspdOutputError(f"{said}; copy the file again.")
+    return {
+        ddir: {
+            percent: milliseconds
+            for percent, bucket in buckets.items()
+            if isfinite(milliseconds := _number(bucket, f"{name}Milliseconds"))
+        }
+        for ddir, name in DDIRS.items()
+    }
+
+
+def _is_whole(result: Element, rows: Sequence[Row], charts: Mapping[str, Chart]) -> bool:
+    """Return whether sums, the number of threads and latencies show that no row is missing."""
+    targets = result.findall("Thread/Target")
+    sums = [
+        _count(total, tag) == sum(_count(target, tag) for target in targets)
+        for total in result.iterfind("Total")
+        for tag in COUNTS
+    ]
+    sums += [
+        _count(target, both) == _count(target, read) + _count(target, write)
+        for target in targets
+        for both, read, write in zip(COUNTS[:2], COUNTS[2:4], COUNTS[4:], strict=True)
+    ]
+    threads, stated = len({row.thread for row in rows}), _number(result, "ThreadCount")
+    means_ms = [done.mean_ms for row in rows for done in row.busy.values()]
+    is_timed_whole = "" in charts or not any(map(isfinite, means_ms))
+    return all(sums) and (stated == threads or stated != stated) and is_timed_whole
+
+
+# --- what it comes to
 
 
 def rows_of(span: Timespan) -> Iterator[dict]:
-    """A row for each target (job), thread (clone) and direction with I/O; what was not measured is not among its keys.
+    """Yield each target (job), thread (clone) and direction with I/O, as fio's JSON has them.
 
-    A thread without any I/O gives one row with its planned direction; so does a timespan that was interrupted before it
-    measured. `error`: 0; 4 (EINTR) not measured; 74 (EBADMSG) the rows cannot be the whole timespan. `iodepth` of its
-    options is what this thread keeps outstanding on this target, `numjobs` the threads on the target.
+    A thread without any I/O is a row with its planned direction. So is a target of a timespan that
+    was interrupted before it measured. `error`: the rows cannot be the whole timespan. `iodepth` of
+    its options is what this thread keeps outstanding on this target, `numjobs` the threads on it.
     """
-    damaged = _NOT_WHOLE if span.damage else 0
-    if not span.rows:
-        for target in span.targets:
-            unmeasured = {"job": target.path, "clone": 0, "ddir": _planned(target), "error": damaged or _INTERRUPTED}
-            yield unmeasured | {"options": _options(target, span, target.threads)}
-        return
-    clones: Counter[str] = Counter()
-    largest = _largest(span)
-    threads = Counter(path for path, _ in {(row.path, row.thread) for row in span.rows})
-    for row, target in span.settled():
-        options = _options(target, span, threads[row.path]) | {"size": row.size or nan}
-        shared = {"job": row.path, "clone": clones[row.path], "error": damaged, "options": options}
-        clones[row.path] += 1
-        busy = {ddir: getattr(row, ddir) for ddir in ("read", "write") if getattr(row, ddir).ios}
-        for ddir, counts in (busy or {_planned(target): Counts()}).items():
-            most = {"lat_ns_max": largest[row.path, ddir]} if (row.path, ddir) in largest else {}
-            yield shared | {"ddir": ddir} | _measures(counts, span.seconds) | most
+    alone = [found for found in _distributions(span) if len(found[0]) == 1]
+    longest_ms = {(id(row), ddir): values.get(100, nan) for [row], ddir, values in alone}
+    for clone, row in enumerate(span.rows):
+        planned = "write" if row.options.get("rwmixread") == "0" else "read"
+        for ddir, done in (row.busy or {planned: Counts()}).items():
+            # rates over the printed time, unless the printed rate has more digits
+            is_finer = done.iops > span.seconds
+            rate = done.iops / done.ios if is_finer else 1 / (span.seconds or nan)
+            yield {
+                "job": row.path,
+                "clone": clone,
+                "ddir": ddir,
+                "error": not span.is_whole,
+                "options": row.options,
+                "bw_bytes": done.io_bytes * rate,
+                "iops": done.ios * rate,
+                "runtime": 1000 * span.seconds,
+                "total_ios": done.ios,
+                "lat_ns_mean": _NS_PER_MS * done.mean_ms,
+                "lat_ns_max": _NS_PER_MS * longest_ms.get((id(row), ddir), nan),
+            }
 
 
-def _planned(target: Target) -> str:
-    return "write" if target.write_pct == 100 else "read"
-
-
-def _measures(counts: Counts, seconds: float) -> dict[str, float]:
-    """Rates over the printed time, unless the printed rate has more digits than that time."""
-    printed = isfinite(counts.iops) and counts.iops > seconds
-    rate = (counts.iops / counts.ios if printed else 1 / seconds if seconds else nan) if counts.ios else 0
-    measured = {"bw_bytes": counts.io_bytes * rate, "iops": counts.ios * rate}
-    measured |= {"runtime": 1000 * seconds, "total_ios": counts.ios}
-    return measured | ({"lat_ns_mean": _NS_PER_MS * counts.mean_ms} if isfinite(counts.mean_ms) else {})
-
-
-def _largest(span: Timespan) -> dict[tuple[str, str], float]:
-    """(path, ddir) -> the longest latency in ns, where one thread alone made the distribution."""
-    busy = {d: Counter(row.path for row in span.rows if getattr(row, d).ios) for d in ("read", "write")}
-    found = {}
-    for job, ddir, _, values in _distributions(span):
-        rows = busy[ddir] if job == _ALL_TARGETS else {job: busy[ddir][job]}
-        if sum(rows.values()) == 1 and "100" in values:
-            path = next(path for path, n in rows.items() if n)
-            found[path, ddir] = _NS_PER_MS * values["100"]
-    return found
-
-
-def _distributions(span: Timespan) -> Iterator[tuple[str, str, int, dict[str, float]]]:
-    """job, ddir, I/Os and percent -> ms of every distribution; that of all targets only where theirs are missing."""
-    per_path = [chart for chart in span.charts if chart.path is not None]
-    paths = {row.path for row in span.rows}
-    ios: Counter = Counter()
-    for row in span.rows:
-        for job in (row.path, _ALL_TARGETS):
-            ios[job, "read"] += row.read.ios
-            ios[job, "write"] += row.write.ios
-    for chart in per_path or span.charts:
-        job = chart.path or (next(iter(paths)) if len(paths) == 1 else _ALL_TARGETS)
-        for ddir in ("read", "write"):
-            values = {p: ms for p, ms in getattr(chart, ddir).items() if isfinite(ms)}
-            if ios[job, ddir] and values:
-                yield job, ddir, ios[job, ddir], values
+def _distributions(span: Timespan) -> Iterator[tuple[list[Row], str, dict[float, float]]]:
+    """Yield the rows, direction and percentiles of each; that of all where paths have none."""
+    of_paths = {path: chart for path, chart in span.charts.items() if path}
+    for path, chart in (of_paths or span.charts).items():
+        for ddir, values in chart.items():
+            rows = [row for row in span.rows if ddir in row.busy and path in ("", row.path)]
+            if rows and values:
+                yield rows, ddir, values
 
 
 def buckets_of(span: Timespan) -> Iterator[tuple[int, int]]:
-    """lat_ns and count of every distribution, in fio's buckets; nothing without -L.
+    """Yield lat_ns and count of every distribution, in fio's buckets; nothing without -L.
 
-    Between two printed percentiles all I/Os are put at the upper one, which is where DiskSPD's own lookup (the smallest
-    latency that reaches the share) would find them at worst; the min holds one. So a printed percentile is found again
-    within a bucket's width, 1/128, and one in between is an upper bound.
+    Between two printed percentiles all I/Os are put at the upper one, which is where DiskSPD's own
+    lookup (the smallest latency that reaches the share) would find them at worst; the min holds
+    one. So a printed percentile is found again within a bucket's width, 1/128, and one in between
+    is an upper bound.
     """
-    for _, _, ios, values in _distributions(span):
+    for rows, ddir, values in _distributions(span):
+        ios = int(sum(row.busy[ddir].ios for row in rows))
         counts: Counter = Counter()
         held = 0
-        for p in sorted(values, key=Fraction):
-            upto = max(held, min(ios, ceil(Fraction(p) * ios / 100)) or 1)
-            counts[_bucket(values[p])] += upto - held
+        for percent in sorted(values):
+            upto = max(held, min(ios, ceil(Fraction(str(percent)) * ios / 100)) or 1)
+            # the midpoint of the bucket in which fio would count this latency
+            lat_ns = max(0, round(min(values[percent], 1e9) * _NS_PER_MS))
+            counts[MIDPOINTS[bucket_of(lat_ns)]] += upto - held
             held = upto
         yield from ((lat_ns, n) for lat_ns, n in sorted(counts.items()) if n)
 
 
-def _bucket(milliseconds: float) -> int:
-    """Midpoint of the bucket fio would count this latency in."""
-    return MIDPOINTS[bucket_of(max(0, round(min(milliseconds, 1e9) * _NS_PER_MS)))]
-
-
 def outstanding_of(span: Timespan) -> float:
-    """I/Os kept in flight by all threads together: what Little's law wants. NaN where rows are missing."""
-    if not span.ended or span.damage:
-        return nan
-    return float(sum(target.depth for _, target in span.settled()))
-
-
-def _options(target: Target, span: Timespan, threads: float) -> dict[str, Any]:
-    """DiskSPD's settings under fio's names, as text; what the file does not say is left out."""
-    reading = 100 - target.write_pct
-    mixed = {0.0: "write", 100.0: "read"}.get(reading, "rw") if isfinite(reading) else ""
-    numbers = {
-        "bs": target.block_bytes,
-        "iodepth": target.depth,
-        "numjobs": threads,
-        "rwmixread": reading,
-        "runtime": span.duration_s,
-        "ramp_time": span.warmup_s,
-        "rate_iops": target.rate_iops,
-        "rate": target.rate_bytes_per_s,
-        "percentage_random": target.random_pct if 0 < target.random_pct < 100 else nan,
-    }
-    options: dict[str, Any] = {name: f"{value:.15g}" for name, value in numbers.items() if isfinite(value)}
-    options |= {name: str(int(on)) for name, on in (("direct", target.direct), ("sync", target.sync)) if on is not None}
-    options |= {"rw": ("rand" if target.random_pct > 0 else "") + mixed} if mixed else {}
-    return options | ({"filename": target.path} if target.path else {})
+    """Return the I/Os in flight of all threads, for Little's law; NaN where rows are missing."""
+    depths = [float(row.options.get("iodepth", nan)) for row in span.rows]
+    return sum(depths) if span.is_whole else nan

@@ -159,12 +159,26 @@ def row_of(parts: Sequence[tuple[Part, str]], named: Mapping[str, Any]) -> dict[
     codes += ["mix"] if is_of_another_mix(row, row.get("rwmixread", nan)) else []
     size_bytes = row.get("size_bytes", nan) * max(cell["numjobs"], 1) * vms
     codes.append(short_cuts(row, size_bytes, row["runtime_s"]))
-    is_cut_short = found.get("time_based", False) and row["runtime_s"] < ENDED * found.get("set_runtime_s", nan)
-    row["valid"] = not (is_cut_short or any(part.failed for part in own))
+    row["valid"] = not (_is_cut_short(row, found, size_bytes) or any(part.failed for part in own))
     row["warnings"] = join_codes(*codes, "" if row["valid"] else "invalid")
     return row
 
 
+def _is_cut_short(row: Mapping[str, Any], found: Mapping[str, Any], size_bytes: float) -> bool:
+    """Return whether a run ended before its runtime.
+
+    One that is not time_based may, once it has done its size. Where that is not stated, or another
+    option limits the run, an error or a signal alone shows that it was cut short.
+    """
+    is_early = row["runtime_s"] < ENDED * found.get("set_runtime_s", nan)
+    done_bytes = row["bw_bytes"] * row["runtime_s"]
+    is_limited = any(option in found.get("other_options", "") for option in _LIMITS)
+    is_undone = done_bytes < ENDED * size_bytes and not is_limited
+    return is_early and (found.get("time_based", False) or is_undone)
+
+
+_LIMITS = ("io_size=", "number_ios=")
+"""Options by which a run ends before its size is done."""
 _OF_JOBS = ("time_based", "in_flight", "offered")
 """What is known of a load and no column."""
 

@@ -6,9 +6,10 @@ import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from math import nan
 from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 
 COLUMNS = ("node", "t_s", "interval_s", "cpu_pct", "core_max_pct", "nic", "rx_bytes_per_s", "tx_bytes_per_s")
@@ -30,9 +31,9 @@ def parse_proc_stat(text: str) -> dict[str, tuple[int, int]]:
     for line in text.splitlines():
         name, *fields = line.split() or [""]
         if name.startswith("cpu"):
-            user, nice, system, idle, iowait, irq, softirq, steal = (int(f) for f in fields[:8])
-            busy = user + nice + system + irq + softirq
-            counts[name] = (busy, busy + idle + iowait + steal)
+            ticks = [int(count) for count in fields[:8]]
+            idle, iowait, steal = ticks[3], ticks[4], ticks[7]
+            counts[name] = sum(ticks) - idle - iowait - steal, sum(ticks)
     return counts
 
 
@@ -47,15 +48,21 @@ def parse_net_dev(text: str) -> dict[str, tuple[int, int]]:
 
 
 def rates(node: str, before: tuple[float, str, str], after: tuple[float, str, str]) -> list[dict]:
-    """Rows of the counters table, one a network card, from two samples (epoch second, /proc/stat, /proc/net/dev)."""
+    """Rows of the counters table, one a network card, from two samples.
+
+    before, after : epoch second, /proc/stat, /proc/net/dev
+    """
     seconds = after[0] - before[0]
     stat0, stat1 = parse_proc_stat(before[1]), parse_proc_stat(after[1])
     if stat1["cpu"][1] < stat0["cpu"][1]:  # booted between the two: all counters began anew
         return []
-    share = {cpu: _share(stat0[cpu], stat1[cpu]) for cpu in stat1 if cpu in stat0}
-    cores = [value for cpu, value in share.items() if cpu != "cpu"]
-    head = {"node": node, "t_s": after[0], "interval_s": seconds, "cpu_pct": share.get("cpu", float("nan")),
-            "core_max_pct": max(cores, default=float("nan"))}  # fmt: skip
+    shares = {
+        cpu: 100 * (busy - stat0[cpu][0]) / (total - stat0[cpu][1] or nan)
+        for cpu, (busy, total) in stat1.items()
+        if cpu in stat0
+    }
+    head = {"node": node, "t_s": after[0], "interval_s": seconds, "cpu_pct": shares.pop("cpu")}
+    head["core_max_pct"] = max(shares.values(), default=nan)
     net0, net1 = parse_net_dev(before[2]), parse_net_dev(after[2])
     return [
         {
@@ -67,17 +74,6 @@ def rates(node: str, before: tuple[float, str, str], after: tuple[float, str, st
         for nic, (rx, tx) in net1.items()
         if nic in net0
     ]
-
-
-def _share(before: tuple[int, int], after: tuple[int, int]) -> float:
-    total = after[1] - before[1]
-    return 100 * (after[0] - before[0]) / total if total else float("nan")
-
-
-def read_counters_csv(content: bytes | None, file: str) -> pd.DataFrame:
-    """One step's counters: node, t_s (epoch second at the end of the interval), interval_s, cpu_pct, core_max_pct, nic,
-    rx, tx; as `read_step_csv`."""
-    return read_step_csv(content, file, COLUMNS, "counters")
 
 
 def read_step_csv(content: bytes | None, file: str, columns: Sequence[str], what: str) -> pd.DataFrame:
@@ -92,16 +88,15 @@ def read_step_csv(content: bytes | None, file: str, columns: Sequence[str], what
         raise ValueError(f"{file}: not the {what} of a step: {error}") from None
     if absent := [name for name in columns if name not in table]:
         raise ValueError(f"{file}: line 1: not the {what} of a step: no column {', '.join(absent)}")
-    texts = [name for name in columns if not pd.api.types.is_numeric_dtype(table[name])]
-    for name in (name for name in texts if name not in ("nic", *_NEVER_MISSING)):
-        numbers = pd.to_numeric(table[name], errors="coerce")
-        wrong = np.flatnonzero(numbers.isna() & table[name].notna())
-        if len(wrong):
-            said = str(table[name][wrong[0]])[:80]
-            raise ValueError(
-                f"{file}: line {wrong[0] + 2}: not the {what} of a step: {name} is {said!r}, expected a number"
-            )
+    for name in (name for name in columns if name not in ("nic", *_NEVER_MISSING)):
+        is_text = pd.to_numeric(table[name], errors="coerce").isna() & table[name].notna()
+        if len(wrong := table.index[is_text]):
+            said = f"{name} is {str(table[name][wrong[0]])[:80]!r}, expected a number"
+            raise ValueError(f"{file}: line {wrong[0] + 2}: not the {what} of a step: {said}")
     return table
+
+
+read_counters_csv = partial(read_step_csv, columns=COLUMNS, what="counters")
 
 
 def within(counters: pd.DataFrame, start_s: float, end_s: float) -> pd.DataFrame:
@@ -118,17 +113,12 @@ def node_means(counters: pd.DataFrame, one_kernel: bool = False) -> dict[str, fl
     ``one_kernel``: the nodes of a lab share a kernel, so each of them tells of all, and its loopback is counted, once.
     Means are over the intervals that are known. NaN where nothing was, and of real nodes where one of them has nothing.
     """
-    if counters.empty:
-        return {"node_cpu_pct": float("nan"), "net_bytes_per_s": float("nan")}
-    code, nodes = pd.factorize(counters["node"])
-    rows = counters.assign(node=code)
-    cpu = _means(rows.drop_duplicates(["node", "t_s"]), "cpu_pct", len(nodes))
-    cards = rows[rows["nic"] == "lo"] if one_kernel else _physical(rows)
-    moved = _means(cards, "rx_bytes_per_s", len(nodes))
-    return {
-        "node_cpu_pct": float(cpu.mean(skipna=one_kernel)),
-        "net_bytes_per_s": float(moved.mean() if one_kernel else moved.sum(skipna=False)),
-    }
+    nodes = counters["node"].unique()
+    cpu = _means(counters.drop_duplicates(["node", "t_s"]), "cpu_pct").reindex(nodes)
+    cards = counters[counters["nic"] == "lo"] if one_kernel else _physical(counters)
+    moved = _means(cards, "rx_bytes_per_s").reindex(nodes)
+    net = moved.mean() if one_kernel else moved.sum(skipna=False, min_count=1)
+    return {"node_cpu_pct": float(cpu.mean(skipna=one_kernel)), "net_bytes_per_s": float(net)}
 
 
 def _physical(rows: pd.DataFrame) -> pd.DataFrame:
@@ -139,17 +129,14 @@ def _physical(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[physical | without & (rows["nic"] != "lo")]
 
 
-def _means(rows: pd.DataFrame, column: str, nodes: int) -> pd.Series:
-    """Of every node the sum over its rows of an interval, as a mean by time over the intervals in which all are
-    known."""
-    node, t_s, seconds, values = (rows[name].to_numpy() for name in ("node", "t_s", "interval_s", column))
-    pairs = node + 1j * t_s  # sorted as one number each
-    _, first, interval = np.unique(pairs, return_index=True, return_inverse=True)
-    amount = np.bincount(interval, values * seconds)  # a row that is not known makes its interval unknown
-    known = ~np.isnan(amount)
-    of = node[first][known]
-    with np.errstate(invalid="ignore"):
-        return pd.Series(np.bincount(of, amount[known], nodes) / np.bincount(of, seconds[first][known], nodes))
+def _means(rows: pd.DataFrame, column: str) -> pd.Series:
+    """Of every node the sum over its rows of an interval, as a mean by time over the intervals in
+    which all are known."""
+    keys = [rows["node"], rows["t_s"]]
+    known = rows[rows[column].notna().groupby(keys).transform("all")]
+    amounts = (known[column] * known["interval_s"]).groupby(known["node"]).sum()
+    seconds = known.drop_duplicates(["node", "t_s"]).groupby("node")["interval_s"].sum()
+    return amounts / seconds
 
 
 # Drives of a Linux node: /proc/diskstats and /sys/class/block -> numbers, and a step's drives.csv -> the `drives`
@@ -225,7 +212,7 @@ def parse_diskstats(text: str) -> dict[str, Counts]:
     counts = {}
     for name, numbers in numbers_of_diskstats(text):
         reads, read_merged, read_sectors, _, writes, write_merged, written_sectors = numbers[:7]
-        flushes = float(numbers[15]) if len(numbers) > 15 else float("nan")
+        flushes = float(numbers[15]) if len(numbers) > 15 else nan
         counts[name] = Counts(
             reads, writes, SECTOR * read_sectors, SECTOR * written_sectors, read_merged + write_merged, flushes
         )
@@ -246,24 +233,20 @@ def moved(
     """Rows of drives.csv, one a drive, from two samples (epoch second, /proc/diskstats). No row of a drive whose
     counters began anew; of a node whose drives are not known (None) one without a device and without counts, so that
     the others' are not taken for all."""
+    head = {"node": node, "t_s": after[0], "interval_s": after[0] - before[0]}
     if drives is None:
-        unknown = {"node": node, "t_s": after[0], "interval_s": after[0] - before[0], "device": "", "carries": ""}
-        return [unknown | dict.fromkeys(DRIVE_COUNTS, "")]
+        return [head | {"device": "", "carries": ""} | dict.fromkeys(DRIVE_COUNTS, "")]
     was, now = parse_diskstats(before[1]), parse_diskstats(after[1])
     rows = []
-    for device, carries in drives.items():
-        if device not in was or device not in now:
-            continue
+    for device in (name for name in drives if name in was and name in now):
         done = [later - earlier for earlier, later in zip(was[device], now[device], strict=True)]
         if not any(count < 0 for count in done):  # of a drive that was exchanged, or a node that booted
-            head = {"node": node, "t_s": after[0], "interval_s": after[0] - before[0], "device": device}
-            rows.append({**head, "carries": carries, **dict(zip(DRIVE_COUNTS, done, strict=True))})
+            counts = dict(zip(DRIVE_COUNTS, done, strict=True))
+            rows.append(head | {"device": device, "carries": drives[device]} | counts)
     return rows
 
 
-def read_drives_csv(content: bytes | None, file: str) -> pd.DataFrame:
-    """One step's rows of DRIVE_COLUMNS; as `read_step_csv`."""
-    return read_step_csv(content, file, DRIVE_COLUMNS, "drives")
+read_drives_csv = partial(read_step_csv, columns=DRIVE_COLUMNS, what="drives")
 
 
 def totals(rows: pd.DataFrame) -> pd.DataFrame:

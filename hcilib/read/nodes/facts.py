@@ -70,15 +70,12 @@ def _level(rows: Sequence[Mapping[str, Any]]) -> tuple[float, str]:
     The fullest host of the fullest reading counts, as pools fill up while they are measured. A reading in which a host
     did not tell says nothing: that may be the fullest.
     """
-    readings: dict[float, list[float]] = {}
-    for row in rows:
-        readings.setdefault(row["at_s"], []).append(row["pool_fill_pct"])
-    full = [max(told) for told in readings.values() if all(pct == pct for pct in told)]
-    if not full:
+    readings = pd.DataFrame(rows, columns=["at_s", "pool_fill_pct"]).groupby("at_s")["pool_fill_pct"]
+    full = readings.apply(lambda told: told.max(skipna=False)).dropna()
+    if full.empty:
         return _NAN, join_codes(*(row["warnings"] for row in rows))
-    least, most = min(full), max(full)
-    said = POOL_UNSURE if most - least > STEP_PCT else ""
-    return STEP_PCT * float((most + STEP_PCT / 2) // STEP_PCT), said
+    said = POOL_UNSURE if full.max() - full.min() > STEP_PCT else ""
+    return STEP_PCT * float((full.max() + STEP_PCT / 2) // STEP_PCT), said
 
 
 # The links between nodes: iperf3's JSON and ping's text -> numbers, kept as the `network` table.

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from functools import partial
 from math import gcd
 from typing import Any
 
@@ -178,36 +179,66 @@ def layers_of(
         another and was never sampled has a row with the code ``not-sampled``.
     """
     hosts = {host: said for host, said in chains["hosts"].items() if "devices" in said}
-    found = []
+    tested = [f"{node}:{name}" for node, names in chains["tested"].items() for name in names]
+    sampled: dict[str, dict[str, Any]] = {}
     for node, samples in rows.groupby("node", sort=False):
-        said = hosts.get(node, {"devices": {}})["devices"]
-        times = np.unique(samples["t_s"])
-        inside = times[(times >= start_s) & (times <= end_s)]
-        outside = np.array([*times[times <= start_s][-1:], *times[times >= end_s][:1]])
-        is_around = not ramp_s > 0 and len(outside) == 2
-        chosen, window = (outside, {"window": "around"}) if is_around else (inside, {"window": "inside"})
-        ticks = samples[samples["device"].isin([n for n, about in said.items() if about["kind"] in TICKING])]
-        tick_ms = gcd(*ticks[["read_ms", "write_ms"]].to_numpy(np.int64).ravel().tolist()) or np.nan
-        for device, its in samples.groupby("device", sort=False):
-            about = said.get(device, {"kind": "", "below": []})
-            row = {"node": node, "device": device, **_about(node, about, hosts)}
-            row["tested"] = device in chains["tested"].get(node, ())
-            row["tick_ms"] = tick_ms if about["kind"] in TICKING else np.nan
-            its = its.sort_values("t_s")
-            done = _done(its, times, chosen)
-            found.append(row | window | done | ({"seconds": end_s - start_s} if is_around else {}))
-    table = pd.DataFrame(found, columns=list(LAYER_TYPES))
-    return _with_unsampled(table, hosts, chains["tested"]).astype(LAYER_TYPES)
+        done = _done(samples, _devices(node, hosts), start_s, end_s, ramp_s)
+        sampled |= {f"{node}:{row['device']}": row for row in done.to_dict("records")}
+    about = {place: _about(place, hosts) for place in sampled}
+    ends = [one[name] for name in ("below", "over") for one in about.values()]
+    named = " ".join(ends).split()
+    for place in dict.fromkeys([*named, *tested]):
+        if place not in sampled:  # it counted nothing, or its host was not sampled
+            about[place] = _about(place, hosts)
+            is_idle = about[place]["node"] in set(rows["node"])
+            sampled[place] = dict.fromkeys(("seconds", *LAYER_COUNTS), 0.0 if is_idle else np.nan)
+            sampled[place] |= {"window": "", "code": "idle" if is_idle else "not-sampled"}
+    found = [about[place] | row | {"tested": place in tested} for place, row in sampled.items()]
+    return pd.DataFrame(found, columns=list(LAYER_TYPES)).astype(LAYER_TYPES)
 
 
-def _about(node: str, about: Mapping[str, Any], hosts: Mapping[str, Any]) -> dict[str, str]:
-    """What a device is, and the places below it and at its other end."""
-    own = hosts.get(node, {"devices": {}})["devices"]
+def _devices(node: str, hosts: Mapping[str, Any]) -> Mapping[str, Any]:
+    return hosts[node]["devices"] if node in hosts else {}
+
+
+def _done(
+    samples: pd.DataFrame, devices: Mapping[str, Any], start_s: float, end_s: float, ramp_s: float
+) -> pd.DataFrame:
+    """Return a row a device of one host: differences of its counts between two samples.
+
+    A count stands until the device's next one.
+    """
+    times = np.unique(samples["t_s"])
+    around = np.array([*times[times <= start_s][-1:], *times[times >= end_s][:1]])
+    is_around = not ramp_s > 0 and len(around) == 2
+    chosen = around if is_around else times[(times >= start_s) & (times <= end_s)]
+    is_known = len(chosen) > 1
+    first, last = (chosen if is_known else times)[[0, -1]]
+    counts = samples.groupby(["t_s", "device"])[list(LAYER_COUNTS)].last().unstack().ffill()
+    done = ((counts.loc[last] - counts.loc[first]) % WRAP).unstack(0)
+    seen = samples.groupby("device", sort=False)["t_s"].agg(["min", "max"])
+    is_gone = (seen["max"] < times[-1]) & (seen["max"] < last)
+    codes = np.select([seen["min"] > first, is_gone], ["appeared", "vanished"], "")
+    table = done.reindex(seen.index).assign(code=codes if is_known else "few-samples")
+    table.loc[table["code"] != "", list(LAYER_COUNTS)] = np.nan
+    seconds = end_s - start_s if is_around else table["reads"] * 0 + last - first
+    bio = [name for name, about in devices.items() if about["kind"] in TICKING]
+    times_ms = samples.loc[samples["device"].isin(bio), ["read_ms", "write_ms"]].to_numpy(np.int64)
+    table.loc[table.index.isin(bio), "tick_ms"] = gcd(*times_ms.ravel().tolist()) or np.nan
+    return table.assign(window="around" if is_around else "inside", seconds=seconds).reset_index()
+
+
+def _about(place: str, hosts: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a device is, and the places below it and at its other end."""
+    node, _, device = place.partition(":")
+    own = _devices(node, hosts)
+    about = own.get(device, {"kind": "", "below": []})
     named = {own[name].get("name", "") for name in about["below"] if name in own} - {""}
     others = [(other, said) for other, said in hosts.items() if other != node]
-    over = [f"{other}:{device}" for other, said in others for device in _ends(about, said, named)]
+    over = [f"{other}:{name}" for other, said in others for name in _ends(about, said, named)]
     below = " ".join(f"{node}:{name}" for name in about["below"])
-    return {"layer": about["kind"], "level": about.get("level", ""), "below": below, "over": " ".join(over)}
+    row = {"node": node, "device": device, "layer": about["kind"], "level": about.get("level", "")}
+    return row | {"below": below, "over": " ".join(over)}
 
 
 def _ends(about: Mapping[str, Any], said: Mapping[str, Any], named: set[str]) -> list[str]:
@@ -222,45 +253,7 @@ def _ends(about: Mapping[str, Any], said: Mapping[str, Any], named: set[str]) ->
     return [name for device in same for name in device["below"]] or alike
 
 
-def _done(samples: pd.DataFrame, times: np.ndarray, chosen: np.ndarray) -> dict[str, Any]:
-    """Differences of a device's counts between the first and last of its host's `chosen` samples. A row stands until
-    the device's next one."""
-    nothing = dict.fromkeys(("seconds", *LAYER_COUNTS), np.nan)
-    if len(chosen) < 2:
-        return nothing | {"code": "few-samples"}
-    own = samples["t_s"].to_numpy()
-    if own[0] > chosen[0]:
-        return nothing | {"code": "appeared"}
-    if own[-1] < times[-1] and own[-1] < chosen[-1]:
-        return nothing | {"code": "vanished"}
-    first, last = (samples.iloc[np.searchsorted(own, t, "right") - 1] for t in (chosen[0], chosen[-1]))
-    done = {name: float((int(last[name]) - int(first[name])) % WRAP) for name in LAYER_COUNTS}
-    return {"seconds": chosen[-1] - chosen[0], **done, "code": ""}
-
-
-def _with_unsampled(table: pd.DataFrame, hosts: Mapping[str, Any], tested: Mapping[str, Any]) -> pd.DataFrame:
-    """Add devices that are tested, or below another, and have no row: those that counted nothing, or whose host was not
-    sampled."""
-    there = set(table["node"] + ":" + table["device"])
-    needed = {place: False for column in ("below", "over") for places in table[column] for place in places.split()}
-    needed |= {f"{node}:{name}": True for node, names in tested.items() for name in names}
-    rows = []
-    for place in (place for place in needed if place not in there):
-        node, _, device = place.partition(":")
-        about = hosts.get(node, {"devices": {}})["devices"].get(device, {"kind": "", "below": []})
-        is_idle = node in set(table["node"])
-        rows += [
-            {"node": node, "device": device, **_about(node, about, hosts), "tested": needed[place], "tick_ms": np.nan}
-            | {"window": ""}
-            | dict.fromkeys(("seconds", *LAYER_COUNTS), 0.0 if is_idle else np.nan)
-            | {"code": "idle" if is_idle else "not-sampled"}
-        ]
-    return pd.concat([table, pd.DataFrame(rows, columns=list(LAYER_TYPES))], ignore_index=True) if rows else table
-
-
-def read_layers_csv(content: bytes | None, file: str) -> pd.DataFrame:
-    """One step's rows of LAYER_COLUMNS; as `hcilib.read.nodes.counters.read_step_csv`."""
-    return read_step_csv(content, file, LAYER_COLUMNS, "block layers")
+read_layers_csv = partial(read_step_csv, columns=LAYER_COLUMNS, what="block layers")
 
 
 def read_chains(content: bytes, file: str) -> dict[str, Any]:

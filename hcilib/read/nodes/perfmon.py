@@ -189,12 +189,11 @@ def as_counters(samples: pd.DataFrame) -> pd.DataFrame:
 def means(logs: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """The mean of each counter and instance of a node, weighted by the intervals that are known:
     `MEANS`; `value` in the counter's own unit, `seconds` of these intervals."""
-    tables = [pd.DataFrame(columns=list(MEANS))] if not logs else []
-    for samples in logs:
-        known = samples.assign(
-            seconds=samples["interval_s"].where(samples["value"].notna()),
-            value=samples["value"] * samples["interval_s"],
-        )
-        sums = known.groupby(list(MEANS[:3]), sort=False)[["value", "seconds"]].sum(min_count=1)
-        tables.append(sums.assign(value=sums["value"] / sums["seconds"]).reset_index())
-    return pd.concat(tables, ignore_index=True)
+    if not logs:
+        return pd.DataFrame(columns=list(MEANS))
+    known = pd.concat(logs)
+    seconds = known["interval_s"].where(known["value"].notna())
+    amounts = pd.DataFrame({"value": known["value"] * seconds, "seconds": seconds})
+    keys = [known[name] for name in MEANS[:3]]
+    sums = amounts.groupby(keys, sort=False).sum(min_count=1)
+    return sums.assign(value=sums["value"] / sums["seconds"]).reset_index()
