@@ -1,6 +1,6 @@
 """Months of campaigns below a folder as one table, a row a campaign, cell and metric.
 
-Nothing is written into the folder itself. `history.yaml` in the folder holds what only the user knows::
+Nothing is written into the folder itself. Its `history.yaml` holds what only the user knows::
 
     starts: {night-12: 2025-03-14 22:00}  # of a campaign whose clock was wrong, in UTC
     accept: [night-40]                    # the level that begins here is intended
@@ -9,11 +9,10 @@ Nothing is written into the folder itself. `history.yaml` in the folder holds wh
 from __future__ import annotations
 
 import json
-import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from hashlib import blake2b
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -21,36 +20,44 @@ import numpy as np
 import pandas as pd
 
 from hcilib.model.archives import ARCHIVE, unpacked
-from hcilib.model.caveats import has_code, join_codes
+from hcilib.model.caveats import add_codes, has_code, join_codes
 from hcilib.model.compressed import read_bytes
 from hcilib.model.metrics import FACTORS, SETTINGS, in_order
-from hcilib.model.places import FACTS, PLAN, RECORD, STEPS, WEAR, at_home
+from hcilib.model.places import FACTS, PLAN, Paths, at_home
 from hcilib.model.yaml_models import Line, Model, load
 from hcilib.read.foreign.results import read_results, recognise
+from hcilib.read.foreign.settings import ForeignError
+from hcilib.read.foreign.sources import Source, folders_of, shown
 from hcilib.read.run.journal import events_of
-from hcilib.read.run.step import RunReadError, is_published, plan_of, run_names
+from hcilib.read.run.step import RunReadError, plan_of, rounds_of, run_names
 
 NOTES = "history.yaml"
-AHEAD_S = 86_400.0
+REMEDY = "Give the folder that holds the campaigns."
+ARTICLES = "sources.csv"
+AHEAD = pd.Timedelta(days=1)
 """A start so far ahead of now was written by a wrong clock."""
+BACK_S = 1.0
+"""A clock went back where a journal does by more than this."""
 FIRST = ("campaign", "start", "testbed", "system", "setup")
 LAST = ("metric", "value", "log_se", "n", "accepted", "valid", "warnings")
-_LOOSE = (".json", ".xml", ".csv", ".txt", ".zst", ".gz")
-"""Endings of files that may be a campaign each."""
+UNREAD = {
+    **dict.fromkeys(("testbed", "system", "setup", "metric"), ""),
+    **{"start": pd.NaT, "value": nan, "log_se": nan, "n": 0, "warnings": "unread"},
+}
+"""The row of a campaign that cannot be read."""
 KEPT = ("iops", "lat_ns", "p99_ns", "iops_per_cpu_pct")
 """Metrics of which a history keeps means."""
 FACT = "fact_"
 """Before the name of what may explain a change."""
 FILL = "pool_fill_pct"
 """A factor where systems are compared; over months it is what may explain a change."""
-BACK_S = 1.0
-"""A clock went back where a journal does by more than this."""
-_DATE = re.compile(r"(?<!\d)(20\d\d)[-_.]?([01]\d)[-_.]?([0-3]\d)(?:[T_ -]?([0-2]\d)[:.h-]?([0-5]\d))?(?!\d)")
-_WRITTEN = re.compile(rb'"timestamp"\s*:\s*(\d{9,11})\b')
-_STAMPED = re.compile(rb"(20\d\d)[-/]([01]\d)[-/]([0-3]\d)[ T]([0-2]\d):([0-5]\d)")
+_CELL = [name for name in (*FIRST, *FACTORS, *SETTINGS) if name != FILL]
+"""What tells the cells of all campaigns apart."""
 _TESTBED = f"{FACT}testbed_file"
-Found = list[tuple[str, str]]
-"""Campaigns, and what to know of each."""
+_CLOCK = r"([0-2]\d)[:.h-]?([0-5]\d)"
+_IN_NAME = re.compile(rf"(?<!\d)(20\d\d)[-_.]?([01]\d)[-_.]?([0-3]\d)(?:[T_ -]?{_CLOCK})?(?!\d)")
+_IN_TEXT = re.compile(rf"(20\d\d)[-/]([01]\d)[-/]([0-3]\d)[ T]{_CLOCK}")
+_BY_FIO = re.compile(r'"timestamp"\s*:\s*(\d{9,11})\b')
 
 
 class Notes(Model):
@@ -60,31 +67,35 @@ class Notes(Model):
     accept: tuple[Line, ...] = ()
 
 
-def history(folder: str | Path | Sequence[str | Path], names: Any = None, system: str | None = None) -> pd.DataFrame:
+def history(folder: Paths, names: Any = None, system: str | None = None) -> pd.DataFrame:
     """Return the mean of every cell in every campaign: one row a campaign, cell and metric.
 
-    A campaign is a run directory, its archive (``.tar.zst``), a source of published tables, or another folder or file
-    of results directly below.
+    A campaign is a run directory, its archive (``.tar.zst``), a source of published tables, or
+    another folder or file of results directly below.
 
     Parameters
     ----------
-    folder : where the campaigns are. Its `history.yaml` may state starts and accept new levels. Or a CSV or Parquet
-        file of a table that this returned, or a list of campaigns
-    names, system : of files of other tools, as in `read_results`; without them the system is the folder's name
+    folder : where the campaigns are. Its `history.yaml` may state starts and accept new levels. Or
+        a CSV or Parquet file of a table that this returned, or a list of campaigns
+    names, system : of files of other tools, as in `read_results`; without them the system is the
+        folder's name
 
     Returns
     -------
-    DataFrame : campaign (path below the folder, or name in a list), start (UTC), testbed (campaigns of another
-        testbed file under one name are another series, named with the file's digest), system, setup (what else
-        decides a cell's result, such as the runtime), the factors, facts that may explain a change (``fact_kernel``,
-        ...), metric, value (geometric mean of the campaign's runs), log_se (standard error of its logarithm, NaN of
-        one run), n (runs), accepted (a new level here is intended), valid, warnings. In the order of time. Rows with
-        valid False are in no analysis: their warnings say why (`unread`, `copy`, `same-start`, `clock`, `no-start`,
-        `zero`).
+    DataFrame
+        In the order of time: campaign (path below the folder, or name in a list), start (UTC),
+        testbed (campaigns of another testbed file under one name are another series, named with the
+        file's digest), system, setup (what else decides a cell's result, such as the runtime), the
+        factors, metric, value (geometric mean of the campaign's runs), log_se (standard error of
+        its logarithm, NaN of one run), n (runs), accepted (a new level here is intended), valid,
+        warnings, and facts that may explain a change (``fact_kernel``, ...). Rows with valid False
+        are in no analysis. Their warnings say why: `unread`, `copy`, `same-start`, `clock`,
+        `no-start` or `zero`.
 
     Raises
     ------
-    RunReadError : no folder, or no campaign in it; ValueError : a `history.yaml` that cannot be used
+    RunReadError : no folder, or no campaign in it
+    ValueError : a `history.yaml` that cannot be used
 
     Examples
     --------
@@ -92,38 +103,40 @@ def history(folder: str | Path | Sequence[str | Path], names: Any = None, system
     >>> months["campaign"].nunique(), sorted(months["metric"].unique())
     (30, ['iops', 'lat_ns'])
     """
+    notes = Notes()
     if not isinstance(folder, str | Path):
-        named, notes = list(run_names(folder).items()), Notes()
+        places = run_names(folder)
     else:
-        root = at_home(folder)
+        root = at_home(folder).resolve()
         if root.is_file():
             return _saved(root)
         if not root.is_dir():
-            raise RunReadError(f"{folder}: no such folder on this machine. Give the folder that holds the campaigns.")
+            raise RunReadError(f"{folder}: no such folder on this machine. {REMEDY}")
         if (root / PLAN).exists():
-            raise RunReadError(f"{folder}: one campaign has no history. Give the folder above it, {root.parent}.")
-        notes = load(root / NOTES, Notes) if (root / NOTES).exists() else Notes()
-        system = system or root.resolve().name
-        named = [(place, place.relative_to(root).as_posix()) for place in _places(root)]
-    parts = [_means_of(place, name, names, system or place.name) for place, name in named]
-    parts = [part for part in parts if not has_code(part, "no-result").all()]
+            raise RunReadError(f"{folder}: one campaign has no history. {REMEDY}")
+        if (root / NOTES).exists():
+            notes = load(root / NOTES, Notes)
+        places = {place: shown(place.relative_to(root).as_posix()) for place in _places(root)}
+        system = system or shown(root.name)
+    found = [_campaign(place, name, names, system or place.name) for place, name in places.items()]
+    parts = [part for part in found if part is not None]
     if not parts:
         none = "no campaign in it: no run directory, no published table, no result of a tool"
-        raise RunReadError(f"{folder}: {none}. Give the folder that holds the campaigns.")
-    table = judged(_noted(pd.concat(parts, ignore_index=True), notes))
+        raise RunReadError(f"{folder}: {none}. {REMEDY}")
+    table = pd.concat(parts, ignore_index=True)
     facts = sorted(name for name in table if name.startswith(FACT))
     factors = [name for name in (*FACTORS, *SETTINGS) if name in table]
-    return in_order(table[[*FIRST, *factors, *LAST, "digest", *facts]])
+    table = table.reindex(columns=[*FIRST, *factors, *LAST, *facts])
+    return in_order(_judged(table, notes))
 
 
 def _saved(file: Path) -> pd.DataFrame:
-    """A table that `history` returned, from the file in which it was saved."""
-    table = pd.read_parquet(file) if file.suffix == ".parquet" else pd.read_csv(file, dtype={"setup": str})
+    """Return a table that `history` returned, from the file in which it was saved."""
+    is_parquet = file.suffix == ".parquet"
+    table = pd.read_parquet(file) if is_parquet else pd.read_csv(file, dtype={"setup": str})
     if absent := [name for name in (*FIRST, *LAST) if name not in table]:
-        raise RunReadError(f"{file}: not a saved history, it has no column {absent[0]}. Give a folder of campaigns.")
-    texts = {
-        name: table[name].astype(object).where(table[name].notna(), "") for name in ("testbed", "setup", "warnings")
-    }
+        raise RunReadError(f"{file}: no saved history, as it lacks column {absent[0]}. {REMEDY}")
+    texts = table[["testbed", "setup", "warnings"]].astype(object).fillna("")
     start = pd.to_datetime(table["start"], utc=True, format="ISO8601")
     return in_order(table.assign(**texts, start=start))
 
@@ -131,269 +144,186 @@ def _saved(file: Path) -> pd.DataFrame:
 # ---- Where campaigns are
 
 
-def _places(root: Path) -> Iterator[Path]:
-    """Every campaign below a folder, in the order of names."""
-    for entry in sorted(root.iterdir()):
-        if entry.name.startswith((".", "__pycache__")) or entry.name == NOTES:
-            continue
-        if entry.is_file() and entry.suffix in _LOOSE:
-            if not _stands_unpacked(entry):
-                yield entry
-        elif entry.is_dir() and not entry.is_symlink():
-            inside = list(_ours(entry))
-            yield from inside or [entry]
+def _places(root: Path) -> list[Path]:
+    """Return every campaign below a folder.
 
-
-def _ours(folder: Path) -> Iterator[Path]:
-    """The run directories, their archives, and the published tables at or below a folder."""
-    if (folder / PLAN).exists() or (folder / STEPS).is_dir() or (folder / "sources.csv").exists():
-        yield folder
-        return
-    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
-        if entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."):
-            yield from _ours(Path(entry.path))
-        elif entry.name.endswith(ARCHIVE) and not _stands_unpacked(Path(entry.path)):
-            yield Path(entry.path)
-
-
-def _stands_unpacked(file: Path) -> bool:
-    return file.name.endswith(ARCHIVE) and file.with_name(file.name.removesuffix(ARCHIVE)).is_dir()
+    These are our own at any depth, and of the rest each entry of the folder. An archive is named as
+    the folder that it holds, which counts where both are there.
+    """
+    paths = [Path(path) for folder in folders_of([Source(root)]) for path, _ in folder.files]
+    ours = {path.parent for path in paths if path.name == ARTICLES} - {root}
+    ours |= {path for path in paths if path.is_dir()}
+    archives = [path for path in paths if path.name.endswith(ARCHIVE)]
+    ours |= {path.with_name(path.name.removesuffix(ARCHIVE)) for path in archives}
+    held = {root / path.relative_to(root).parts[0] for path in ours}
+    entries = {root / path.relative_to(root).parts[0] for path in paths} - held
+    return sorted(ours | {entry for entry in entries if entry.exists()})
 
 
 # ---- One campaign
 
 
-def _means_of(place: Path, name: str, names: Any, system: str) -> pd.DataFrame:
-    """The rows of one campaign; one row without a value where it cannot be read, or is none."""
+def _campaign(place: Path, name: str, names: Any, system: str) -> pd.DataFrame | None:
+    """Return the means of a campaign; one row if it cannot be read, None if it holds no result."""
     try:
-        if name.endswith(ARCHIVE):  # in the user's cache: nothing is written beside it
-            name = name.removesuffix(ARCHIVE)
-            place = unpacked(place.with_name(Path(name).name))
-        if (place / PLAN).exists() or (place / STEPS).is_dir():
-            return _of_run(place, name)
-        if place.is_dir() and is_published(place):
-            return _of_published(place, name)
-        return _of_files(place, name, names, system)
+        results = read_results(place, names=names)
+        place = rounds_of(unpacked(place))[0]
+        if (place / PLAN).exists():
+            known = _of_run(place, results)
+        elif (place / ARTICLES).exists():
+            known = _of_articles(place, name, results)
+        else:
+            known = _of_files(place, results, system)
+        of_all = {"campaign": name, "testbed": results["source"], "setup": "", "warnings": ""}
+        return _means(results.assign(**of_all | known))
+    except ForeignError:
+        if not recognise(place, names=names)["what"].eq("result").any():
+            return None
     except (ValueError, OSError, KeyError, TypeError):
-        return _nothing(name, "unread")
+        pass
+    return pd.DataFrame([{"campaign": name} | UNREAD])
 
 
-def _nothing(name: str, why: str) -> pd.DataFrame:
-    row: dict[str, Any] = dict.fromkeys(("testbed", "system", "setup", "metric", "digest"), "")
-    row |= {"campaign": name, "start": pd.NaT, "value": np.nan, "log_se": np.nan, "n": 0}
-    return pd.DataFrame([row | {"accepted": False, "valid": False, "warnings": why}])
+def _of_articles(place: Path, name: str, results: pd.DataFrame) -> dict[str, Any]:
+    """Return what is known of published tables, by columns: each source is a campaign."""
+    dates = pd.read_csv(place / ARTICLES, dtype=str).set_index("source")["date"]
+    start = pd.to_datetime(results["source"].map(dates), utc=True)
+    return {"campaign": f"{name}/" + results["source"], "start": start}
 
 
-def _of_run(place: Path, name: str) -> pd.DataFrame:
-    plan, events = plan_of(place), events_of(place)
-    means = _means(read_results(place))
-    if means.empty:
-        return _nothing(name, "unread")
-    times = [float(event["t"]) for event in events if isinstance(event.get("t"), (int, float))]
-    starts = [float(event["t"]) for event in events if event.get("event") == "start" and "t" in event]
-    setups = _setups(plan)
-    notes = []
-    if -min(np.diff(times), default=0.0) > BACK_S:
-        notes.append("clock")
-    if not any(event.get("event") == "end" and not event.get("missing") for event in events):
-        notes.append("unfinished")
-    content = blake2b(json.dumps(plan, sort_keys=True).encode(), digest_size=16)
-    for record in sorted(place.glob(f"{STEPS}/*/{RECORD}")):
-        content.update(read_bytes(record))
-    means = means.assign(
-        testbed=str(plan["testbed"]["name"]), setup=means["pattern"].astype(str).map(setups).fillna("")
-    )
-    return _campaign(means, name, starts[0] if starts else np.nan, content.hexdigest(), notes, _facts(place, plan))
-
-
-def _setups(plan: Mapping) -> dict[str, str]:
-    """Of each pattern what else decides its result and is no factor."""
-    fio = plan["testbed"].get("fio") or {}
-    common = [f"{key}={fio[key]}" for key in ("ioengine", "direct") if key in fio]
-    times: dict[str, set[tuple[float, float]]] = {}
-    for step in plan["plan"]["steps"]:
-        if step["kind"] == "measure" and "pattern" in step["cell"]:
-            times.setdefault(step["cell"]["pattern"], set()).add((step["runtime_s"], step["ramp_s"]))
+def _of_run(place: Path, results: pd.DataFrame) -> dict[str, Any]:
+    """Return what is known of a run directory, by columns."""
+    plan = plan_of(place)
+    events = pd.DataFrame(events_of(place), columns=["t", "event", "missing"])
+    t_s = pd.to_numeric(events["t"], errors="coerce")
+    is_finished = (events["event"].eq("end") & ~events["missing"].fillna(0).astype(bool)).any()
+    is_back = t_s.dropna().diff().min() < -BACK_S
     return {
-        pattern: " ".join([*(f"runtime_s={run:g} ramp_s={ramp:g}" for run, ramp in sorted(both)), *common])
-        for pattern, both in times.items()
+        "start": pd.Timestamp(t_s[events["event"].eq("start")].min(), unit="s", tz=UTC),
+        "setup": results["pattern"].astype(str).map(_setups(plan)).fillna(""),
+        "warnings": join_codes("clock" if is_back else "", "" if is_finished else "unfinished"),
+        **_facts(place, plan),
     }
 
 
+def _setups(plan: Mapping) -> pd.Series:
+    """Return of each pattern what else decides its result and is no factor."""
+    fio = plan["testbed"].get("fio") or {}
+    common = [f"{key}={fio[key]}" for key in ("ioengine", "direct") if key in fio]
+    steps = pd.json_normalize([step for step in plan["plan"]["steps"] if step["kind"] == "measure"])
+    times = steps.reindex(columns=["cell.pattern", "runtime_s", "ramp_s"]).drop_duplicates()
+    times = times.sort_values(["runtime_s", "ramp_s"])
+    text = times.apply("runtime_s={runtime_s:g} ramp_s={ramp_s:g}".format_map, axis="columns")
+    return text.groupby(times["cell.pattern"]).agg(lambda own: " ".join([*own, *common]))
+
+
 def _facts(place: Path, plan: Mapping) -> dict[str, str]:
-    """What hosts, drives and systems said of themselves, of all hosts together."""
-    told: dict[str, set[str]] = {}
-    for file in sorted((place / FACTS).glob("*.json")):
-        said = json.loads(read_bytes(file))
-        fingerprint = said.pop("fingerprint", None) or {}
-        for key, value in [*said.items(), *fingerprint.items()]:
-            if key not in ("format", "host", "memory") and value not in (None, ""):
-                told.setdefault(str(key), set()).add(" ".join(str(value).split()))
-    for file in sorted((place / WEAR).glob("*.json")):
-        for drive in json.loads(read_bytes(file))["readings"][0]["drives"].values():
-            firmware = re.findall(r'"firmware_version":"([^"]+)"', str(drive.get("said")))
-            told.setdefault("firmware", set()).update(f"{drive.get('model') or 'drive'} {one}" for one in firmware)
-    for node in plan["testbed"].get("nodes") or []:
-        for drive in node.get("drives") or []:
-            for key, value in drive.items():
-                if value not in (None, ""):
-                    told.setdefault(f"drives' {key}", set()).add(
-                        f"{value:.12g}" if isinstance(value, float) else str(value)
-                    )
-    facts = {FACT + key: ", ".join(sorted(values)) for key, values in told.items() if values}
+    """Return what hosts, drives and systems say of themselves, of all hosts together."""
+    pairs: list[tuple[str, Any]] = []
+    for file in (place / FACTS).glob("*.json"):
+        host = json.loads(read_bytes(file))
+        pairs += [*host.items(), *(host.get("fingerprint") or {}).items()]
+    nodes = plan["testbed"].get("nodes") or []
+    drives = [drive for node in nodes for drive in node.get("drives") or []]
+    pairs += [(f"drives' {key}", value) for drive in drives for key, value in drive.items()]
     identity = plan.get("identity") or {}
-    return facts | {f"{FACT}{key}_file": str(identity[key]) for key in ("testbed", "system") if key in identity}
+    pairs += [(f"{key}_file", identity.get(key)) for key in ("testbed", "system")]
+    facts: dict[str, set[str]] = {}
+    for key, value in pairs:
+        if key not in ("format", "host", "memory", "fingerprint") and value not in (None, ""):
+            text = f"{value:.12g}" if isinstance(value, float) else " ".join(str(value).split())
+            facts.setdefault(FACT + key, set()).add(text)
+    return {name: ", ".join(sorted(texts)) for name, texts in facts.items()}
 
 
-def _of_published(place: Path, name: str) -> pd.DataFrame:
-    """A campaign a source, of the date in sources.csv."""
-    dates = pd.read_csv(place / "sources.csv", dtype=str).set_index("source")["date"]
-    parts = []
-    for source, results in read_results(place).groupby("source", sort=True):
-        start = pd.Timestamp(dates.get(source), tz=UTC).timestamp() if pd.notna(dates.get(source)) else np.nan
-        digest = blake2b(results.to_csv(index=False).encode(), digest_size=16).hexdigest()
-        parts.append(_campaign(_means(results).assign(testbed=source, setup=""), f"{name}/{source}", start, digest))
-    return pd.concat(parts, ignore_index=True)
+def _of_files(place: Path, results: pd.DataFrame, system: str) -> dict[str, Any]:
+    """Return what is known of other tools' files, by columns.
+
+    They began at the earliest time that is written in them, or at the one in their name.
+    """
+    files = folders_of([Source(place)])[0].files
+    starts = [_written(read_bytes(path).decode("latin-1")) for path, _ in files]
+    starts = [start for start in starts if start == start]
+    return {
+        "start": min(starts) if starts else _time(_IN_NAME.search(place.name)),
+        "testbed": "",
+        "system": results["system"].mask(has_code(results, "system"), system),
+        "warnings": "left-out" if results.attrs["left_out"] else "",
+    }
 
 
-def _of_files(place: Path, name: str, names: Any, system: str) -> pd.DataFrame:
-    if not recognise(place, names=names)["what"].eq("result").any():
-        return _nothing(name, "no-result")
-    results = read_results(place, names=names)
-    unnamed = has_code(results, "system")
-    results = results.assign(system=results["system"].mask(unnamed, system))
-    files = sorted(file for file in place.rglob("*") if file.is_file()) if place.is_dir() else [place]
-    content, starts = blake2b(digest_size=16), []
-    for file in files:
-        if not file.name.startswith("."):
-            raw = read_bytes(file)
-            content.update(raw)
-            starts += _written(raw)
-    if not starts and (found := _DATE.search(name)):
-        starts = [_epoch(found.groups(default="0"))]
-    notes = ["left-out"] if results.attrs.get("left_out") else []
-    start = min(starts, default=np.nan)
-    return _campaign(_means(results).assign(testbed="", setup=""), name, start, content.hexdigest(), notes)
+def _written(text: str) -> pd.Timestamp:
+    """Return fio's timestamp, or the first date and time in a text; NaT where it has none."""
+    if found := _BY_FIO.search(text):
+        return pd.Timestamp(float(found[1]), unit="s", tz=UTC)
+    return _time(_IN_TEXT.search(text[:65536]))
 
 
-def _written(raw: bytes) -> list[float]:
-    """When a result file says that it was measured: fio's timestamp, or the first date and time in it."""
-    if found := _WRITTEN.search(raw):
-        return [float(found[1])]
-    found = _STAMPED.search(raw[:65536])
-    return [_epoch([text.decode() for text in found.groups()])] if found else []
+def _time(found: re.Match[str] | None) -> pd.Timestamp:
+    parts = found.groups(default="00") if found else ()
+    return pd.to_datetime("-".join(parts), format="%Y-%m-%d-%H-%M", errors="coerce", utc=True)
 
 
-def _epoch(parts: Sequence[str]) -> float:
-    try:
-        return datetime(*map(int, parts), tzinfo=UTC).timestamp()  # type: ignore[misc, arg-type]
-    except ValueError:
-        return float("nan")
-
-
-def _campaign(
-    means: pd.DataFrame,
-    name: str,
-    start_s: float,
-    digest: str,
-    notes: Sequence[str] = (),
-    facts: Mapping[str, str] | None = None,
-) -> pd.DataFrame:
-    start = pd.Timestamp(start_s, unit="s", tz=UTC) if start_s == start_s else pd.NaT
-    of_all: dict[str, Any] = {"campaign": name, "start": start, "digest": digest, "accepted": False, **(facts or {})}
-    return means.assign(**of_all, warnings=[join_codes(own, *notes) for own in means["warnings"]])
-
-
-def _means(results: pd.DataFrame) -> pd.DataFrame:
-    """Geometric means of runs by every factor, one row a metric."""
-    runs = results[~results["valid"].isin([False])] if "valid" in results else results
-    known = [name for name in (*FACTORS, *SETTINGS) if name in runs and runs[name].notna().any()]
-    keys = ["system", *(name for name in known if name != FILL)]
-    if FILL in known:
-        runs = runs.assign(**{FACT + FILL: runs[FILL].map("{:g} %".format)})
-    facts = [name for name in runs if name.startswith(FACT)]
-    metrics = [name for name in KEPT if name in runs and runs[name].notna().any()]
-    long = runs.melt([*keys, *facts], metrics, "metric", "run").dropna(subset="run")
-    long["run"] = long["run"].astype(float)
-    long["log"] = np.log(long["run"].where(long["run"] > 0))
-    groups = long.groupby([*keys, "metric"], dropna=False, sort=False)
-    table = groups.agg(
-        mean=("log", "mean"), var=("log", "var"), n=("run", "size"), least=("run", "min"),
-        **{name: (name, "first") for name in facts},
-    ).reset_index()  # fmt: skip
-    zero = table.pop("least") <= 0
-    table["value"] = np.exp(table.pop("mean")).mask(zero, 0.0)
-    table["log_se"] = np.sqrt(table.pop("var") / table["n"])
-    table["valid"] = ~zero
-    return table.assign(warnings=np.where(zero, "zero", ""))
+def _means(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the geometric mean of a campaign's runs by every factor, one row a metric."""
+    fill = runs[FILL].map("{:g} %".format, na_action="ignore")
+    runs = runs[runs["valid"].ne(False)].assign(**{FACT + FILL: fill})
+    runs = runs.dropna(axis="columns", how="all")
+    keys = [name for name in _CELL if name in runs]
+    kept = ["warnings", *(name for name in runs if name.startswith(FACT))]
+    metrics = [name for name in KEPT if name in runs]
+    long = runs.melt([*keys, *kept], metrics, "metric", "value").dropna(subset="value")
+    if long.empty:
+        raise RunReadError("no run of the campaign is valid")
+    with np.errstate(divide="ignore"):  # a rate of 0 has the mean 0
+        long["log"] = np.log(long["value"].astype(float))
+    means = {"value": ("log", "mean"), "log_se": ("log", "sem"), "n": ("log", "size")}
+    means |= {name: (name, "first") for name in kept}
+    table = long.groupby([*keys, "metric"], dropna=False, sort=False).agg(**means).reset_index()
+    return table.assign(value=np.exp(table["value"]))
 
 
 # ---- All campaigns together
 
 
-def _noted(table: pd.DataFrame, notes: Notes) -> pd.DataFrame:
-    """With the user's starts and accepted levels; ValueError where a campaign is not there."""
+def _judged(table: pd.DataFrame, notes: Notes) -> pd.DataFrame:
+    """Return campaigns in the order of time, with the user's notes.
+
+    Rows that have no place in it are not valid. A campaign is a copy if all of its rows are
+    another's. If campaigns of one start differ, only the user knows which counts.
+    """
     starts = notes.starts or {}
-    if absent := [name for name in [*starts, *notes.accept] if name not in set(table["campaign"])]:
-        raise ValueError(f"{NOTES}: no campaign is called {absent[0]!r}. Correct the name, or remove it.")
-    start = pd.to_datetime(table["start"], utc=True)
+    if absent := {*starts, *notes.accept}.difference(table["campaign"]):
+        said = f"{NOTES}: no campaign is called {min(absent)!r}"
+        raise ValueError(f"{said}. Correct the name, or remove it.")
     corrected = pd.to_datetime(table["campaign"].map(starts), utc=True)
-    table = table.assign(
-        start=start.where(corrected.isna(), corrected),
-        accepted=table["campaign"].isin(notes.accept),
-        corrected=corrected.notna(),
+    written = pd.to_datetime(table["start"], utc=True)
+    table = table.assign(start=written.where(corrected.isna(), corrected))
+    table = table.sort_values(["start", "campaign"], kind="stable", ignore_index=True)
+    campaign, start, value = table["campaign"], table["start"], table["value"]
+    is_placed = value.notna() & start.notna()
+    is_ahead = start > pd.Timestamp.now(UTC) + AHEAD
+    is_back = has_code(table, "clock") & ~campaign.isin(starts)
+    is_again = table.duplicated(table.columns.difference(["campaign"]))
+    is_copy = is_placed & is_again.groupby(campaign).transform("all")
+    begun = [table[name] for name in ("start", "testbed", "system")]
+    is_rival = campaign.where(is_placed & ~is_copy).groupby(begun).transform("nunique") > 1
+    own = table["testbed"]
+    files = table.reindex(columns=[_TESTBED])[_TESTBED].astype(object)
+    is_other = files.notna() & files.ne(files.groupby(own).transform("first"))
+    begun_anew = is_other & ~pd.concat([own, files], axis="columns").duplicated()
+    warnings = add_codes(
+        table["warnings"],
+        (value.eq(0), "zero"),
+        (value.notna() & start.isna(), "no-start"),
+        (is_ahead, "clock"),
+        (is_copy, "copy"),
+        (is_rival, "same-start"),
+        (campaign.isin(campaign[begun_anew]), "another-testbed"),
     )
-    return table.sort_values(["start", "campaign"], kind="stable", ignore_index=True)
-
-
-def judged(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the table with what is to be known of each campaign; rows that cannot be placed are not valid."""
-    notes, out = _clocks(table)
-    same, also = _same(table)
-    table, others = _series(table)
-    said: dict[str, list[str]] = {}
-    for name, note in [*notes, *same, *others]:
-        said.setdefault(name, []).append(note)
-    both = zip(table["warnings"], table["campaign"], strict=True)
-    warnings = [join_codes(own, *said.get(name, ())) for own, name in both]
-    valid = table["valid"].astype(bool) & ~table["campaign"].isin(out | also)
-    return table.assign(valid=valid, warnings=warnings)
-
-
-def _clocks(table: pd.DataFrame) -> tuple[Found, set[str]]:
-    """Campaigns of which it is not known when they were measured."""
-    read = table[table["digest"].ne("")].drop_duplicates("campaign")
-    ahead = pd.Timestamp.now(UTC) + pd.Timedelta(AHEAD_S, "s")
-    unknown, future = read["start"].isna(), read["start"] > ahead
-    back = has_code(read, "clock") & ~read["corrected"]
-    notes = [(name, "no-start") for name in read["campaign"][unknown]]
-    notes += [(name, "clock") for name in read["campaign"][future]]
-    return notes, set(read["campaign"][unknown | future | back])
-
-
-def _same(table: pd.DataFrame) -> tuple[Found, set[str]]:
-    """Campaigns of one system that began at one time: copies, or two of which only the user knows which counts."""
-    notes: Found = []
-    out: set[str] = set()
-    read = table[table["digest"].ne("") & table["start"].notna()].drop_duplicates(["campaign", "testbed", "system"])
-    for _, group in read.groupby(["start", "testbed", "system"]):
-        names = list(group["campaign"])
-        for name, digest in zip(names[1:], group["digest"].iloc[1:], strict=True):
-            if digest == group["digest"].iloc[0]:
-                notes.append((name, "copy"))
-                out.add(name)
-        for name in names if group["digest"].nunique() > 1 else []:
-            notes.append((name, "same-start"))
-            out.add(name)
-    return notes, out
-
-
-def _series(table: pd.DataFrame) -> tuple[pd.DataFrame, Found]:
-    """The table with a testbed of its own for each testbed file after the first of a name, and where each begins."""
-    if _TESTBED not in table:
-        return table, []
-    files = table[_TESTBED]
-    other = files.notna() & files.ne(files.groupby(table["testbed"]).transform("first"))
-    begin = table[other].drop_duplicates(["testbed", _TESTBED])
-    notes = [(name, "another-testbed") for name in begin["campaign"]]
-    return table.assign(testbed=table["testbed"].mask(other, table["testbed"] + " " + files.str[:8])), notes
+    return table.assign(
+        testbed=own.mask(is_other, own + " " + files.astype(str).str[:8]),
+        accepted=campaign.isin(notes.accept),
+        valid=value.gt(0) & start.notna() & ~(is_ahead | is_back | is_copy | is_rival),
+        warnings=warnings,
+    )

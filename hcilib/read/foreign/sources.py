@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import json
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from hcilib.model.compressed import read_bytes
 from hcilib.model.places import PLAN, STEPS, at_home
 from hcilib.read.foreign.settings import ForeignError
 from hcilib.read.run.step import rounds_of
@@ -71,11 +73,21 @@ def is_ours(path: Any) -> bool:
     if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
         raise ForeignError(f"{path}: permission denied. Use an account that may read the folder.")
     return folder.is_dir() and (
-        (folder / PLAN).exists()
-        or (folder / STEPS).is_dir()
+        (folder / STEPS).is_dir()
+        or _is_plan(folder / PLAN)
         or _is_published(folder / "results.csv")
         or any(folder.glob(f"*/{PLAN}"))
     )
+
+
+def _is_plan(file: Path) -> bool:
+    """Return whether it is a plan of ours, or a damaged one; other tools may nest JSON in theirs."""
+    try:
+        return file.exists() and isinstance(json.loads(read_bytes(file)), dict)
+    except RecursionError:
+        return False
+    except (ValueError, OSError):
+        return True
 
 
 def _is_published(table: Path) -> bool:

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import re
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from hcilib.model.compressed import opened, read_bytes
-from hcilib.model.places import FAILED, JOURNAL, OUTPUT, PLAN, RECORD, STEPS, TEMPORARY, at_home
+from hcilib.model.places import FAILED, JOURNAL, OUTPUT, PACKAGE, PLAN, RECORD, STEPS, TEMPORARY, at_home
 from hcilib.model.plan import Plan, plan_digest
 from hcilib.read.fio.fio import FioOutputError
 from hcilib.read.fio.table import read_fio
@@ -339,13 +340,16 @@ def counted(run_dir: Path, plan: Mapping, steps: Sequence[Step]) -> list[Step]:
     A warning names the others, and a journal that lacks steps.
     """
     counts, refused = judged(accepted(run_dir, plan), steps)
+    level, frame = 1, sys._getframe()
+    while frame.f_back and Path(frame.f_code.co_filename).is_relative_to(PACKAGE):
+        level, frame = level + 1, frame.f_back  # up to the caller's line
     if gap := refused.pop(JOURNAL, ""):
-        warnings.warn(f"{run_dir}: {JOURNAL} {gap}.", RunDirWarning, stacklevel=4)
+        warnings.warn(f"{run_dir}: {JOURNAL} {gap}.", RunDirWarning, stacklevel=level)
     if refused:
         named = [f"{STEPS}/{name}: {why}" for name, why in list(refused.items())[:SHOWN]]
         more = f" and {len(refused) - SHOWN} more (hci.verify names all)" if len(refused) > SHOWN else ""
         said = f"{len(refused)} step(s) are not counted: {'; '.join(named)}{more}"
-        warnings.warn(f"{run_dir}: {said}", RunDirWarning, stacklevel=4)
+        warnings.warn(f"{run_dir}: {said}", RunDirWarning, stacklevel=level)
     return sorted((step for step in counts if step.valid), key=lambda step: step.when)
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 
 from hcilib.model.compressed import NotAFileError, opened, read_bytes
 from hcilib.model.metrics import in_order
-from hcilib.model.places import FAILED, JOURNAL, LOCK, PLAN, RECORD, STEPS, Paths, Sources, at_home, several
+from hcilib.model.places import FAILED, JOURNAL, LOCK, RECORD, STEPS, Paths, Sources, at_home, several
 from hcilib.model.plan import Step
 from hcilib.model.workload import Cell
 from hcilib.read.run.step import RunReadError, campaigns_of, plan_of
@@ -49,7 +49,7 @@ def read_failed_events(path: Paths) -> pd.DataFrame:
     """
     rows = []
     for folder in [at_home(p) for p in several(path)]:
-        document = json.loads((folder / PLAN).read_text())
+        document = plan_of(folder)
         only = (document.get("system") or {}).get("name")
         attempts = _records(folder / FAILED)
         for step in document["plan"]["steps"]:
@@ -128,7 +128,7 @@ def read_set_speeds(sources: Sources) -> pd.DataFrame:
 
 
 def _of_campaign(run_dir: Path) -> list[dict]:
-    document = json.loads(read_bytes(run_dir / PLAN))
+    document = plan_of(run_dir)
     testbed, ramp_s = document["testbed"], max((step["ramp_s"] for step in document["plan"]["steps"]), default=0.0)
     homes: dict[str, set[str]] = {}
     for disk in (disk for vm in testbed["vms"] for disk in vm["disks"]):

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hcilib.model.caveats import add_codes, join_codes
+from hcilib.model.caveats import LEFT_OUT, add_codes, join_codes
 from hcilib.model.metrics import COLUMNS, STAMPED, in_order
-from hcilib.model.places import Paths, at_home, several
+from hcilib.model.places import PLAN, Paths, at_home, several
 from hcilib.model.plan import is_never_asked
 from hcilib.read.foreign.row import short_cuts
 from hcilib.read.nodes.facts import levels_of
@@ -56,8 +56,12 @@ def under_each_other(tables: Sequence[pd.DataFrame], article: str | None, paths:
     if len(tables) == 1:
         together = tables[0]
     else:
-        together = pd.concat(tables, ignore_index=True)
+        # what one never has is no column of text to the others
+        filled = [table.dropna(axis="columns", how="all") for table in tables if len(table)]
+        together = pd.concat(filled or tables, ignore_index=True)
         absent = {system: why for t in tables for system, why in t.attrs.get("unmeasured", {}).items()}
+        gone = any(table.empty and table.attrs.get("left_out") for table in tables)
+        together["warnings"] = add_codes(together["warnings"], (np.full(len(together), gone), LEFT_OUT))
         elsewhere = set(together["system"])  # another of these campaigns measured it
         together.attrs |= {
             "caveat": next((t.attrs["caveat"] for t in tables if t.attrs.get("caveat")), ""),
@@ -67,7 +71,10 @@ def under_each_other(tables: Sequence[pd.DataFrame], article: str | None, paths:
     if article is not None and not together["source"].eq(article).any():
         refuse_nothing(together)
         raise RunReadError(_other_articles(paths, article, together))
-    return in_order(together)
+    if together.empty and (left_out := together.attrs.get("left_out")):
+        raise RunReadError("; ".join(why for _, why in left_out))
+    own = [name for name in together if name not in COLUMNS]
+    return in_order(together.reindex(columns=[*COLUMNS, *own]))
 
 
 def _other_articles(paths: Sequence[str | Path], article: str, table: pd.DataFrame) -> str:
@@ -91,7 +98,14 @@ def _of_published(place: Path, article: str | None) -> pd.DataFrame:
 
 
 def _of_campaign(folder: Path, run_id: str, executor: Executor | None) -> pd.DataFrame:
-    plan = plan_of(folder)
+    try:
+        plan = plan_of(folder)
+    except RunReadError as error:
+        if not (folder / PLAN).is_file():
+            raise
+        nothing = pd.DataFrame(columns=list(COLUMNS))  # the others of a list are read
+        nothing.attrs["left_out"] = [(str(folder), str(error))]
+        return nothing
     results = _of_steps(folder, plan, executor)
     full = levels_of(results["system"], folder)
     measured = plan.get("systems") or [plan.get("system", {})]
