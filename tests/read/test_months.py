@@ -103,6 +103,7 @@ def test_results_that_do_not_count_are_named(tmp_path):
         "spring.json": {"no-start"},
         "ahead.json": {"clock"},
         "cut.json": {"unread"},
+        "zero.json": {"unread"},
         "loose": {"left-out"},
         "month": {"unread"},
     }

@@ -20,12 +20,16 @@ DATA = Path(__file__).parents[1] / "data"
 
 @pytest.mark.parametrize("name", ["mixed", "no_latency", "two_timespans", "write_one"])
 def test_diskspd_text_and_xml_name_one_file_size(name):
-    text, xml = (hci.read_results(DATA / "diskspd" / f"{name}.{kind}", system="s") for kind in ("txt", "xml"))
+    text, xml = (
+        hci.read_results(DATA / "diskspd" / f"{name}.{kind}", system="s") for kind in ("txt", "xml")
+    )
     assert text["size_bytes"].tolist() == xml["size_bytes"].tolist()
 
 
 def test_a_diskspd_target_without_a_size_has_none(tmp_path):
-    written = (DATA / "diskspd" / "no_latency.xml").read_text().split("<FileSize>10737418240</FileSize>")
+    written = (
+        (DATA / "diskspd" / "no_latency.xml").read_text().split("<FileSize>10737418240</FileSize>")
+    )
     (tmp_path / "out.xml").write_text("".join(written))
     [row] = hci.read_results(tmp_path / "out.xml", system="s").to_dict("records")
     assert row["iops"] == pytest.approx(126.3)
@@ -69,7 +73,9 @@ def test_what_diskspd_prints_is_read_and_what_it_does_not_is_missing(name, gone,
     [row] = hci.read_results(tmp_path / "out.txt", system="s").to_dict("records")
     for column, value in numbers.items():
         own = row.get(column, nan)
-        assert own == (value if isinstance(value, str) else pytest.approx(value, rel=1 / 127, nan_ok=True)), column
+        assert own == (
+            value if isinstance(value, str) else pytest.approx(value, rel=1 / 127, nan_ok=True)
+        ), column
 
 
 def test_sections_of_diskspd_that_repeat_are_refused(tmp_path):
@@ -119,7 +125,9 @@ def test_a_run_counts_if_it_did_its_runtime_or_its_size(options, is_valid, tmp_p
 
 
 @pytest.mark.parametrize(("slat_ns", "is_known"), [(400, True), (800, False)])
-def test_where_submission_is_most_of_the_latency_percentiles_of_completion_are_none(slat_ns, is_known, tmp_path):
+def test_where_submission_is_most_of_the_latency_percentiles_of_completion_are_none(
+    slat_ns, is_known, tmp_path
+):
     row = of_fio(tmp_path, {}, slat_ns)  # the mean latency is 1193 ns
     assert isnan(row["p50_ns"]) != is_known
     assert row["lat_ns"] > 1000

@@ -28,9 +28,19 @@ def has(rows: pd.DataFrame, code: str) -> list[bool]:
 @pytest.mark.parametrize(
     ("name", "rows", "code", "limit"),
     [
-        ("box/neighbours-drbd", "rate_bytes > 0", "cap-missed", "bw_bytes < 0.95 * rate_bytes * vms"),
+        (
+            "box/neighbours-drbd",
+            "rate_bytes > 0",
+            "cap-missed",
+            "bw_bytes < 0.95 * rate_bytes * vms",
+        ),
         ("lab-neighbours", "rate_bytes > 0", "cap-missed", "bw_bytes < 0.95 * rate_bytes * vms"),
-        ("box/placement-drbd", "rate_bytes > 0", "cap-missed", "bw_bytes < 0.95 * rate_bytes * vms"),
+        (
+            "box/placement-drbd",
+            "rate_bytes > 0",
+            "cap-missed",
+            "bw_bytes < 0.95 * rate_bytes * vms",
+        ),
         ("lab-demand", "vms > 0", "busy", "node_cpu_pct > 90"),
         ("lab-dedup", "vms > 0", "busy", "node_cpu_pct > 90"),
     ],

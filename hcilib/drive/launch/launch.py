@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from hcilib.drive.hosts.hosts import Clock
 from hcilib.drive.launch import client_server, per_host
 from hcilib.drive.launch.job import FioError, Launch, Launched, log_msec
-from hcilib.read.fio.fio import FioOutputError, read
-from hcilib.read.fio.table import BIN_KEYS, bins_of, by_key, read_fio
+from hcilib.read.fio.fio import FioOutputError
+from hcilib.read.fio.table import read_fio, read_fio_bins
 
 
 def launch(of: Launch) -> Launched:
@@ -122,20 +121,12 @@ def silent(of: Launch, places: Mapping[str, tuple[str, int]]) -> dict[str, float
     depth = 1 if any(load.pattern.capped or load.demand for load in loads) else of.step.cell.iodepth
     table = table.assign(sum_ns=table["lat_ns_mean"] * table["total_ios"])
     jobs = table.groupby(_JOB).agg({"sum_ns": "sum", "total_ios": "sum", "runtime": "max"})
-    longest_s = _longest_s(_bins(of.work / "fio.json"), depth)
+    longest_s = _longest_s(read_fio_bins(of.work / "fio.json"), depth)
     longest_s = longest_s.reindex(jobs.index).fillna(jobs["runtime"] / 1000)
     ordinary_s = ORDINARY * jobs["sum_ns"] / jobs["total_ios"] / 1e9
     held = longest_s.where(~(longest_s <= ordinary_s), 0.0).groupby(["hostname", "port"]).min()
     by_vm = {vm: float(held.get(place, 0.0)) for vm, place in places.items()}
     return {vm: round(seconds, 3) for vm, seconds in by_vm.items() if seconds > LONGEST_S}
-
-
-def _bins(path: Path) -> pd.DataFrame:
-    """Return the histograms of fio's result, one row a bucket."""
-    file = read(path)
-    keys, bins = by_key(file, bins_of(file))
-    rows = np.repeat(np.arange(len(keys)), bins.lengths)
-    return pd.DataFrame(keys, columns=BIN_KEYS).take(rows).assign(lat_ns=bins.lat_ns, count=bins.count)
 
 
 def _longest_s(bins: pd.DataFrame, iodepth: int) -> pd.Series:

@@ -245,26 +245,18 @@ def reached(lat_ns: np.ndarray, count: np.ndarray, percents: Iterable[float]) ->
     return [one if one < BEYOND_NS else nan for one in found]
 
 
-def by_key(file: FioFile, bins: Bins) -> tuple[list[tuple], Bins]:
-    """Return the keys (`BIN_KEYS`) that have bins, in order, and one histogram of each."""
-    rows = [(*entry.report.key(), ddir) for entry in file.entries for ddir in entry.directions]
-    filled = [key for key, length in zip(rows, bins.lengths, strict=True) if length]
-    keys = {key: n for n, key in enumerate(dict.fromkeys(filled))}
-    code = np.repeat([keys[key] for key in filled], bins.lengths[bins.lengths > 0])
-    sums = pd.Series(bins.count).groupby([code.astype(np.int64), bins.lat_ns]).sum()
-    lengths = np.bincount(sums.index.get_level_values(0), minlength=len(keys))
-    lat_ns = sums.index.get_level_values(1).to_numpy(np.int64)
-    return list(keys), Bins(bins.kind, lat_ns, sums.to_numpy(np.int64), lengths)
-
-
 def read_fio_bins(path: str | Path) -> pd.DataFrame:
     """Return the histograms of one output of fio: a row a bucket, clones of a job added up."""
     file = read(path)
-    keys, bins = by_key(file, bins_of(file))
-    rows = np.repeat(np.arange(len(keys)), bins.lengths)
-    table = pd.DataFrame(keys, columns=BIN_KEYS).take(rows).reset_index(drop=True)
+    bins = bins_of(file)
+    rows = [(*entry.report.key(), ddir) for entry in file.entries for ddir in entry.directions]
+    keys = pd.DataFrame(rows, columns=BIN_KEYS)
+    code = np.repeat(keys.groupby(BIN_KEYS, sort=False).ngroup().to_numpy(), bins.lengths)
+    sums = pd.Series(bins.count).groupby([code, bins.lat_ns]).sum()
+    code, lat_ns = (sums.index.get_level_values(level).to_numpy() for level in (0, 1))
+    table = keys.drop_duplicates().iloc[code].reset_index(drop=True)
     table.attrs["latency"] = bins.kind
-    return table.assign(lat_ns=bins.lat_ns, count=bins.count)
+    return table.assign(lat_ns=lat_ns, count=sums.to_numpy())
 
 
 # --- what matters to few runs: flushes, and how full the queue was --------------------------------

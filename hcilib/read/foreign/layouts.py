@@ -7,19 +7,19 @@ named. What is in no path and in no file has to be said by the user: by a patter
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from difflib import get_close_matches
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from hcilib.model.compressed import read_bytes
-from hcilib.model.workload import LONG_RW, Pattern, PlanError
+from hcilib.model.metrics import meant
+from hcilib.model.workload import LONG_RW, Pattern
 from hcilib.model.yaml_files import read_yaml
-from hcilib.read.foreign.settings import ForeignError, bytes_of, rw_of
+from hcilib.read.foreign.settings import FACTORS, Factors, ForeignError, asked, bytes_of
 
 
 class Place(NamedTuple):
@@ -39,128 +39,101 @@ class Place(NamedTuple):
     tool: str
     run: str
     host: str
-    named: Mapping[str, Any] = MappingProxyType({})
+    named: Factors
     label: str = ""
     passed_over: str = ""
     unfit: str = ""
 
 
+_OF_CBT = r"(?P<run>(?:.*?/)?(?:(?P<rep>\d{8})/(?:.*/)?)?(?:(?<=/)id-[0-9a-f]+|(?<=/\d{8}/)id\d+)"
+_OUTPUT = r"/(?!.*(?:\.fio|_(?:bw|iops|[sc]?lat)\.\d+\.log))(?:json_)?output\."
+_VM = r"/(?P<host>[^/]+-[^/-]+-\d+-\d+)\.json"
+_LAYOUTS = (
+    (
+        "vmfleet",
+        r"(?P<run>(?:.*/)?result-b(?P<kib>\d+)t\d+o(?P<iodepth>\d+)w(?P<rwmixwrite>\d+)"
+        r"p(?P<way>[rs])(?:(?:iops|g)\d+)?(?:-(?P<label>.*?))?)-(?P<host>vm-[^/]+)\.xml",
+    ),
+    ("vmfleet", r"(?P<run>(?:.*/)?result(?:-(?P<label>[^/]*?))?)-(?P<host>vm-[^/]+)\.xml"),
+    (
+        "hcibench",
+        r"(?P<run>(?:.*/)?fio-(?P<numjobs>\d+)vmdk-\d+ws-(?P<bs>\d+[kKmM]?)-(?P<rwmixread>\d+)rdpct"
+        rf"-(?P<percentage_random>\d+)randompct-(?P<iodepth>\d+)threads-\d{{9,11}}){_VM}",
+    ),
+    ("hcibench", rf"(?P<run>(?:.*/)?(?P<label>[^/]+)-\d{{9,11}}){_VM}"),
+    ("cbt", rf"{_OF_CBT}/[^/.]+)\.(?P<host>[^/]+)(?P<below>/.*)?{_OUTPUT}.*"),
+    ("cbt", rf"{_OF_CBT}(?:/.*)?){_OUTPUT}(?P<endpoint>\d+)(?:\.(?P<host>[^/]+))?"),
+    (
+        "cbt",
+        r"(?P<run>(?:.*/)?(?P<rep>\d{8})/[A-Za-z]*[Ff]io[A-Za-z]*/osd_ra-\d+(?:/.*)?)"
+        r"/output\.\d+",
+    ),
+    (
+        "bench-fio",
+        r"(?P<run>(?P<label>.+?)(?:/(?:rw|readwrite|randrw)\d{1,3})?/(?P<bs>\d+[kKmM]?)"
+        r"(?:/run-\d+)?/(?:read|write|rw|readwrite|randread|randwrite|randrw)"
+        r"-(?P<iodepth>\d+)-(?P<numjobs>\d+))\.json",
+    ),
+)
+LAYOUTS = [(tool, re.compile(layout)) for tool, layout in _LAYOUTS]
+"""A tool, and how its paths are made. Groups are called as fio's options for what it was told.
+
+- VMFleet: a sweep's and a profile's XML, one file a VM (microsoft/diskspd,
+  Frameworks/VMFleet/VMFleet.psm1).
+- HCIBench with fio, one file a VM. Jobs are hidden by group_reporting, and stand in the folder's
+  name as disks (vmware-labs/hci-benchmark-appliance: perf.rb, io-test.rb, parseFioResult.rb).
+- CBT, the Ceph Benchmarking Tool, its newer layout, its older one, and what fio wrote on a client
+  before CBT gathers it. One file a volume; volumes of one host are its jobs (ceph/cbt:
+  workloads/workload.py, command/fio_command.py; benchmark/fio.py, librbdfio.py until 2025).
+- bench-fio of fio-plot; each file is a run. Its target is the label: whether two targets are two
+  systems, repeats or one system's disks only the user knows (louwrentius/fio-plot:
+  bench_fio/benchlib/runfio.py, supporting.py).
+"""
+_PACKED = re.compile(r"\.(zst|gz)$")
+_DEPTH = re.compile(r"(?<=/)(total_iodepth-\d+)/iodepth-\d+$")
+"""The depth of each volume of CBT: a total may not divide evenly."""
+_FILLING = re.compile(r"/(?:id-?[0-9a-f]+|osd_ra-\d+)/.*precond|/run-\d+/[^/]+$")
+
+
 def placed(file: str) -> Place:
-    """The place of a file by its path below the folder that was given, ``/`` between; a loose file is a run of its
-    own."""
-    for layout in LAYOUTS:
-        if place := layout(file):
-            return place
-    return Place("", file, file)
+    """Return the place of a file by its path below the folder that was given, ``/`` between.
 
-
-_VMFLEET_SWEEP = re.compile(
-    r"(?:.*/)?(?P<stem>result-b(?P<b>\d+)t(?P<t>\d+)o(?P<o>\d+)w(?P<w>\d+)p(?P<p>[rs])(?:(?:iops|g)(?P<iops>\d+))?"
-    r"(?:-(?P<label>.*?))?)-(?P<vm>vm-[^/]+)\.xml"
-)
-_VMFLEET_PROFILE = re.compile(r"(?:.*/)?(?P<stem>result(?:-(?P<label>[^/]*?))?)-(?P<vm>vm-[^/]+)\.xml")
-
-
-def vmfleet(file: str) -> Place | None:
-    """VMFleet: a sweep's and a profile's XML, one file a VM (microsoft/diskspd, Frameworks/VMFleet/VMFleet.psm1)."""
-    if "result" not in file:
-        return None
-    plain = re.sub(r"\.(zst|gz)$", "", file)
-    match = _VMFLEET_SWEEP.fullmatch(plain)
-    if match:
-        reads = 100 - int(match["w"])
-        named: dict[str, Any] = {"rw": rw_of(reads, match["p"] == "r"), "rwmixread": reads}
-        named |= {"bs_bytes": 1024 * int(match["b"]), "iodepth": int(match["o"])}
-    else:
-        match, named = _VMFLEET_PROFILE.fullmatch(plain), {}
-    if not match:
-        return None
-    run = plain[: match.end("stem")]
-    return Place("vmfleet", run, match["vm"], named, match["label"] or "")
-
-
-_HCIBENCH = re.compile(
-    r"(?P<run>(?:.*/)?(?P<param>[^/]+)-(?P<epoch>\d{9,11}))/(?P<vm>[^/]+-[^/-]+-\d+-\d+)\.json(?:\.zst|\.gz)?"
-)
-_EPOCH = re.compile(r"-\d{9,11}/")
-_HCIBENCH_PARAM = re.compile(
-    r"fio-(?P<disks>\d+)vmdk-(?P<ws>\d+)ws-(?P<bs>\d+[kKmM]?)-(?P<r>\d+)rdpct-(?P<s>\d+)randompct-(?P<t>\d+)threads"
-)
-
-
-def hcibench(file: str) -> Place | None:
-    """HCIBench with fio, one file a VM; jobs are hidden by group_reporting and stand in the folder's name as disks.
-
-    vmware-labs/hci-benchmark-appliance: perf.rb, io-test.rb, parseFioResult.rb.
+    A loose file is a run of its own.
     """
-    match = _HCIBENCH.fullmatch(file) if _EPOCH.search(file) else None
-    if not match:
-        return None
-    named: dict[str, Any] = {}
-    if param := _HCIBENCH_PARAM.fullmatch(match["param"]):
-        reads, random = int(param["r"]), int(param["s"])
-        named = {"rw": rw_of(reads, random > 0), "rwmixread": reads, "bs_bytes": bytes_of(param["bs"])}
-        named |= {"iodepth": int(param["t"]), "numjobs": int(param["disks"])}
-    label = "" if named else match["param"]
-    return Place("hcibench", match["run"], match["vm"], named, label)
-
-
-_CBT = re.compile(
-    r"(?P<above>(?:.*/)?(?:id-[0-9a-f]+|(?<=/\d{8}/)id\d+))(?P<below>/.*)?/(?:json_)?output\."
-    r"(?P<endpoint>\d+)(?:\.(?P<host>[^/]+?))?(?:\.zst|\.gz)?"
-)
-_CBT_RAW = re.compile(
-    r"(?P<run>(?:.*/)?(?P<iteration>\d{8})/[A-Za-z]*[Ff]io[A-Za-z]*/osd_ra-\d+(?:/.*)?)/output\.\d+(?:\.zst|\.gz)?"
-)
-_CBT_BELOW = re.compile(r"/(?P<workload>[^/.]+)\.(?P<host>[^/]+)(?P<rest>/.*)?")
-
-
-def cbt(file: str) -> Place | None:
-    """The Ceph Benchmarking Tool, both layouts; one file a volume, volumes of one host are its jobs.
-
-    ceph/cbt: benchmark/fio.py, librbdfio.py (until 2025); workloads/workload.py, command/fio_command.py (newer).
-    """
-    match = _CBT.fullmatch(file) if "/id" in file else None
-    if not match:
-        return _cbt_raw(file) if "/osd_ra-" in file else None
-    below, host = match["below"] or "", match["host"] or ""
-    if newer := _CBT_BELOW.fullmatch(below):
-        below, host = f"/{newer['workload']}{_one_depth(newer['rest'] or '')}", newer["host"]
-    if host.endswith(".fio") or re.search(r"_(bw|iops|lat|slat|clat)\.\d+\.log", host):
-        return None
-    iteration = re.search(r"(?:^|/)(\d{8})/", match["above"])
-    named = {"rep": int(iteration[1])} if iteration else {}
-    place = host or match["endpoint"]
-    return Place("cbt", match["above"] + below, place, named, passed_over=_filled(below))
-
-
-def _cbt_raw(file: str) -> Place | None:
-    """Return what fio wrote on a client before CBT gathers it: a file a volume, which are its jobs."""
-    match = _CBT_RAW.fullmatch(file)
-    if not match:
-        return None
-    run = _one_depth(match["run"])
-    return Place("cbt", run, "client", {"rep": int(match["iteration"])}, passed_over=_filled(run))
-
-
-def _one_depth(run: str) -> str:
-    """Return a run without the depth of each volume: a total may not divide evenly."""
-    return re.sub(r"(/total_iodepth-\d+)/iodepth-\d+$", r"\1", run)
-
-
-def _filled(run: str) -> str:
-    return "CBT ran it to fill its volumes before measuring" if "precond" in run else ""
+    plain = _PACKED.sub("", file)
+    matches = ((tool, layout.fullmatch(plain)) for tool, layout in LAYOUTS)
+    tool, found = next((one for one in matches if one[1]), ("", None))
+    if not found:
+        return Place("", file, file, {})
+    said = {name: text for name, text in found.groupdict().items() if text}
+    run = _DEPTH.sub(r"\1", said.pop("run") + said.pop("below", ""))
+    host, label, rep = (said.pop(name, "") for name in ("host", "label", "rep"))
+    if "kib" in said:
+        said |= {"bs": f"{said['kib']}k", "percentage_random": "100" if said["way"] == "r" else "0"}
+    mix = {"rw": "rw"} if "percentage_random" in said else {}
+    known = asked(mix | said).factors.items()
+    named = {name: value for name, value in known if name in FACTORS and name != "sync"}
+    if rep:
+        named["rep"] = int(rep)
+    is_filling = _FILLING.search(run)
+    passed_over = f"{tool} ran it to fill its target before measuring" if is_filling else ""
+    return Place(tool, run, host or said.get("endpoint", run), named, label, passed_over)
 
 
 def cbt_twin(file: str) -> str:
-    """The file that CBT takes out of an ``output.*`` as soon as a run has ended; empty where `file` is none."""
+    """Return the file that CBT takes out of an ``output.*`` as soon as a run has ended.
+
+    Empty where `file` is none.
+    """
     folder, slash, name = file.rpartition("/")
     return f"{folder}{slash}json_{name}" if name.startswith("output.") else ""
 
 
 def cbt_settings(path: str) -> dict[str, str]:
-    """What CBT was told of the run whose result lies at `path`, as it keeps it (benchmark/benchmark.py); empty where it
-    did not."""
+    """Return what CBT was told of the run whose result lies at `path`, as it keeps it.
+
+    Empty where it did not (ceph/cbt: benchmark/benchmark.py).
+    """
     above = re.sub(r"(.*/id-?[0-9a-f]+)/.*", r"\1", path)
     try:
         told = read_yaml(read_bytes(f"{above}/benchmark_config.yaml"))["cluster"]
@@ -169,57 +142,61 @@ def cbt_settings(path: str) -> dict[str, str]:
         return {}
 
 
-_BENCH_FIO = re.compile(
-    r"(?P<run>(?:(?P<output>.*?)/)?(?P<target>[^/]+)(?:/(?:rw|readwrite|randrw)\d{1,3})?/(?P<bs>\d+[kKmM]?)(?P<first>/run-\d+)?/"
-    r"(?P<mode>[a-z]+)-(?P<depth>\d+)-(?P<jobs>\d+))"
-    r"\.json(?:\.zst|\.gz)?"
-)
-
-
-def bench_fio(file: str) -> Place | None:
-    """bench-fio of fio-plot (louwrentius/fio-plot, bench_fio/benchlib/runfio.py, supporting.py); each file is a run.
-
-    Its target is the label: whether two targets are two systems, repeats or one system's disks only the user knows.
-    """
-    match = _BENCH_FIO.fullmatch(file) if file.count("/") > 1 else None
-    if not match or match["mode"] not in ("read", "write", "rw", "readwrite", "randread", "randwrite", "randrw"):
-        return None
-    named = {"bs_bytes": bytes_of(match["bs"]), "iodepth": int(match["depth"]), "numjobs": int(match["jobs"])}
-    first = "bench-fio wrote it while it filled the device before measuring" if match["first"] else ""
-    target = "/".join(filter(None, (match["output"], match["target"])))
-    return Place("bench-fio", match["run"], match["run"], named, target, first)
-
-
-LAYOUTS: tuple[Callable[[str], Place | None], ...] = (vmfleet, hcibench, cbt, bench_fio)
-
-
 # ---- What a user says of the names of files
 
-_TEXT, _COUNT = r"[^/]+?", r"\d{1,9}"
+
+def _count(text: str) -> int:
+    return int(float(text))  # a column of a table with gaps holds 8.0
+
+
+def _repeat(text: str) -> int:
+    return ord(text.lower()) - ord("a") + 1 if text.isalpha() else _count(text)
+
+
+def _pattern(name: str) -> Factors:
+    pattern = Pattern.parse(name.lower())
+    factors = pattern.factors()
+    named = {name: factors[name] for name in ("rw", "bs_bytes", "rwmixread")}
+    return named | ({"sync": pattern.sync} if pattern.sync else {})
+
+
+class Field(NamedTuple):
+    """How a field is written in a name, an example, and how its text is read."""
+
+    regex: str
+    example: str
+    read: Callable[[str], Any] = str
+
+
+_TEXT, _DIGITS = r"[^/]+?", r"\d{1,9}"
 FIELDS = {
-    "system": (_TEXT, "drbd"),
-    "vm": (_TEXT, "vm1"),
-    "placement": (_TEXT, "local"),
-    "rep": (r"\d{1,9}|[A-Za-z]", "1 or b"),
-    "block": (_COUNT, "1"),
-    "iodepth": (_COUNT, "32"),
-    "numjobs": (_COUNT, "4"),
-    "vms": (_COUNT, "4"),
-    "nodes": (_COUNT, "3"),
-    "rwmixread": (_COUNT, "70"),
-    "bs": (r"\d{1,9}[kKmMgG]?(?:i?[bB])?", "4k"),
-    "rw": ("randreadwrite|randread|randwrite|randrw|readwrite|read|write|rw", "randread"),
-    "pattern": (
+    "system": Field(_TEXT, "drbd"),
+    "vm": Field(_TEXT, "vm1"),
+    "placement": Field(_TEXT, "local"),
+    "rep": Field(r"\d{1,9}|[A-Za-z]", "1 or b", _repeat),
+    "block": Field(_DIGITS, "1", _count),
+    "iodepth": Field(_DIGITS, "32", _count),
+    "numjobs": Field(_DIGITS, "4", _count),
+    "vms": Field(_DIGITS, "4", _count),
+    "nodes": Field(_DIGITS, "3", _count),
+    "rwmixread": Field(_DIGITS, "70", _count),
+    "bs": Field(r"\d{1,9}[kKmMgG]?(?:i?[bB])?", "4k", bytes_of),
+    "rw": Field(
+        "randreadwrite|randread|randwrite|randrw|readwrite|read|write|rw",
+        "randread",
+        lambda text: LONG_RW.get(text, text),
+    ),
+    "pattern": Field(
         r"\d{1,9}[kKmM]-[a-z]+\d*(?:-zipf[\d.]+|-zoned\d+on\d+)?(?:-sync|-fdatasync)?"
         r"(?:-rate\d+(?:m|iops))?",
         "8k-randrw70",
+        _pattern,
     ),
 }
-"""Field -> how it is written in a name, and an example."""
 _THERE = f"there are {', '.join(FIELDS)}, and {{_}} or * for text that does not matter"
-_TOKEN = re.compile(r"\{(\w+)\}|(\*\*/?)|(\*)|([^{*]+|[{*])")
-_SEPARATOR = re.compile(r"[_/.\s]")
-Said = tuple[dict[str, Any], str]
+_PIECE = re.compile(r"\{\w+\}|\*\*/?|\*|[^{*]+|\{")
+_ANYTHING = {"*": "[^/]*?", "{_}": "[^/]*?", "**": ".*", "**/": "(?:.*/)?"}
+Said = tuple[Factors, str]
 """What the name of a file says, or why nothing."""
 Naming = Callable[[str, str], Said]
 """Asked of a file by its path below a folder, and of the folder's name."""
@@ -251,8 +228,9 @@ def naming_of(names: Any) -> Naming:
     if isinstance(names, pd.DataFrame):
         return partial(_of_table, _rows(names))
     if isinstance(names, str):
-        pieces = _pieces(names)
-        short = "".join(piece.regex for piece in pieces)
+        _refuse_pattern(names)
+        pieces = [(piece, _regex(piece)) for piece in _PIECE.findall(names)]
+        short = "".join(regex for _, regex in pieces)
         long = short.replace(_TEXT, _TEXT.removesuffix("?"))
         return partial(_of_pattern, names, pieces, [re.compile(short), re.compile(long)])
     raise NamesError(
@@ -261,112 +239,101 @@ def naming_of(names: Any) -> Naming:
     )
 
 
-class _Piece(NamedTuple):
-    """A part of a pattern: its field, its text in the pattern, and its regular expression."""
-
-    field: str
-    text: str
-    regex: str
-
-
-def _pieces(names: str) -> list[_Piece]:
+def _refuse_pattern(names: str) -> None:
+    """Raise NamesError where a pattern is not made of known fields, each once."""
+    fields = [field for field in re.findall(r"\{(\w+)\}", names) if field != "_"]
+    wrong = next((field for field in fields if field not in FIELDS), "")
+    twice = next((field for field in fields if fields.count(field) > 1), "")
+    said = ""
     if names.count("{") != names.count("}"):
-        raise NamesError(f"names {names!r}: a brace is not closed. Write each field as {{system}}.")
-    pieces = []
-    for name, folders, _any, text in _TOKEN.findall(names):
-        if name and name != "_":
-            if name not in FIELDS:
-                near = get_close_matches(name, FIELDS, 1)
-                meant = f", did you mean {near[0]!r}" if near else ""
-                raise NamesError(f"names {names!r}: no field {name!r}{meant}; {_THERE}")
-            pieces.append(_Piece(name, f"{{{name}}}", f"(?P<{name}>{FIELDS[name][0]})"))
-        elif folders:
-            pieces.append(_Piece("", folders, "(?:.*/)?" if folders.endswith("/") else ".*"))
-        else:
-            pieces.append(_Piece("", text or "*", re.escape(text) if text else "[^/]*?"))
-    fields = [piece.field for piece in pieces if piece.field]
-    if twice := [field for field in fields if fields.count(field) > 1]:
-        raise NamesError(f"names {names!r} has the field {twice[0]!r} twice")
-    if not fields:
-        raise NamesError(f"names {names!r} has no field; one is written like {{system}}, and {_THERE}")
-    return pieces
+        said = "a brace is not closed. Write each field as {system}."
+    elif wrong:
+        said = f"no field {wrong!r}; {meant(wrong, FIELDS)}{_THERE}"
+    elif not fields:
+        said = f"no field; one is written like {{system}}, and {_THERE}"
+    elif twice:
+        said = f"the field {twice!r} is there twice"
+    if said:
+        raise NamesError(f"names {names!r}: {said}")
 
 
-def _of_pattern(names: str, pieces: list[_Piece], regexes: list[re.Pattern[str]], file: str, root: str) -> Said:
+def _regex(piece: str) -> str:
+    """Return the regular expression of a piece of a pattern: a field, a star or text."""
+    name = piece.strip("{}")
+    if name in FIELDS and name != piece:
+        return f"(?P<{name}>{FIELDS[name].regex})"
+    return _ANYTHING.get(piece) or re.escape(piece)
+
+
+Pieces = Sequence[tuple[str, str]]
+"""Of a pattern in their order, each with its regular expression."""
+Regexes = Sequence[re.Pattern[str]]
+
+
+def _of_pattern(names: str, pieces: Pieces, regexes: Regexes, file: str, root: str) -> Said:
     """Read a name with fields as short as they can be, and as long: the two have to agree."""
     whole = f"{root}/{file}"
     depth = names.count("/")
     texts = [file, whole] if "**" in names else ["/".join(whole.split("/")[-depth - 1 :])]
-    readings = []
-    for regex in regexes:
-        matches = map(regex.fullmatch, texts)
-        if found := next(filter(None, matches), None):
-            readings.append(found.groupdict())
-    if not readings:
+    for text in texts:
+        matches = [regex.fullmatch(text) for regex in regexes]
+        if matches[0]:
+            break
+    else:
         return {}, f"names {names!r} {_stop(pieces, texts[0])}"
-    if readings[0] != readings[-1]:
-        shown = sorted(", ".join(f"{k} {v}" for k, v in sorted(one.items())) for one in readings)
+    [short, long] = [found.groupdict() for found in matches if found]
+    if short != long:
+        shown = sorted(", ".join(f"{k} {v}" for k, v in sorted(o.items())) for o in (short, long))
         more = "say more of it, such as {rw} or {pattern} in place of *"
         return {}, f"names {names!r} fits its name twice: {' or '.join(shown)}; {more}"
-    return _valued(readings[0])
+    return _values(short)
 
 
-def _stop(pieces: list[_Piece], text: str) -> str:
+def _stop(pieces: Pieces, text: str) -> str:
     """Say at which piece a name stops to fit, and what would."""
     fits, at = "", 0
-    for piece in pieces:
-        found = re.match(fits + piece.regex, text)
-        if found is None:
-            rest = text[at:]
-            word = _SEPARATOR.split(rest)[0] or rest
-            if not piece.field:
-                return f"stops at {piece.text!r}: its name goes on with {rest!r}"
-            example = FIELDS[piece.field][1]
-            said = f"{word!r} is no {piece.field} such as {example}"
-            return f"stops at {piece.text}: {said}; {{_}} skips it"
-        fits, at = fits + piece.regex, found.end()
+    for piece, regex in pieces:
+        rest = text[at:]
+        if found := re.match(fits + regex, text):
+            fits, at = fits + regex, found.end()
+        elif field := FIELDS.get(piece[1:-1]):
+            word = re.split(r"[_/.\s]", rest)[0] or rest
+            said = f"{word!r} is no {piece[1:-1]} such as {field.example}"
+            return f"stops at {piece}: {said}; {{_}} skips it"
+        else:
+            return f"stops at {piece!r}: its name goes on with {rest!r}"
     return f"ends before its name does: {text[at:]!r} is left"
 
 
-def _of_table(table: Mapping[str, list[dict[str, Any]]], file: str, _: str) -> Said:
-    rows = table.get(file) or table.get(Path(file).name, [])
-    if len(rows) != 1:
-        return {}, f"names has {len(rows) or 'no'} line{'s' * (len(rows) > 1)} of it"
-    return _valued(rows[0])
-
-
-def _rows(table: pd.DataFrame) -> dict[str, list[dict[str, Any]]]:
+def _rows(table: pd.DataFrame) -> Mapping[str, list[Factors]]:
+    """Return file -> what its lines say."""
     if "file" not in table:
         there = ", ".join(map(str, table.columns))
         raise NamesError(f"names has no column 'file'; it has {there}")
-    rows: dict[str, list[dict[str, Any]]] = {}
-    for row in table.to_dict("records"):
-        file = str(row.pop("file"))
-        known = {str(name): value for name, value in row.items() if not pd.isna(value) and value != ""}
-        rows.setdefault(file, []).append(known)
+    rows = defaultdict(list)
+    for row in table.astype(object).where(table.notna(), "").to_dict("records"):
+        known = {str(name): value for name, value in row.items() if value != ""}
+        rows[str(known.pop("file", ""))].append(known)
     return rows
 
 
-def _valued(fields: Mapping[str, Any]) -> Said:
+def _of_table(rows: Mapping[str, list[Factors]], file: str, _: str) -> Said:
+    lines = rows.get(file) or rows.get(Path(file).name, [])
+    if len(lines) != 1:
+        return {}, f"names has {len(lines) or 'no'} line{'s' * (len(lines) > 1)} of it"
+    return _values(lines[0])
+
+
+def _values(fields: Factors) -> Said:
     """Return counts as integers, sizes in bytes, a pattern as what fio is told."""
-    values: dict[str, Any] = {}
+    values: Factors = {}
     try:
-        for name, value in fields.items():
-            if name == "rep" and str(value).isalpha():
-                values[name] = ord(str(value).lower()) - ord("a") + 1
-            elif name == "rep" or FIELDS.get(name, ("",))[0] == _COUNT:
-                values[name] = int(value)
-            elif name == "bs":
-                values["bs_bytes"] = bytes_of(str(value))
-            elif name == "rw":
-                values["rw"] = LONG_RW.get(str(value), str(value))
-            elif name == "pattern":
-                pattern = Pattern.parse(str(value).lower())
-                values |= {"rw": pattern.rw, "bs_bytes": pattern.bs_bytes}
-                values["rwmixread"] = pattern.rwmixread
-                values |= {"sync": pattern.sync} if pattern.sync else {}
+        for name, text in fields.items():
+            value = FIELDS[name].read(str(text)) if name in FIELDS else text
+            if name == "pattern":
+                values |= value
             else:
-                values[name] = value
-    except (PlanError, ValueError, TypeError) as error:
+                values["bs_bytes" if name == "bs" else name] = value
+    except (ValueError, OverflowError) as error:
         return {}, f"names: {error}"
     return values, ""

@@ -432,7 +432,8 @@ def _table(found: list[Run], folder: Folder) -> pd.DataFrame:
         for file in files:
             file.missing = ", ".join(compress(_ASKED.values(), is_missing))
     runs = runs.assign(source=root, system=stated["system"].fillna(root).astype(str))
-    runs = _without_clashes(_apart_by_settings(runs), not source.names and not source.system)
+    is_unnamed = source.names is None and not source.system
+    runs = _without_clashes(_apart_by_settings(runs), is_unnamed)
     cell = [name for name in _CELL if name in runs]
     repeats = runs.groupby(cell, dropna=False, sort=False).cumcount()  # in the order of files
     runs["rep"] = runs["rep"].fillna(repeats).astype(int)

@@ -13,18 +13,18 @@ import numpy as np
 
 from hcilib.model.caveats import BEYOND, PERCENTILES, THIN_TAIL, join_codes
 from hcilib.model.fio_buckets import TAIL
-from hcilib.model.metrics import OF_MEANS, OF_RATES, QUANTILES
+from hcilib.model.metrics import QUANTILES
 from hcilib.read.fio.fio import RATE, disagreement
 from hcilib.read.fio.table import reached
 from hcilib.read.foreign.settings import (
     FACTORS,
     ONE_IN_FLIGHT,
+    Factors,
     ForeignError,
     pattern_of,
     together,
 )
 
-FLEET = (*OF_RATES, *OF_MEANS, "max_lat_ns", "runtime_s")
 NUMBERS = ("iops", "bw_bytes", "lat_ns_mean", "runtime", "lat_ns_max")
 """Of one job and direction, as fio's JSON has them: I/Os and bytes a second, ns, ms, ns."""
 IN_FLIGHT = 0.1
@@ -41,11 +41,13 @@ ENDED = 0.95
 UNTOLD_DEPTH = 1024
 """I/Os in flight at the end, of which fio counts the bytes alone, where the depth is not stated."""
 _NEEDED = [(TAIL - 1e-6) / (1 - percent / 100) for percent in QUANTILES.values()]
-OF_ANOTHER_TEST = "its numbers are not of the test that it states: {}. Correct its name, or repeat the run"
+_OF_JOBS = ("time_based", "in_flight", "offered")
+"""What is known of a load and no column."""
+OF_ANOTHER_TEST = "its numbers are not of the test that it states: {}. Mend its name, or repeat it"
 
 
 class Row(NamedTuple):
-    """One direction of one job: ``read`` or ``write``, `NUMBERS`, and its I/Os where they are counted."""
+    """One direction of one job: ``read`` or ``write``, `NUMBERS`, and its I/Os if counted."""
 
     ddir: str
     numbers: tuple[float, ...]
@@ -59,25 +61,27 @@ class Part:
     Parameters
     ----------
     job : which run of the file, where it holds several
-    factors : what the file says of the cell (hcilib.read.foreign.settings.asked); `asked` is what it was read from, as
-        text
+    factors : what the file says of the cell (hcilib.read.foreign.settings.asked)
+    asked : what it was read from, as text
     rows : every job and direction
     bins : lat_ns and count of all of its histograms; None where there is none
     own_percentiles : column -> ns, where the file prints those of its only distribution
     hosts : the load generators in it
-    jobs : how many were seen, over all hosts; one report may hide more of them, so what a name says goes before it
+    jobs : how many were seen, over all hosts; one report may hide more of them, so what a name says
+        goes before it, unless factors has numjobs
     outstanding : I/Os in flight, where it is known better than as numjobs x iodepth
-    offered, full_depth_pct : IOPS that all of its jobs were to do, whether or not the storage keeps up, and the share
-        of I/Os that found the queue full; NaN in a closed loop
+    offered, full_depth_pct : IOPS that all of its jobs were to do, whether or not the storage keeps
+        up, and the share of I/Os that found the queue full; NaN in a closed loop
     flushes : sync_lat_ns and sync_p99_ns of jobs that flush after each write
     failed : it ended with an error, and may not count
     inexact : percentiles taken from it are not of every I/O's total latency, or it has none
     label : what the tool was told to call the run: its system, where nobody says another
-    unlike : what its numbers contradict, as its reader found; `contradicted`: what is said of such a part
+    unlike : what its numbers contradict, as its reader found
+    contradicted : what is said of a part whose numbers contradict what it says
     """
 
     job: str = ""
-    factors: dict[str, Any] = field(default_factory=dict)
+    factors: Factors = field(default_factory=dict)
     asked: dict[str, str] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
     bins: tuple[np.ndarray, np.ndarray] | None = None
@@ -96,15 +100,15 @@ class Part:
     contradicted: str = OF_ANOTHER_TEST
 
 
-def measured(parts: Sequence[Part], load: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return what the parts of one run measured, summed as a fleet's, and the codes of what to know of it.
+def measured(parts: Sequence[Part], load: Factors) -> tuple[Factors, list[str]]:
+    """Return what the parts of one run measured, as a fleet's sum, and the codes of it.
 
     Parameters
     ----------
     parts : of all hosts and jobs that ran at once
     load : vms and numjobs
     """
-    row: dict[str, Any] = dict(fleet(row for part in parts for row in part.rows))
+    row: Factors = dict(fleet(row for part in parts for row in part.rows))
     codes = []
     offered = sum(part.offered for part in parts)
     if isfinite(offered):
@@ -112,21 +116,32 @@ def measured(parts: Sequence[Part], load: Mapping[str, Any]) -> tuple[dict[str, 
         kept_up = open_loop(delivered, row["iops"] * row["runtime_s"])
         row |= {"offered_iops": offered, "delivered_pct": delivered, "open_loop": kept_up}
         row["full_depth_pct"] = max(part.full_depth_pct for part in parts)
-        codes += [unmet(kept_up), held_back(row, load["vms"] * load["numjobs"], kept_up)]
-    row |= _flushes(parts)
-    quantiles, inexact = _percentiles(parts)
-    if inexact:
+        codes.append({False: "saturated", None: "too-few"}.get(kept_up, ""))
+        codes.append(held_back(row, load["vms"] * load["numjobs"], kept_up))
+    quantiles = dict.fromkeys(QUANTILES, nan)
+    bins = [part.bins for part in parts if part.bins is not None]
+    if len(bins) < len(parts) > 1 or any(part.inexact for part in parts):
         codes.append(PERCENTILES)
-    if all(part.bins is not None for part in parts):
-        ios = sum(part.bins[1].sum() for part in parts if part.bins)
-        codes += [thin_tail(ios), beyond(quantiles.values(), ios)]
+    if len(bins) == len(parts):
+        lat_ns, count = map(np.concatenate, zip(*bins, strict=True))
+        ios = count.sum()
+        quantiles = percentiles(lat_ns, count)
+        is_beyond = any(ns != ns for ns in islice(quantiles.values(), carried(ios)))
+        codes += [thin_tail(ios), BEYOND if is_beyond else ""]
+    if len(parts) == 1:
+        quantiles |= parts[0].own_percentiles
+        row |= parts[0].flushes
+    elif all(part.flushes for part in parts):  # one follows each write; their p99 cannot be merged
+        writes = [fleet(part.rows)["write_iops"] for part in parts]
+        means = [part.flushes["sync_lat_ns"] for part in parts]
+        row["sync_lat_ns"] = float(np.average(means, weights=writes))
     return row | quantiles, codes
 
 
 # ---- The row of one run of a file
 
 
-def row_of(parts: Sequence[tuple[Part, str]], named: Mapping[str, Any]) -> dict[str, Any]:
+def row_of(parts: Sequence[tuple[Part, str]], named: Factors) -> Factors:
     """Return the `results` columns of one run.
 
     Parameters
@@ -142,21 +157,23 @@ def row_of(parts: Sequence[tuple[Part, str]], named: Mapping[str, Any]) -> dict[
     hosts = {host for part, given in parts for host in (part.hosts or (given,))}
     vms = int(named.get("vms", len(hosts)))
     found = together([part.factors for part in own])
-    load = {**named, **{name: value for name, value in found.items() if value == value}}
-    if "block_sizes" in load:  # whatever a name says
-        load["bs_bytes"] = nan
+    several = {"bs_bytes": nan} if "block_sizes" in found else {}  # whatever a name says
     for part in own:
-        known = {name: value for name, value in part.factors.items() if value == value}
-        _refuse_contradictions(part, {**named, **known})
+        _refuse_contradictions(part, {**named, **_known(part.factors), **several})
+    load = {**named, **_known(found), **several}
     cell = _cell(own, load, named, vms)
     numbers, codes = measured(own, cell)
     row = cell | numbers
-    if isfinite(row.get("offered_iops", nan)):
+    if "offered_iops" in row:
         row["rate_iops"] = f"{row['offered_iops']:.0f}iops"
     codes += [code for part in own for code in part.caveats]
-    codes += ["names" for name in FACTORS if name in named and name in found and load[name] != named[name]]
-    codes += ["iodepth"] if "iodepth" in found and found["iodepth"] != found["iodepth"] else []
-    codes += ["mix"] if is_of_another_mix(row, row.get("rwmixread", nan)) else []
+    both = [name for name in FACTORS if name in named and name in found]
+    if any(load[name] != named[name] for name in both):
+        codes.append("names")
+    if found.get("iodepth", 1) != found.get("iodepth", 1):
+        codes.append("iodepth")
+    if is_of_another_mix(row, row.get("rwmixread", nan)):
+        codes.append("mix")
     size_bytes = row.get("size_bytes", nan) * max(cell["numjobs"], 1) * vms
     codes.append(short_cuts(row, size_bytes, row["runtime_s"]))
     row["valid"] = not (_is_cut_short(row, found, size_bytes) or any(part.failed for part in own))
@@ -179,46 +196,48 @@ def _is_cut_short(row: Mapping[str, Any], found: Mapping[str, Any], size_bytes: 
 
 _LIMITS = ("io_size=", "number_ios=")
 """Options by which a run ends before its size is done."""
-_OF_JOBS = ("time_based", "in_flight", "offered")
-"""What is known of a load and no column."""
 
 
-def _cell(parts: Sequence[Part], load: Mapping[str, Any], named: Mapping[str, Any], vms: int) -> dict[str, Any]:
-    """Return the columns that say what was asked for."""
+def _known(factors: Factors) -> Factors:
+    return {name: value for name, value in factors.items() if value == value}
+
+
+def _cell(parts: Sequence[Part], load: Factors, named: Factors, vms: int) -> Factors:
+    """Return the columns that say what was asked for.
+
+    Its jobs are those of the files' options, else of the name, else as many as were seen.
+    """
     if "rw" not in load:
-        raise ForeignError("neither the file nor its name says rw: give names with {rw} and {bs}, or with {pattern}")
+        said = "neither the file nor its name says rw"
+        raise ForeignError(f"{said}: give names with {{rw}} and {{bs}}, or with {{pattern}}")
     if "trim" in load["rw"]:
-        raise ForeignError(f"rw {load['rw']}: trims are neither reads nor writes, so no cell here is like it")
+        said = "trims are neither reads nor writes"
+        raise ForeignError(f"rw {load['rw']}: {said}, so no cell here is like it")
     cell = {name: value for name, value in load.items() if name not in _OF_JOBS}
-    # a read has nothing to make stable
-    cell["sync"] = 0 if load.get("rwmixread") == 100 else load.get("sync", nan)
-    jobs, depth = _jobs_of_a_vm(parts, named, vms), load.get("iodepth", nan)
-    cell |= {"pattern": pattern_of(cell), "numjobs": jobs, "iodepth": depth, "vms": vms}
-    cell["rate_bytes"] = load.get("rate_bytes", 0) * jobs
+    if load.get("rwmixread") == 100:  # a read has nothing to make stable
+        cell["sync"] = 0
+    jobs = sum(part.jobs for part in parts)
+    if "numjobs" in named and not all("numjobs" in part.factors for part in parts):
+        jobs = named["numjobs"] * max(vms, len(parts))
+    jobs_of_vm = jobs / vms if jobs % vms else jobs // vms  # not whole where spread unevenly
+    depth = load.get("iodepth", nan)
+    cell |= {"pattern": pattern_of(cell), "numjobs": jobs_of_vm, "iodepth": depth, "vms": vms}
+    cell["rate_bytes"] = load.get("rate_bytes", 0) * jobs_of_vm
     known = sum(part.outstanding for part in parts)
-    waits = any(part.factors.get("in_flight") for part in parts)
-    cell["outstanding"] = known if isfinite(known) else vms * jobs * (1 if waits else depth)
+    waits = any("in_flight" in part.factors for part in parts)
+    cell["outstanding"] = known if isfinite(known) else vms * jobs_of_vm * (1 if waits else depth)
     return cell
 
 
-def _jobs_of_a_vm(parts: Sequence[Part], named: Mapping[str, Any], vms: int) -> float:
-    """Return the jobs by the files' options, else by the name, else as many as were seen."""
-    if all("numjobs" in part.factors for part in parts):
-        jobs = sum(part.factors["numjobs"] for part in parts)
-    elif "numjobs" in named:
-        jobs = named["numjobs"] * max(vms, len(parts))
-    else:
-        jobs = sum(part.jobs for part in parts)
-    return jobs / vms if jobs % vms else jobs // vms  # not whole where they were spread unevenly
-
-
-def _refuse_contradictions(part: Part, load: Mapping[str, Any]) -> None:
+def _refuse_contradictions(part: Part, load: Factors) -> None:
     """Raise ForeignError where numbers are not of their load; a failed part counts as nothing."""
     if part.failed:
         return
     unlike, damage = list(part.unlike), []
-    rw, bs = load.get("rw", ""), nan if "block_sizes" in load else load.get("bs_bytes", nan)
-    flying = part.outstanding if isfinite(part.outstanding) else part.jobs * load.get("iodepth", nan)
+    rw, bs = load.get("rw", ""), load.get("bs_bytes", nan)
+    flying = part.outstanding
+    if not isfinite(flying):
+        flying = part.jobs * load.get("iodepth", nan)
     for ddir, (iops, bw_bytes, lat_ns, runtime_ms, longest_ns), counted in part.rows:
         runtime_s = runtime_ms / 1000
         ios = iops * runtime_s
@@ -231,7 +250,8 @@ def _refuse_contradictions(part: Part, load: Mapping[str, Any]) -> None:
             size = f"{bw_bytes / max(iops, 1e-9):,.0f}"
             unlike.append(f"a {ddir} has {size} bytes on average, and bs is {bs:,.0f}")
         longest_s = max(lat_ns, longest_ns if longest_ns == longest_ns else 0) / 1e9
-        if wrong := disagreement(iops, counted, runtime_s, longest_s, load.get("ramp_time_s", 0)):
+        ramp_s = load.get("ramp_time_s", 0)
+        if wrong := disagreement(iops, counted, runtime_s, longest_s, ramp_s):
             damage.append(f"{ddir}: {wrong}")
     if unlike:
         raise ForeignError(part.contradicted.format("; ".join(dict.fromkeys(unlike))))
@@ -255,34 +275,33 @@ def numbers_of(direction: Any) -> tuple[float, ...]:
 
 
 def fleet(rows: Iterable[Row]) -> dict[str, float]:
-    """Return `FLEET` of every host's rows: rates add up, latencies are weighted by IOPS.
+    """Return rates, mean and longest latencies and the runtime of every host's rows together.
 
-    Trims, and reads and writes that fio gives as one, are left out. METHODS section 3.
+    Rates add up, latencies are weighted by IOPS. Trims, and reads and writes that fio gives as one,
+    are left out. METHODS section 3.
     """
     busy = [row for row in rows if row.ddir in ("read", "write")]
-    ways = [busy, *([row for row in busy if row.ddir == ddir] for ddir in ("read", "write"))]
-    rates = [_sum(row.numbers[0] for row in own) for own in ways]
-    lat_ns, *of_each = map(_weighted, ways)
-    known = [one for one in of_each if one == one]
-    means = lat_ns, sum(known) / len(known) if known else nan, *of_each
-    ran = [row.numbers[3] for row in busy if row.numbers[3] == row.numbers[3]]
+    found: Factors = {}
+    for side, name in (("", ""), ("read", "read_"), ("write", "write_")):
+        own = [row.numbers for row in busy if row.ddir.startswith(side)]
+        found[f"{name}iops"] = _sum(iops for iops, *_ in own)
+        timed = [(iops, lat_ns) for iops, _, lat_ns, *_ in own if iops > 0]
+        spent_ns = fsum(iops * lat_ns for iops, lat_ns in timed)  # a host may not say how long
+        found[f"{name}lat_ns"] = spent_ns / fsum(iops for iops, _ in timed) if timed else nan
+    means = [found[name] for name in ("read_lat_ns", "write_lat_ns")]
+    known = [mean for mean in means if mean == mean]
+    found["lat_unweighted_ns"] = sum(known) / len(known) if known else nan
+    found["bw_bytes"] = _sum(row.numbers[1] for row in busy)
+    runtimes = [row.numbers[3] for row in busy if row.numbers[3] == row.numbers[3]]
+    found["runtime_s"] = max(runtimes, default=nan) / 1000
     longest = [row.numbers[4] for row in busy if row.numbers[4] != 0]  # how fio prints none
     # the longest of those that say so need not be the fleet's
-    most = max(longest) if longest and all(one == one for one in longest) else nan
-    ends = most, max(ran) / 1000 if ran else nan
-    values = *rates, _sum(row.numbers[1] for row in busy), *means, *ends
-    return dict(zip(FLEET, values, strict=True))
+    found["max_lat_ns"] = max(longest, default=nan) if isfinite(sum(longest)) else nan
+    return found
 
 
 def _sum(values: Iterable[float]) -> float:
     return fsum(value for value in values if value == value)
-
-
-def _weighted(rows: Sequence[Row]) -> float:
-    """Return a mean latency; NaN where a host did I/O without saying how long it took."""
-    pairs = [(row.numbers[0], row.numbers[2]) for row in rows if row.numbers[0] > 0]
-    total = fsum(iops for iops, _ in pairs)
-    return fsum(iops * lat_ns for iops, lat_ns in pairs) / total if total else nan
 
 
 # ---- Percentiles
@@ -304,38 +323,8 @@ def carried(ios: float) -> int:
 
 
 def thin_tail(ios: float) -> str:
-    """Return the code of a run whose I/Os are too few for some percentile; nothing where it carries all."""
+    """Return the code of a run whose I/Os are too few for some percentile, else nothing."""
     return THIN_TAIL if ios > 0 and carried(ios) < len(QUANTILES) else ""
-
-
-def beyond(quantiles: Iterable[float], ios: float) -> str:
-    """Return the code of a run with QUANTILES in fio's last bucket, which it has the I/Os for."""
-    return BEYOND if any(ns != ns for ns in islice(quantiles, carried(ios))) else ""
-
-
-def _percentiles(parts: Sequence[Part]) -> tuple[dict[str, float], bool]:
-    """Return those of all histograms together, and whether they are inexact or missing.
-
-    Percentiles of several parts cannot be merged.
-    """
-    if len(parts) == 1 and parts[0].bins is None:
-        return parts[0].own_percentiles or dict.fromkeys(QUANTILES, nan), parts[0].inexact
-    bins = [part.bins for part in parts if part.bins is not None]
-    if len(bins) < len(parts):
-        return dict.fromkeys(QUANTILES, nan), True
-    lat_ns, count = (np.concatenate(arrays) for arrays in zip(*bins, strict=True))
-    return percentiles(lat_ns, count), any(part.inexact for part in parts)
-
-
-def _flushes(parts: Sequence[Part]) -> dict[str, float]:
-    """Return a mean weighted by writes, as a flush follows each; the p99 of one file alone."""
-    if len(parts) == 1:
-        return parts[0].flushes
-    if not all(part.flushes for part in parts):
-        return {}
-    writes = [sum(row.numbers[0] for row in part.rows if row.ddir == "write") for part in parts]
-    means = [part.flushes["sync_lat_ns"] for part in parts]
-    return {"sync_lat_ns": float(np.average(means, weights=writes))}
 
 
 # ---- Demand
@@ -354,11 +343,6 @@ def open_loop(delivered_pct: float, ios: float) -> bool | None:
     return True if error <= 1 - DELIVERED else None
 
 
-def unmet(kept_up: bool | None) -> str:
-    """Return the code of a request rate that was not kept up with, or of which this is not known."""
-    return "" if kept_up else "too-few" if kept_up is None else "saturated"
-
-
 def held_back(row: Mapping[str, float], jobs: float, kept_up: bool | None) -> str:
     """Return the code of a run at a demand whose jobs nearly always had I/Os in flight.
 
@@ -370,16 +354,17 @@ def held_back(row: Mapping[str, float], jobs: float, kept_up: bool | None) -> st
     return "held-back" if in_flight > IN_FLIGHT and kept_up is not False else ""
 
 
-def short_cuts(fio: Mapping[str, Any], working_set_bytes: float, runtime_s: float) -> str:
-    """Return what may have answered in place of the storage: the page cache, memory, the first seconds.
+def short_cuts(fio: Factors, working_set_bytes: float, runtime_s: float) -> str:
+    """Return what may have answered for the storage: the page cache, memory, the first seconds.
 
     Parameters
     ----------
     fio : ioengine and direct, where they are stated
     working_set_bytes : of all jobs together
     """
+    is_cached = fio.get("ioengine", "psync") in PAGE_CACHED and fio.get("direct") in (0, False)
     return join_codes(
-        "direct" if fio.get("direct") in (0, False) and fio.get("ioengine", "psync") in PAGE_CACHED else "",
+        "direct" if is_cached else "",
         "short" if runtime_s < SHORT_S else "",
         "small-file" if working_set_bytes < MEMORY_BYTES else "",
     )

@@ -7,10 +7,10 @@ option does not state is missing, so that it differs from nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
-from math import isfinite, nan
+from math import nan
 from typing import Any, NamedTuple
 
 from hcilib.model.metrics import SETTINGS
@@ -26,9 +26,8 @@ UNLIKE = (
 )
 """Jobs that differ in one of these and run at once are no one cell."""
 DEFAULTS = {"rw": "read", "bs": "4k", "iodepth": "1"}
-"""fio's, of a job that states options."""
-LOCAL_DEFAULTS = {"ioengine": "psync", "direct": "0"}
-"""fio's on Linux, of a job whose options are all known."""
+LOCAL_DEFAULTS = DEFAULTS | {"ioengine": "psync", "buffered": "1"}
+"""fio's, of a job that states options; on Linux, of one whose options are all known."""
 ONE_IN_FLIGHT = frozenset({"sync", "psync", "vsync", "pvsync", "pvsync2", "mmap"})
 """Engines of fio that wait for each I/O."""
 RATE_SHARES = 0.01
@@ -65,8 +64,10 @@ _TEXTS = {
 }  # fmt: skip
 """Settings that are text: the options in each that are on."""
 _SIZE = re.compile(r"(\d{1,15})(?:([kKmMgGtT])(i[bB])?[iI]?[bB]?|[bB]?)")
-_POWER = {"k": 1, "m": 2, "g": 3, "t": 4}
+_POWER: dict[str | None, int] = {None: 0, "k": 1, "m": 2, "g": 3, "t": 4}
 Options = Mapping[str, str]
+Factors = dict[str, Any]
+"""Columns of a cell and of its settings, and what they hold."""
 
 
 class ForeignError(RunReadError):
@@ -78,23 +79,27 @@ def bytes_of(text: str) -> float:
 
     k, kb and ki are 1024, but kib is 1000 (seen with 3.33).
     """
-    match = _SIZE.fullmatch(text.strip().rstrip(","))
+    match = _SIZE.fullmatch(text.strip().rstrip(",").lower())
     if not match:
         return nan
     number, unit, decimal = match.groups()
-    return int(number) * (1000 if decimal else 1024) ** (_POWER[unit.lower()] if unit else 0)
-
-
-def _is_on(text: str) -> bool:
-    return text not in OFF
+    return int(number) * (1000 if decimal else 1024) ** _POWER[unit]
 
 
 def _count(text: str) -> float:
     return int(text) if text.isdecimal() and len(text) < 10 else nan
 
 
-def _text(text: str) -> str | float:
+def _text(text: str) -> Any:
     return nan if text in ("0", "0,0", "random") else text
+
+
+def _flag(text: str) -> int:
+    return int(text not in OFF)
+
+
+def _seconds(text: str) -> float:
+    return milliseconds(text) / 1000
 
 
 _PARSERS: dict[str, tuple[str, Callable[[str], Any]]] = {
@@ -104,26 +109,20 @@ _PARSERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "iodepth": ("iodepth", _count),
     "numjobs": ("numjobs", _count),
     "random_distribution": ("random_distribution", _text),
-    "sync": ("sync", lambda text: int(_is_on(text))),
+    "sync": ("sync", _flag),
     "fsync": ("fsync", _text),
     "fdatasync": ("fdatasync", _text),
     "rate": ("rate_bytes", lambda text: bytes_of(text.partition(",")[0])),
     "rate_iops": ("rate_iops", _text),
     "ioengine": ("ioengine", str),
-    "buffered": ("direct", lambda text: int(not _is_on(text))),
-    "direct": ("direct", lambda text: int(_is_on(text))),
-    "runtime": ("set_runtime_s", lambda text: milliseconds(text) / 1000),
-    "ramp_time": ("ramp_time_s", lambda text: milliseconds(text) / 1000),
-    "time_based": ("time_based", _is_on),
+    "buffered": ("direct", lambda text: 1 - _flag(text)),
+    "direct": ("direct", _flag),
+    "runtime": ("set_runtime_s", _seconds),
+    "ramp_time": ("ramp_time_s", _seconds),
+    "time_based": ("time_based", _flag),
     "size": ("size_bytes", bytes_of),
 }
-"""Option -> factor or setting, and how its text is read. Of two options for one the later counts."""
-_RELEVANT = frozenset(
-    chain(
-        _PARSERS, _SAME, _TARGETS, *_TEXTS.values(),
-        ("rw", "rwmixread", "rwmixwrite", "percentage_random", "thinktime", "latency_target"),
-    )
-)  # fmt: skip
+"""Option -> column, and how its text is read. Of two options for one the later counts."""
 
 
 class Asked(NamedTuple):
@@ -134,30 +133,26 @@ class Asked(NamedTuple):
     block_sizes (there is no one size), random_distribution, percentage_random, rate_iops, fsync.
     """
 
-    factors: Mapping[str, Any]
+    factors: Factors
     codes: tuple[str, ...]
 
 
-def asked(options: Options, defaults: int = 0) -> Asked:
+def asked(options: Options, defaults: Options | None = None) -> Asked:
     """Return what a job's options say.
 
-    defaults : 1: what they do not say has fio's `DEFAULTS`; 2: its `LOCAL_DEFAULTS` as well
+    defaults : what those are that it does not state, where that is known
     """
-    return _asked(tuple([item for item in options.items() if item[0] in _RELEVANT]), defaults)
+    return _asked(tuple(options.items()), tuple((defaults or {}).items()))
 
 
 @lru_cache(maxsize=4096)
-def _asked(stated: tuple[tuple[str, str], ...], defaults: int) -> Asked:
+def _asked(stated: tuple[tuple[str, str], ...], defaults: tuple[tuple[str, str], ...]) -> Asked:
     own = {_SAME[name]: text for name, text in stated if name in _SAME} | dict(stated)
-    options = own
-    if defaults:
-        options = DEFAULTS | options
-    is_local = defaults > 1 and "buffered" not in own
-    if is_local:
-        options = LOCAL_DEFAULTS | options
-    parsed = [(factor, parse(options[name])) for name, (factor, parse) in _PARSERS.items() if name in options]
-    found: dict[str, Any] = {"sync": 0} | {name: value for name, value in parsed if value == value}
-    found |= _direction(options)
+    options = dict(defaults) | own
+    found: Factors = {"sync": 0} | _direction(options)
+    for option, (column, parse) in _PARSERS.items():
+        if option in options and (value := parse(options[option])) == value:
+            found[column] = value
     if "," in options.get("bs", "")[:-1]:
         found.setdefault("block_sizes", options["bs"])
     if "block_sizes" in found:
@@ -170,114 +165,102 @@ def _asked(stated: tuple[tuple[str, str], ...], defaults: int) -> Asked:
     if target := " ".join(options[name] for name in _TARGETS if options.get(name)):
         found["target"] = target
     for setting, names in _TEXTS.items():
-        found[setting] = _listed(names, options)
+        on = [f"{name}={options[name]}" for name in names if _flag(options.get(name, "0"))]
+        found[setting] = " ".join(on)
     if "size" in options and "size_bytes" not in found:  # a share of the device
         found["other_options"] = f"size={options['size']} {found['other_options']}".strip()
-    codes = [
-        code
-        for name, code in (("thinktime", "thinktime"), ("latency_target", "latency-target"))
-        if options.get(name, "0") != "0"
-    ]
-    if options.get("ioengine") in ONE_IN_FLIGHT:
+    paced = [name for name in ("thinktime", "latency_target") if options.get(name, "0") != "0"]
+    codes = [name.replace("_", "-") for name in paced]
+    if found.get("ioengine") in ONE_IN_FLIGHT:
         found["in_flight"] = 1
-        if found.get("iodepth", 1) > 1:
+        if (depth := found.get("iodepth", 1)) > 1:
             codes.insert(0, "iodepth")
             if "ioengine" not in own:  # fio says that it caps the depth
-                more = f"iodepth={found['iodepth']} {found['iodepth_options']}"
-                found |= {"iodepth": 1, "iodepth_options": more.strip()}
+                found["iodepth"] = 1
+                found["iodepth_options"] = f"iodepth={depth} {found['iodepth_options']}".strip()
     return Asked(found, tuple(codes))
 
 
-def _listed(names: Iterable[str], options: Options) -> str:
-    """Return ``name=value`` of those that are on: one text for the same settings."""
-    return " ".join(f"{name}={options[name]}" for name in names if _is_on(options.get(name, "0")))
-
-
-def _direction(options: Options) -> dict[str, Any]:
+def _direction(options: Options) -> Factors:
     """Return rw and rwmixread as a plan has them: a mix of one direction is that direction."""
     rw = options.get("rw", "").partition(":")[0]
     rw = LONG_RW.get(rw, rw)
     if rw not in MIXED:
-        return ({"rw": rw} if rw else {}) | ({"rwmixread": READ_PCT[rw]} if rw in READ_PCT else {})
-    reads_pct = _number(options, "rwmixread", 100 - _number(options, "rwmixwrite", 50))
-    random_pct = _number(options, "percentage_random", 100 if rw == "randrw" else 0)
-    mix = reads_pct if reads_pct == reads_pct else nan  # one nan, which equals itself
-    found: dict[str, Any] = {"rw": rw_of(mix, random_pct > 0)}
-    found["rwmixread"] = int(mix) if mix.is_integer() else mix
+        return {"rw": rw, "rwmixread": READ_PCT.get(rw, nan)} if rw else {}
+    reads_pct = _percent(options, "rwmixread", 100 - _percent(options, "rwmixwrite", 50))
+    random_pct = _percent(options, "percentage_random", 100.0 if rw == "randrw" else 0.0)
+    side = {100.0: "read", 0.0: "write"}.get(reads_pct, "rw")
+    found: Factors = {"rw": f"rand{side}" if random_pct > 0 else side}
+    found["rwmixread"] = int(reads_pct) if reads_pct.is_integer() else reads_pct
     return found | ({"percentage_random": random_pct} if 0 < random_pct < 100 else {})
 
 
-def _number(options: Options, name: str, default: float) -> float:
-    text = options.get(name, "").partition(",")[0]
+def _percent(options: Options, name: str, default: float) -> float:
+    """Return one share, of reads where there are several; math.nan, which equals itself in sets."""
+    text = options.get(name, "").partition(",")[0] or default
     try:
-        return float(text or default)
+        share = float(text)
     except ValueError:
-        raise ForeignError(f"option {name} is {text[:20]!r}, expected a number") from None
+        raise ForeignError(f"option {name} is {text!r:.20}, expected a number") from None
+    return share if share == share else nan
 
 
-def rw_of(reads_pct: float, random: bool) -> str:
-    """Return fio's rw of a mix."""
-    return ("rand" if random else "") + {100.0: "read", 0.0: "write"}.get(reads_pct, "rw")
-
-
-def _offered(rates: str, rwmixread: float) -> float:
+def _offered(rates: str, reads_pct: float) -> float:
     """Return the IOPS of one job by fio's rate_iops, one number or one a direction.
 
     NaN where it is no demand: of a mix whose directions are held at other shares than its own,
     nobody can say how much is asked.
     """
     each = [float(rate) if rate.isdecimal() else nan for rate in rates.split(",")]
-    both = dict(zip(("read", "write"), each * 2 if len(each) == 1 else each, strict=False))
-    shares = {"read": rwmixread, "write": 100 - rwmixread}
-    offered = [both.get(name, nan) for name, share in shares.items() if share > 0]
-    if len(offered) == 2 and not abs(offered[0] / sum(offered) - rwmixread / 100) <= RATE_SHARES:
-        return nan
-    return sum(offered) or nan
+    read, write = (2 * each[:2])[:2]
+    if reads_pct in (0, 100):
+        return (read if reads_pct else write) or nan
+    total = read + write or nan
+    return total if abs(read / total - reads_pct / 100) <= RATE_SHARES else nan
 
 
-def together(of_jobs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def together(of_jobs: Sequence[Factors]) -> Factors:
     """Return what jobs that ran at once were asked for; of an uneven load no one number.
 
     Raises
     ------
     ForeignError : they did different things, so that they are no one cell
     """
+    found: Factors = dict(of_jobs[0])
     if len(of_jobs) == 1:  # thousands of files have one job each
-        return dict(of_jobs[0])
-    found: dict[str, Any] = {}
+        return found
     for name in dict.fromkeys(chain(*of_jobs)):
         values = {one.get(name, nan) for one in of_jobs}
         known = sorted((value for value in values if value == value), key=str)
-        if len(values) == 1 or not known:
-            found[name] = values.pop()
-        elif name in UNLIKE:
+        if len(values) == 1:
+            continue
+        if name in UNLIKE:
             shown = " and ".join(sorted(map(str, values)))
             raise ForeignError(f"jobs of {name} {shown} ran at once: together they are no one cell")
-        elif name in SETTINGS:
-            is_text = isinstance(known[0], str)
-            found[name] = ", ".join(known) if is_text and len(known) > 1 else max(known)
-        elif name == "iodepth":
-            found[name] = nan
-        elif name == "numjobs" and nan not in values:
-            found[name] = max(values)
+        if name in SETTINGS:
+            found[name] = ", ".join(known) if isinstance(known[0], str) else max(known)
         elif name in ("rate_bytes", "rate_iops"):
             found[name] = max(values, key=str)
+        elif name == "numjobs" and nan not in values:
+            found[name] = max(values)
+        elif name == "iodepth":
+            found[name] = nan
+        else:
+            found.pop(name, None)
     return found
 
 
-def pattern_of(factors: Mapping[str, Any]) -> str:
+def pattern_of(factors: Factors) -> str:
     """Return the pattern's name; one that no plan could have is named after what is known.
 
     A rate in bytes is left out then.
     """
-    numbers = (factors.get(name, nan) for name in ("bs_bytes", "rwmixread", "sync", "rate_bytes"))
-    bs, mix, sync, rate = numbers
+    bs, mix, rate = (factors.get(name, nan) for name in ("bs_bytes", "rwmixread", "rate_bytes"))
     hot = factors.get("random_distribution", "")
-    known_sync, known_rate = (int(value) if value == value else 0 for value in (sync, rate))
-    name = _name(factors["rw"], bs, mix, known_sync, known_rate, hot)
+    name = _name(factors.get("rw", "?"), bs, mix, factors["sync"], rate if rate > 0 else 0, hot)
     for flush in ("fsync", "fdatasync"):
         if flush in factors and mix < 100:
-            name += f"-{flush}{factors[flush]}".removesuffix("1" * (factors[flush] == "1"))
+            name += f"-{flush}" + factors[flush].removesuffix("1" * (factors[flush] == "1"))
     return name
 
 
@@ -286,6 +269,6 @@ def _name(rw: str, bs: float, mix: float, sync: int, rate: float, hot: str) -> s
     try:
         return Pattern(rw, int(bs), int(mix), sync, int(rate), 0, hot).name
     except (PlanError, ValueError):
-        size = "?" if not isfinite(bs) else f"{bs / 1024:g}k" if bs % 1024 == 0 else f"{bs:g}b"
-        share = f"{mix:g}" if rw.endswith("rw") and isfinite(mix) else ""
+        size = f"{bs / 1024:g}k" if bs % 1024 == 0 else f"{bs:g}b" if bs > 0 else "?"
+        share = f"{mix:g}" if rw.endswith("rw") and mix >= 0 else ""
         return f"{size}-{rw}{share}{SYNC[sync]}"

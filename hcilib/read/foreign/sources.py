@@ -5,19 +5,21 @@ from __future__ import annotations
 import glob
 import json
 import os
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from difflib import get_close_matches
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from hcilib.model.compressed import read_bytes
+from hcilib.model.metrics import meant
 from hcilib.model.places import PLAN, STEPS, at_home
 from hcilib.read.foreign.settings import ForeignError
 from hcilib.read.run.step import rounds_of
 
-_KEYS = ("path", "names", "system")
+_PUBLISHED = re.compile(rb"(?:\xef\xbb\xbf)?\s*source\s*?(?:[,\n]|$)")
+"""How our tables begin: other tools write a results.csv, too."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,11 @@ def sources_of(path: Any, names: Any, system: str | None) -> list[Source]:
     sources: list[Source] = []
     for entry in [path] if is_one else path:
         if isinstance(entry, Mapping):
-            sources.append(_of_mapping({"names": names, "system": system, **entry}))
+            try:
+                sources.append(Source(**{"names": names, "system": system, **entry}))
+            except TypeError:
+                said = f"source {dict(entry)!r} is neither a path nor {{path:, names:, system:}}"
+                raise ForeignError(said) from None
         elif is_ours(entry):
             folder = at_home(entry)
             rounds = rounds_of(folder)
@@ -54,15 +60,6 @@ def sources_of(path: Any, names: Any, system: str | None) -> list[Source]:
     return sources
 
 
-def _of_mapping(entry: Mapping[str, Any]) -> Source:
-    unknown = [key for key in entry if key not in _KEYS]
-    if unknown or "path" not in entry:
-        wrong = f"has {', '.join(map(repr, unknown))}" if unknown else "has no path"
-        said = f"source {dict(entry)!r} {wrong}"
-        raise ForeignError(f"{said}; a source is a path, or {{path:, names:, system:}}")
-    return Source(**entry)
-
-
 def is_ours(path: Any) -> bool:
     """Return whether it is a run directory (or what was one), or a published table."""
     if isinstance(path, list) or glob.has_magic(str(path)):
@@ -70,13 +67,17 @@ def is_ours(path: Any) -> bool:
     folder = at_home(path)
     if folder.suffix == ".csv":
         return _is_published(folder)
-    if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
+    if not folder.is_dir():
+        return False
+    if not os.access(folder, os.R_OK | os.X_OK):
         raise ForeignError(f"{path}: permission denied. Use an account that may read the folder.")
-    return folder.is_dir() and (
+    below = [name for name in os.listdir(folder) if not name.startswith(".")]
+    return (
         (folder / STEPS).is_dir()
         or _is_plan(folder / PLAN)
         or _is_published(folder / "results.csv")
-        or any(folder.glob(f"*/{PLAN}"))
+        or rounds_of(folder) != [folder]
+        or (below != [] and all((folder / name / PLAN).exists() for name in below))
     )
 
 
@@ -91,11 +92,10 @@ def _is_plan(file: Path) -> bool:
 
 
 def _is_published(table: Path) -> bool:
-    """Return whether it is a table of ours: other tools write a results.csv, too."""
+    """Return whether it is a table of ours."""
     try:
         with table.open("rb") as file:
-            first = file.read(4096).lstrip(b"\xef\xbb\xbf").split(b"\n")[0]
-            return first.split(b",")[0].strip() == b"source"
+            return _PUBLISHED.match(file.read(4096)) is not None
     except OSError:
         return False
 
@@ -110,49 +110,39 @@ def folders_of(sources: Sequence[Source]) -> list[Folder]:
     ------
     ForeignError : nothing there; or two sources name one file, whose run would count twice
     """
-    files: dict[tuple, list[Source]] = defaultdict(list)
-    rest: list[Source] = []
-    for source in sources:
-        if at_home(source.path).is_file():
-            names = None if source.names is None else id(source.names)
-            files[names, source.system].append(source)
-        else:
-            rest.append(source)
-    for own in files.values():
-        rest.append(Source([one.path for one in own], own[0].names, own[0].system))
-    folders = [_folder(source) for source in rest]
-    named = (os.path.realpath(path) for folder in folders for path, _ in folder.files)
-    twice = [path for path, n in Counter(named).items() if n > 1] if len(folders) > 1 else []
-    if twice:
+    alike: dict[Hashable, list[Source]] = defaultdict(list)
+    for number, source in enumerate(sources):
+        is_file = at_home(source.path).is_file()
+        alike[(id(source.names), source.system) if is_file else number].append(source)
+    folders = [_folder([one.path for one in own], own[0]) for own in alike.values()]
+    files = (os.path.realpath(path) for folder in folders for path, _ in folder.files)
+    counts = Counter(files if len(folders) > 1 else ())
+    if twice := [path for path, times in counts.items() if times > 1]:
         more = f" (and {len(twice) - 1} more files)" if len(twice) > 1 else ""
         said = f"{twice[0]}{more}: two sources name it, and its run would count twice"
         raise ForeignError(f"{said}; name it once")
     return folders
 
 
-def _folder(source: Source) -> Folder:
-    path = source.path
-    if isinstance(path, list):
-        return _of_files(source, path)
-    folder = at_home(path)
-    if glob.has_magic(str(path)) and not folder.exists():
-        found = [one for one in sorted(glob.glob(str(folder), recursive=True)) if os.path.isfile(one)]
-        if not found:
+def _folder(paths: list[Any], source: Source) -> Folder:
+    """Return the files of a folder or of a glob, or those that were given by their paths."""
+    source = replace(source, path=paths)
+    places = list(map(at_home, paths))
+    path, place = paths[0], places[0]
+    if place.is_dir():
+        if files := list(_walked(place.absolute())):
+            return Folder(source, place.resolve(), files)
+        raise ForeignError(f"{path}: the folder holds no file. Give the folder of the results.")
+    if not place.exists():
+        if not glob.has_magic(str(path)):
+            raise ForeignError(f"{path}: no such file or folder; {_nearest(place)}")
+        fitting = map(Path, sorted(glob.glob(str(place), recursive=True)))
+        places = list(filter(Path.is_file, fitting))
+        if not places:
             raise ForeignError(f"{path}: no file fits this")
-        return _of_files(source, found)
-    if not folder.is_dir():
-        raise ForeignError(f"{path}: no such file or folder{_nearest(folder)}")
-    files = list(_walked(folder.absolute()))
-    if not files:
-        raise ForeignError(f"{path}: the folder holds no file. Give the folder that holds the results.")
-    return Folder(source, folder.resolve(), files)
-
-
-def _of_files(source: Source, paths: Sequence[Any]) -> Folder:
-    places = [os.path.abspath(at_home(path)) for path in paths]
-    root = os.path.commonpath([os.path.dirname(place) for place in places])
-    below = [(place, shown(Path(os.path.relpath(place, root)).as_posix())) for place in places]
-    return Folder(source, Path(root), below)
+    found = list(map(os.path.abspath, places))
+    root = os.path.commonpath(map(os.path.dirname, found))
+    return Folder(source, Path(root), [(one, shown(os.path.relpath(one, root))) for one in found])
 
 
 def _walked(folder: Path) -> Iterator[tuple[str, str]]:
@@ -174,22 +164,15 @@ def _walked(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def shown(text: str) -> str:
-    """Return text that a terminal and UTF-8 can take: other bytes and control characters escaped."""
-    if text.isascii() and text.isprintable():
+    """Return text as a terminal and UTF-8 take it: other bytes and control characters escaped."""
+    if text.isprintable():
         return text
     text = os.fsencode(text).decode("utf-8", "backslashreplace")
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _nearest(path: Path) -> str:
-    """Return what may have been meant."""
-    above = next((one for one in path.parents if one.is_dir()), None)
-    if above is None:
-        return ""
+    """Return where a path ends, and what may have been meant."""
+    above = next(one for one in path.parents if one.is_dir())
     wrong = path.relative_to(above).parts[0]
-    near = get_close_matches(wrong, [one.name for one in above.iterdir()], 1)
-    is_here = str(above) == "."
-    there = f"{above} has no {wrong}"
-    if is_here:
-        there = "relative paths begin in the folder that Python runs in"
-    return f"; {there}" + (f", but {near[0]}" if near else "")
+    return f"{above.absolute()} has no {wrong}; {meant(wrong, os.listdir(above))}".rstrip("; ")
