@@ -73,6 +73,7 @@ _ROOMS = {
     "analyse.physics.savings": "latency_savings latency_waiting",
     "analyse.physics.audit": "audit residuals",
     "analyse.claims.claims": "check_claims claim_checks open_claims",
+    "explanation": "explain",
     "say.answers": "answer",
     "say.physics.claims": "claim_words",
     "say.campaigns.plan": "plan_warning_sentences",

@@ -2,6 +2,7 @@
 
 hci init [DIR]                                                  copy the notebooks and their params, to edit them
 hci lab                                                         measure two systems on this machine, in three minutes
+hci explain FILE ... [--drive BASELINE]                         what a result says, and what may be wrong with it
 hci recognise DIR [--names PATTERN] [--system NAME] [--all]     list files of results and missing metadata
 hci report [PARAMS ...] [--out DIR]                             build a site of scenarios
 hci check FOLDER [--against last|best|RUN] [--size 5%]          has it become slower? exit 0 no, 1 yes, 2 undecided
@@ -16,9 +17,11 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import zip_longest
 from json import dumps, loads
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 from xml.etree.ElementTree import Element, SubElement, tostring
@@ -26,7 +29,9 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 import yaml
 
 import hcilib as hci
+from hcilib.model.caveats import SEVERITIES
 from hcilib.model.extras import naming_extra
+from hcilib.model.metrics import column_of
 from hcilib.model.places import shipped
 
 if TYPE_CHECKING:
@@ -63,13 +68,15 @@ def _run(given: list[str]) -> int:
         if isinstance(error, OSError) and error.filename and error.strerror:
             said = f"{error.filename}: {error.strerror.lower()}"
         print(f"hci {' '.join(given[: 1 + (given[0] == 'fleet')])}: {said}", file=sys.stderr)
-        return getattr(error, "code", 2 if given[0] == "check" else 1)
+        return getattr(error, "code", 2 if given[0] in ("check", "explain") else 1)
 
 
 NAMES_HELP = (
     'metadata in file names, e.g. "{system}_{pattern}_qd{iodepth}_r{rep}.json"; or a CSV file with a column file '
     "and a column a field, such as system, rep, bs, rw, iodepth, numjobs"
 )
+SCREEN = 80
+"""Columns of a terminal."""
 LINE = 120
 """Letters of a line that `hci recognise` prints."""
 
@@ -83,6 +90,16 @@ def _parser() -> argparse.ArgumentParser:
     init = verbs.add_parser("init", help="copy the notebooks and their params into a folder; existing files are kept")
     init.add_argument("folder", nargs="?", type=Path, default=Path(), metavar="DIR", help="default: this folder")
     init.set_defaults(do=_init)
+    explain = verbs.add_parser(
+        "explain",
+        help="say what one result measured and what may be wrong; exit 0: usable, 1: with warnings, 2: unreadable",
+    )
+    explain.add_argument("path", nargs="+", metavar="FILE", help="a result of fio, DiskSPD or elbencho; - for a pipe")
+    explain.add_argument("--drive", help="a result of the bare drive, or its figure: 460000 (IOPS) or '3.2 GB'")
+    explain.add_argument("--system", help="what the system is called")
+    explain.add_argument("--strict", choices=SEVERITIES, default="doubt", help="least severity of exit 1 (%(default)s)")
+    explain.add_argument("--json", action="store_true", help="print the rows of hci.explain")
+    explain.set_defaults(do=_explain)
     recognise = verbs.add_parser("recognise", help="list the files in a folder of results")
     recognise.add_argument("path", nargs="+", help="a folder, a file or a glob of results of any tool")
     recognise.add_argument("--names", help=NAMES_HELP)
@@ -245,6 +262,40 @@ def _junit(found: pd.DataFrame, notes: Sequence[str]) -> bytes:
 def _printable(text: str) -> str:
     """Text without the control characters that XML refuses."""
     return "".join(c for c in text if c.isprintable() or c == "\n")
+
+
+def _explain(path: list[str], drive: str | None, system: str | None, strict: str, json: bool) -> int:
+    """Print what is known of results on a screen of 80 columns; return 1 where a warning is as severe as `strict`."""
+    with TemporaryDirectory() as folder:
+        if "-" in path:
+            path[path.index("-")] = str(Path(folder, "stdin"))
+            Path(folder, "stdin").write_bytes(sys.stdin.buffer.read())
+        try:
+            said = hci.explain(path, drive, system)
+        except ValueError as error:
+            raise ValueError(str(error).replace(f"{folder}/", "")) from error
+    if json:
+        print(said.to_json(orient="records", indent=1))
+    else:
+        print(*_screen(said), sep="\n")
+    return int(said["severity"].isin(SEVERITIES[: SEVERITIES.index(strict) + 1]).any())
+
+
+def _screen(said: pd.DataFrame) -> Iterator[str]:
+    """Yield lines: what was measured in two columns, then what to know, each with its sentences."""
+    for run, own in said.groupby("run", sort=False):
+        yield f"{run}"
+        measured = own[own["about"] == "measured"]
+        words = [f"{column_of(row.name).label:15} {row.text} {row.meaning}" for row in measured.itertuples(index=False)]
+        half = -(-len(words) // 2)
+        for left, right in zip_longest(words[:half], words[half:], fillvalue=""):
+            yield f"  {left:37} {right}".rstrip()
+        for row in own[own["about"] != "measured"].itertuples(index=False):
+            name = row.name if row.severity else column_of(row.name).label
+            head = " ".join(filter(None, (row.severity, name, row.text)))
+            yield f"\033[1m{head}\033[0m" if sys.stdout.isatty() else head
+            if row.meaning:
+                yield fill(f"{row.meaning} {row.remedy}", SCREEN, initial_indent="  ", subsequent_indent="  ")
 
 
 def _recognise(path: list[str], names: str | None, system: str | None, every: bool, params: Path | None) -> None:

@@ -21,6 +21,7 @@ ROOMS = {
     "say": {"say", "model", "analyse"},
     "show": {"show", "model", "say"},
     "measure": {"model", "drive", "read", "analyse"},
+    "explanation": {"model", "read", "analyse"},
     "cli": {"model", "show"},
     "__init__": {"model"},
 }

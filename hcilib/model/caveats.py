@@ -22,6 +22,9 @@ LEFT_OUT = "left-out"
 PERCENTILES = "percentiles"
 """Code of a run that has no percentiles of all its I/Os, or inexact ones: of no matter to other metrics."""
 
+SEVERITIES = ("failed", "doubt", "missing", "note")
+"""Of one result, the worst first (`hci.explain`)."""
+
 LIST = Path(__file__).with_name("caveats.csv")
 
 

@@ -1,0 +1,98 @@
+"""What `hci explain` says of one result: its numbers, and first what is wrong with it."""
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hcilib as hci
+from hcilib.cli import main
+
+CASES = Path(__file__).parent / "data" / "cases"
+FOREIGN = CASES.parent / "foreign"
+FIRST = {  # case -> first of its codes, exit status, values of its runs
+    "c03_iops_0": ("iodepth", 1, {"read_iops": [0.3088], "write_iops": [0.1544], "outstanding": [1]}),
+    "c05_dbench_log": ("percentiles", 0, {"iops": [123589, 24561], "lat_ns": [161750]}),
+    "c17_dup_percentile_keys": ("sections", 1, {"iops": [787.4], "outstanding": [16]}),
+    "c19_global_numjobs": ("short", 1, {"iops": [399.6], "outstanding": [160]}),
+    "c20_interrupted": ("invalid", 1, {"iops": [67.83], "outstanding": [10]}),
+    "c21_padded": ("percentiles", 0, {"iops": [202.31], "lat_ns": [4.557e6]}),
+    "c23_diskspd": ("percentiles", 0, {"iops": [309.18, 773.4], "outstanding": [40, 64], "lat_ns": [82.74e6]}),
+    "c35_top_bucket_json": ("last-bucket", 1, {"p50_ns": [0.878e9], "p99_ns": []}),
+    "n11_latency_target": ("latency-target", 1, {"iops": [59359]}),
+    "n13_status_interval": ("short", 1, {"iops": [399.8]}),
+    "c09_per_job_logs_0": (None, 0, {"iops": [5]}),
+    "c16_avg_25s": (None, 0, {"iops": [358734]}),
+    "n03_log_issue": (None, 0, {"iops": [400], "lat_ns": [135271]}),
+}
+REFUSED = {
+    "c06_dbench_summary": "summary of dbench",
+    "c08_terse": "--output-format=json",
+    "c13_same_time": "per_job_logs=1",
+    "c18_python_dict": "Python dict",
+    "c36_sections": "group_reporting=0",
+    "n14_trim": "trims",
+}
+
+
+@pytest.mark.parametrize("case", FIRST)
+def test_the_values_are_said_and_the_worst_first(case, capsys):
+    code, status, values = FIRST[case]
+    assert main(["explain", str(CASES / case), "--json"]) == status
+    said = json.loads(capsys.readouterr().out)
+    known = [row["name"] for row in said if row["about"] == "know"]
+    assert known[:1] == [code] * (code is not None)
+    for name, wanted in values.items():
+        found = [row["value"] for row in said if row["about"] == "measured" and row["name"] == name]
+        assert found == pytest.approx(wanted, rel=1e-3), name
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_read_says_why(case, capsys):
+    assert main(["explain", str(CASES / case)]) == 2
+    assert REFUSED[case] in capsys.readouterr().err
+
+
+def test_a_screen_has_80_columns_and_a_pipe_is_read(capsys, monkeypatch):
+    raw = (CASES / "n11_latency_target" / "t.json").read_bytes()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(raw)))
+    assert main(["explain", "-", "--drive", "460000"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "stdin"
+    assert max(map(len, lines)) <= 80
+    assert len(lines) <= 24
+    assert "Share of the drive 12.9 % of 460,000 IOPS" in lines
+    assert not any("\033" in line for line in lines)
+
+
+def test_two_results_differ_in_settings_and_then_in_numbers(capsys):
+    old, new = (f"data/samples/loose-files/{name}_4k-randread*" for name in ("birch", "cedar"))
+    said = hci.explain([old, new]).query("about == 'differs'").set_index("name")
+    assert said.loc["iops", "value"] == pytest.approx(1999 / 1499, rel=1e-3)
+    assert said.loc["iops", "text"].endswith("higher")
+    one = hci.explain([CASES / "n12_cmdprio/c.json", CASES / "n11_latency_target"]).query("about == 'differs'")
+    assert one["name"].tolist()[:2] == ["iodepth", "rate_iops"]
+    assert one["text"].iloc[-1].endswith("untested")
+
+
+def test_samples_are_short_and_small_and_nothing_else():
+    for folder in hci.samples().values():
+        for file in sorted(folder.glob("steps/measure*/fio.json.zst"))[:4]:
+            said = hci.explain(file)
+            assert set(said.loc[said["severity"].isin(["failed", "doubt"]), "name"]) <= {"short", "small-file"}
+
+
+def test_what_is_pasted_is_read(tmp_path):
+    text = (CASES / "c21_padded/z.txt").read_text()
+    (tmp_path / "twice.txt").write_text("".join(f"pod-1 | {line}\n" for line in f"{text}\n{text}".splitlines()))
+    said = hci.explain(tmp_path / "twice.txt").query("name == 'iops'")
+    assert said["value"].tolist() == pytest.approx([202.31, 202.31], rel=1e-3)
+
+
+def test_neither_figures_nor_hosts_are_loaded():
+    code = "import sys, hcilib as hci; hci.explain('tests/data/cases/n11_latency_target');"
+    code += "print({'matplotlib', 'fabric', 'seaborn'} & {*sys.modules})"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
