@@ -34,8 +34,8 @@ import pandas as pd
 from parts.labs import served
 from scipy.stats import binomtest
 
-from hcilib.analyse.compare.compare import compare
-from hcilib.analyse.compare.contrast import CONFIDENCE, critical, judge
+from hcilib.analyse.compare import compare
+from hcilib.analyse.stats import CONFIDENCE, critical, judge
 from hcilib.measure import run
 from hcilib.model.sweeps import sweep
 from hcilib.model.system import System
@@ -179,7 +179,7 @@ def verdicts_of(campaigns: pd.DataFrame) -> pd.Series:
     n = campaigns["n"].to_numpy(int)
     half = np.log(campaigns["ratio_hi"] / campaigns["ratio_lo"]).to_numpy() / 2
     pair = {"log_ratio": np.log(campaigns["ratio"]).to_numpy(), "se": half / critical(n - 1), "df": n - 1.0}
-    table = pd.DataFrame({**pair, "n": n, "n_baseline": n, "unstable": False})
+    table = pd.DataFrame({**pair, "n": n, "n_baseline": n, "test": range(len(n))})
     return judge(table, margin=MARGIN_PCT / 100, adjust=None)["verdict"].set_axis(campaigns.index)
 
 

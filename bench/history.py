@@ -27,7 +27,7 @@ import pandas as pd
 from parts.labs import served
 
 import hcilib as hci
-from hcilib.analyse.campaigns.steps import steps_of
+from hcilib.analyse.steps import steps_of
 from hcilib.measure import run
 from hcilib.model.sweeps import sweep
 from hcilib.model.system import System

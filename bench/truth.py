@@ -3,12 +3,11 @@
     .venv/bin/python bench/truth.py                       # the tables that docs/METHODS.md prints, on two cores 20 min
     .venv/bin/python bench/truth.py --only load --trials 20
     .venv/bin/python bench/truth.py --save data/samples/truth
-    .venv/bin/python bench/truth.py --only cells --trials 10 --save data/samples/truth/few  # and `equivalence`
+    .venv/bin/python bench/truth.py --only rule --trials 1 --save data/samples/truth/few
 
 Fixed seeds: the same tables every time; `make test` makes those of few trials again. `load`: the demand that a latency
-limit allows, of one server with Poisson arrivals and constant service (M/D/1), by Lindley's recursion. `cells`: the
-ratio of two equal systems in grids of noisy cells. `equivalence`: two systems that differ by exactly the margin in
-every cell of a grid.
+limit allows, of one server with Poisson arrivals and constant service (M/D/1), by Lindley's recursion. `rule`: false
+finds, coverage and power of a comparison of two systems in grids of noisy tests.
 """
 
 from __future__ import annotations
@@ -20,10 +19,8 @@ from pathlib import Path
 import joblib
 import numpy as np
 import pandas as pd
-from characteristics import noisy_cells
 
 import hcilib as hci
-from hcilib.analyse.compare.contrast import judge
 
 CAPACITY = 2000.0  # I/Os a second
 LEVELS = (0.3, 0.45, 0.6, 0.75, 0.85, 0.92, 0.98)
@@ -105,40 +102,69 @@ def load(trials: int, runs_s: Sequence[float] = RUNS_S) -> pd.DataFrame:
     return pd.DataFrame(rows).round({"holds": 3, "bounds": 2, "width_pct": 1, "bias_pct": 2})
 
 
-# Two systems in a grid of cells
+# Two systems in a grid of tests
+
+SCENARIOS = (
+    "like",
+    "unlike 0.7",
+    "unlike 1.0",
+    "one in ten noisier",
+    "one system noisier",
+    "rounds shift 2 %",
+)
+"""How the logs of runs spread, around a standard deviation of 2 %."""
+GRIDS = [(scenario, cells, runs) for scenario in SCENARIOS for runs in (3, 5) for cells in (6, 12, 28)]
 
 
-def cells(trials: int) -> pd.DataFrame:
-    """How often an interval holds the true ratio, over all cells and over those that look calm and are not."""
-    return noisy_cells(20 * trials).round(3)
+def drawn(scenario: str, cells: int, runs: int, draw: np.random.Generator) -> np.ndarray:
+    """Logs of runs, of shape systems x tests x runs."""
+    logs = 0.02 * draw.standard_normal((2, cells, runs))
+    if scenario.startswith("unlike"):
+        logs *= np.exp(float(scenario.split()[1]) * draw.standard_normal((2, cells, 1)))
+    elif scenario.startswith("one in ten"):
+        logs *= np.where(draw.random((2, cells, 1)) < 0.1, 5, 1)
+    elif scenario.startswith("one system"):
+        logs[1] *= 10
+    elif scenario.startswith("rounds"):
+        logs += 0.02 * draw.standard_normal((2, 1, runs))
+    return logs
 
 
-def equivalence(trials: int) -> pd.DataFrame:
-    """Share of grids in which anything is called the same though every ratio lies at the margin itself."""
-    draw, margin, rows = np.random.default_rng(11), 0.05, []
-    for n_cells, runs, cv in ((28, 3, 0.01), (28, 5, 0.01), (28, 5, 0.02), (28, 10, 0.02)):
-        found = []
-        for _ in range(5 * trials):
-            logs = cv * draw.standard_normal((2, n_cells, runs))
-            variance = logs.var(axis=2, ddof=1) / runs
-            pair = pd.DataFrame({
-                "log_ratio": logs[1].mean(axis=1) - logs[0].mean(axis=1) + np.log1p(margin),
-                "se": np.sqrt(variance.sum(axis=0)), "n": runs, "n_baseline": runs, "unstable": False,
-                "df": variance.sum(axis=0) ** 2 * (runs - 1) / (variance**2).sum(axis=0),
-            })  # fmt: skip
-            ways = {adjust: judge(pair, margin=margin, adjust=adjust)["equivalent"].any() for adjust in ("bh", None)}
-            found.append((ways["bh"], ways[None]))
-        corrected, alone = np.mean(found, axis=0)
-        rows.append({"cells": n_cells, "n": runs, "cv_pct": 100 * cv, "grids": len(found), "any": corrected,
-                     "any_uncorrected": alone})  # fmt: skip
-    return pd.DataFrame(rows).round(3)
+def compared(logs: np.ndarray) -> pd.DataFrame:
+    """What `compare` says of them, in the order of tests."""
+    index = pd.MultiIndex.from_product(map(range, logs.shape), names=["system", "iodepth", "rep"])
+    results = index.to_frame(index=False).assign(iops=1e5 * np.exp(logs).ravel())
+    results = results.assign(system=results["system"].map({0: "a", 1: "b"}), run_id=results["system"])
+    return hci.compare(results, "a", by="iodepth")
+
+
+def rule(trials: int) -> pd.DataFrame:
+    """The table of docs/METHODS 16: false finds and coverage of equal systems, and how often 5 % is found.
+
+    `any`: campaigns with at least one false find; `calm_coverage`: of the third of the tests that spread
+    least; `found_pct`: of the tests that differ, which are half of them.
+    """
+
+    def trial(scenario: str, cells: int, runs: int, number: int) -> pd.DataFrame:
+        draw = np.random.default_rng([number, cells, runs, SCENARIOS.index(scenario)])
+        logs, half = drawn(scenario, cells, runs, draw), np.arange(cells) % 2 == 0
+        equal, faster = compared(logs), compared(logs + np.array([0, np.log(1.05)])[:, None, None] * half[:, None])
+        covers = equal["ratio_lo"].le(1) & equal["ratio_hi"].ge(1)
+        spread = pd.Series(logs.var(axis=2, ddof=1).sum(axis=0))
+        row = {"scenario": scenario, "cells": cells, "n": runs, "any": equal["verdict"].isin(["higher", "lower"]).any()}
+        row |= {"coverage": covers.mean(), "calm_coverage": covers[spread.rank() <= cells / 3].mean()}
+        return pd.DataFrame([row | {"found_pct": 100 * faster["verdict"].eq("higher")[half].mean()}])
+
+    found = pd.concat(_parallel(trial, [(*grid, number) for grid in GRIDS for number in range(trials)]))
+    table = found.groupby(["scenario", "cells", "n"], sort=False).mean().round({"found_pct": 1})
+    return table.round(3).assign(campaigns=trials).reset_index()
 
 
 def _parallel(trial: Callable[..., pd.DataFrame], of: Sequence[tuple]) -> list[pd.DataFrame]:
     return joblib.Parallel(n_jobs=-1)(joblib.delayed(trial)(*one) for one in of)
 
 
-TABLES = {"load": load, "cells": cells, "equivalence": equivalence}
+TABLES = {"load": load, "rule": rule}
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from hcilib.model.caveats import LIST, SEVERITIES, add_codes
-from hcilib.model.metrics import FACTORS, SETTINGS, column_of, parse_bytes
+from hcilib.model.metrics import FACTORS, QUANTILES, SETTINGS, column_of, parse_bytes
 from hcilib.model.places import Paths, several
 from hcilib.read.foreign.results import log_series, read_results, recognise
 from hcilib.read.foreign.settings import ForeignError
@@ -27,6 +27,8 @@ CAUSES = ("one-outstanding", "iodepth", "latency-target", "set-rate", "flushed",
 """What may keep a result below its drive."""
 FIRST = 10
 """Seconds of a log that are written out."""
+STEADY = 0.1
+"""Halves of a steady run differ by at most this share."""
 
 
 def explain(path: Paths, drive: str | Path | None = None, system: str | None = None) -> pd.DataFrame:
@@ -62,7 +64,8 @@ def explain(path: Paths, drive: str | Path | None = None, system: str | None = N
     """
     paths = several(path)
     tables = [_read(one, system) for one in paths]
-    rows = [row for one, table in zip(paths, tables, strict=True) for row in _rows(Path(one).name, table, drive)]
+    names = [str(path) if len(paths) > 1 else Path(path).name for path in paths]
+    rows = [row for name, table in zip(names, tables, strict=True) for row in _rows(name, table, drive)]
     if len(tables) == 2 and all("pattern" in table for table in tables):
         rows += _differences(*tables)
     return pd.DataFrame(rows, columns=COLUMNS)
@@ -96,26 +99,28 @@ def _rows(name: str, table: pd.DataFrame, drive: str | Path | None) -> Iterator[
     if "t_s" in table:
         yield from _seconds(table)
         return
-    caveats = pd.read_csv(LIST, keep_default_na=False).set_index("code")
-    worst = caveats.sort_values("severity", key=lambda own: own.map(SEVERITIES.index), kind="stable")
+    worst = _caveats()
     for n, row in enumerate(table.to_dict("records"), 1):
         run = f"{name} {n}" if len(table) > 1 else name
-        codes = [code for code in worst.index if code in row["warnings"].split() and code not in UNASKED]
-        tail = "completion" if "percentiles" in codes else "total"
-        kinds = {"lat_ns": "total", "p50_ns": tail, "p99_ns": tail, "p999_ns": tail}
+        own = worst[worst.index.isin(row["warnings"].split())].drop([*UNASKED], errors="ignore")
+        tail = "completion" if "percentiles" in own.index else "total"
         known = {name: value for name, value in row.items() if pd.notna(value)}
-        alike = ("read_iops", "write_iops") if 0 in (known.get("read_iops"), known.get("write_iops")) else ()
-        for column in (column for column in MEASURED if column in known and column not in alike):
-            value = known[column]
-            yield _row(run, "measured", column, value, shown(column, value), kinds.get(column, ""))
-        for code, of in worst.loc[codes].iterrows():
-            numbers = (one for one in of["numbers"].split() if one in known and one != "valid")
-            column = next(numbers, "")
+        if row["read_iops"] == 0 or row["write_iops"] == 0:
+            known = {name: value for name, value in known.items() if name not in ("read_iops", "write_iops")}
+        for column in (column for column in MEASURED if column in known):
+            kind = tail if column in QUANTILES else "total" if column == "lat_ns" else ""
+            yield _row(run, "measured", column, known[column], shown(column, known[column]), kind)
+        for code, of in own.iterrows():
+            column = next((one for one in of["numbers"].split() if one in known and one != "valid"), "")
             value = known.get(column, nan)
-            said = of[["meaning", "remedy", "severity"]]
-            yield _row(run, "know", code, value, shown(column, value), *said)
+            yield _row(run, "know", code, value, shown(column, value), *of[["meaning", "remedy", "severity"]])
         if drive is not None:
-            yield _row(run, "drive", *_share(known, drive, [code for code in codes if code in CAUSES]))
+            yield _row(run, "drive", *_share(known, drive, [*own.index.intersection(CAUSES)]))
+
+
+def _caveats() -> pd.DataFrame:
+    caveats = pd.read_csv(LIST, keep_default_na=False).set_index("code")
+    return caveats.sort_values("severity", key=lambda own: own.map(SEVERITIES.index), kind="stable")
 
 
 def _row(run: str, about: str, *values: Any) -> dict[str, Any]:
@@ -135,13 +140,19 @@ def shown(name: str, value: Any) -> str:
 
 
 def _seconds(series: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """Yield what logs counted, of each run and direction: the mean, and its first seconds."""
+    """Yield what logs counted, of each run and direction: the mean, its first seconds, and whether it held."""
     for (run, ddir), own in series.groupby(["run", "ddir"], sort=False):
         fleet = own.groupby("t_s").agg({"iops": "sum", "lat_ns": "mean"})
         for name in fleet.columns[fleet.notna().any()]:
             first = ", ".join(shown(name, value) for value in fleet[name].head(FIRST))
             mean = fleet[name].mean()
             yield _row(f"{run} {ddir}", "measured", name, mean, shown(name, mean), f"mean of {first}")
+        first_half, second_half = (half["iops"].mean() for half in (fleet[: len(fleet) // 2], fleet[len(fleet) // 2 :]))
+        drifts = len(fleet) >= FIRST and abs(second_half / first_half - 1) > STEADY
+        codes = {"silent": own["stalled"].any(), "not-steady": drifts}
+        for code in (code for code, is_so in codes.items() if is_so):
+            said = _caveats().loc[code, ["meaning", "remedy", "severity"]]
+            yield _row(f"{run} {ddir}", "know", code, nan, "", *said)
 
 
 def _share(row: Mapping[str, Any], drive: str | Path, causes: list[str]) -> tuple[str, float, str, str]:
@@ -166,7 +177,7 @@ def _share(row: Mapping[str, Any], drive: str | Path, causes: list[str]) -> tupl
 
 def _differences(old: pd.DataFrame, new: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Yield the settings in which two results differ, then their ratios."""
-    from hcilib.analyse.compare.compare import compare
+    from hcilib.analyse.compare import compare
 
     run, differing = "the second against the first", []
     for name in ("tool", *FACTORS, *SETTINGS):

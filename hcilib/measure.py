@@ -16,9 +16,9 @@ from typing import Any
 
 import pandas as pd
 
-from hcilib.analyse.physics.capacity import tier_fit
-from hcilib.analyse.runs.integrity import integrity_of_run, integrity_verdicts
-from hcilib.analyse.runs.series import enough_runs, stop_when
+from hcilib.analyse.capacity import tier_fit
+from hcilib.analyse.integrity import integrity_of_run, integrity_verdicts
+from hcilib.analyse.series import enough_runs, stop_when
 from hcilib.drive.beds import Actions, bed
 from hcilib.drive.campaign.policy import Rules
 from hcilib.drive.campaign.subjects import divided

@@ -43,11 +43,11 @@ def test_the_door_of_files_is_followed_word_by_word(tmp_path, monkeypatch):
         shutil.copy(file, tmp_path / "results" / f"{system}-{direction}-{size}-run{repeat.removeprefix('r')}.json")
     door = (ROOT / "README.md").read_text("utf-8").partition("### I have files")[2].partition("### ")[0]
     commands = [command for command in re.findall(r"(?m)^ {4}(hci .+)$", door)]
-    assert len(commands) == 2
+    assert len(commands) == 3
     for command in commands:
         words = [sys.executable, "-m", "hcilib.cli", *shlex.split(command)[1:]]
         done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == ("explain" in words), done.stderr  # a short run is usable with warnings
     page = tmp_path / "out/report/00_files.mine/00_files.mine.html"
     assert page.exists()
     assert "cedar" in page.read_text("utf-8")

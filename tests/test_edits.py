@@ -137,7 +137,7 @@ EDITS: dict[str, tuple[str, dict[str, str], str]] = {
         FRAMES,
         {
             "metric, margin=margin, adjust=adjust)": 'metric, ["pattern", "iodepth", "bs_bytes"], margin)\n'
-            'sizes = hci.overall(comparison, ["system", "bs_bytes"])'
+            'sizes = comparison.groupby(["system", "bs_bytes"])["ratio"].agg(n="count", middle="median").reset_index()'
         },
         "sizes.groupby('bs_bytes')['n'].max().to_dict() == {4096: 13, 65536: 7, 1048576: 7} "
         "and np.isclose(ratio(comparison, 'ceph-pve'), ratio(before['comparison'], 'ceph-pve')).all()",

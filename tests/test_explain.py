@@ -19,7 +19,7 @@ FIRST = {  # case -> first of its codes, exit status, values of its runs
     "c17_dup_percentile_keys": ("sections", 1, {"iops": [787.4], "outstanding": [16]}),
     "c19_global_numjobs": ("short", 1, {"iops": [399.6], "outstanding": [160]}),
     "c20_interrupted": ("invalid", 1, {"iops": [67.83], "outstanding": [10]}),
-    "c21_padded": ("percentiles", 0, {"iops": [202.31], "lat_ns": [4.557e6]}),
+    "c21_padded": ("submission", 1, {"iops": [202.31], "lat_ns": [4.557e6]}),
     "c23_diskspd": ("percentiles", 0, {"iops": [309.18, 773.4], "outstanding": [40, 64], "lat_ns": [82.74e6]}),
     "c35_top_bucket_json": ("last-bucket", 1, {"p50_ns": [0.878e9], "p99_ns": []}),
     "n11_latency_target": ("latency-target", 1, {"iops": [59359]}),
@@ -29,7 +29,7 @@ FIRST = {  # case -> first of its codes, exit status, values of its runs
     "n03_log_issue": (None, 0, {"iops": [400], "lat_ns": [135271]}),
 }
 REFUSED = {
-    "c06_dbench_summary": "summary of dbench",
+    "c06_dbench_summary": "JSON files beside it",
     "c08_terse": "--output-format=json",
     "c13_same_time": "per_job_logs=1",
     "c18_python_dict": "Python dict",
@@ -90,6 +90,21 @@ def test_what_is_pasted_is_read(tmp_path):
     (tmp_path / "twice.txt").write_text("".join(f"pod-1 | {line}\n" for line in f"{text}\n{text}".splitlines()))
     said = hci.explain(tmp_path / "twice.txt").query("name == 'iops'")
     assert said["value"].tolist() == pytest.approx([202.31, 202.31], rel=1e-3)
+
+
+def test_logs_that_drift_or_stop_say_so(tmp_path):
+    for name, rates in {
+        "drift": [100] * 6 + [50] * 6,
+        "stop": [100] * 6 + [0] * 2 + [100] * 6,
+        "held": [100] * 12,
+    }.items():
+        lines = "".join(f"{1000 * t}, {rate}, 0, 0\n" for t, rate in enumerate(rates, 1))
+        (tmp_path / f"{name}_iops.1.log").write_text(lines)
+    said = hci.explain(tmp_path).query("about == 'know'")
+    assert {*zip(said["run"].str.split().str[0], said["name"], strict=True)} == {
+        ("drift", "not-steady"),
+        ("stop", "silent"),
+    }
 
 
 def test_neither_figures_nor_hosts_are_loaded():

@@ -62,7 +62,6 @@ ANALYSES = {
     "compare": lambda: hci.compare(results(*BOX), "box-raid5"),
     "rank": lambda: hci.rank(results(*BOX)),
     "select": lambda: hci.summarize(hci.select(results(*BOX), patterns=["16k-randwrite", "8k-randread"])),
-    "overall": lambda: hci.overall(hci.compare(results(*BOX), "box-raid5"), by=["system", "pattern"]),
     "best_points": lambda: hci.best_points(results(*BOX)),
     "peak": lambda: hci.peak(results(*BOX)),
     "crossover": lambda: hci.crossover(results(*BOX), "box-raid5", "box-drbd"),

@@ -27,6 +27,7 @@ MORE = {
 }
 VERBS = {
     "init": ["init", "{tree}/own"],
+    "explain": ["explain", "{tree}/night", "{tree}"],
     "recognise": ["recognise", "{tree}", "--all"],
     "check": ["check", "{tree}"],
     "watch": ["watch", "{tree}/night"],

@@ -95,7 +95,7 @@ CALLS: dict[str, Callable[[], pd.DataFrame]] = {
     "rank": lambda: hci.rank(PUBLISHED, "iops"),
     "peak": lambda: hci.peak(PUBLISHED),
     "crossover": lambda: hci.crossover(PUBLISHED, "iops", "iodepth"),
-    "overall": lambda: hci.overall(hci.compare(PUBLISHED, "ceph-pve")),
+    "overall": lambda: hci.overall(PUBLISHED, "ceph-pve"),
     "audit": lambda: hci.audit(PUBLISHED),
     "cost": lambda: hci.cost(hci.peak(PUBLISHED), hci.load_systems(hci.ROOT / "params/systems")),
     "check_claims": lambda: hci.check_claims(hci.published(), hci.published_claims()),

@@ -25,20 +25,23 @@ def test_the_true_demand_is_in_the_interval_in_every_row():
     assert table["holds"].ge(0.92).all()
 
 
-def test_the_true_ratio_is_in_the_interval_and_equivalence_is_seldom_false():
-    cells = pd.read_csv(SAVED / "cells.csv")
-    assert {(4, 3), (4, 5), (28, 3), (28, 5)} <= set(zip(cells["cells"], cells["n"], strict=True))
-    assert cells["coverage_guarded"].ge(cells["coverage_own"]).all()
-    assert cells["coverage_guarded"].ge(0.95).all()
-    assert cells["calm_guarded"].ge(0.88).all()
-    assert pd.read_csv(SAVED / "equivalence.csv")["any"].le(0.05).all()
+def test_equal_systems_are_seldom_told_apart_and_five_percent_is_found():
+    """Within the error of so many campaigns of what docs/METHODS 16 states."""
+    table = pd.read_csv(SAVED / "rule.csv")
+    assert set(table["scenario"]) == set(truth.SCENARIOS)
+    error = 3 * (0.06 * 0.94 / table["campaigns"]) ** 0.5
+    assert (table["any"] <= 0.06 + error).all()
+    assert table["coverage"].between(0.945, 0.995).all()
+    assert (table["calm_coverage"] >= 0.9).all()
+    found = table.set_index(["scenario", "n"]).loc["like", "found_pct"]
+    assert found[3].between(44, 62).all()
+    assert found[5].between(82, 95).all()
 
 
-@pytest.mark.parametrize("name", ["cells", "equivalence"])
-def test_a_table_is_made_again_to_the_digit(name):
+def test_a_table_is_made_again_to_the_digit():
     """Of few trials; those of the tables that are printed take minutes."""
-    made = truth.TABLES[name](10).reset_index(drop=True)
-    pd.testing.assert_frame_equal(made, pd.read_csv(SAVED / "few" / f"{name}.csv"), check_dtype=False)
+    made = truth.rule(1).reset_index(drop=True)
+    pd.testing.assert_frame_equal(made, pd.read_csv(SAVED / "few" / "rule.csv"), check_dtype=False)
 
 
 @pytest.mark.deep

@@ -95,7 +95,7 @@ SETTINGS = tuple(_of_kind("setting"))
 MAY_BE_UNTOLD = ("pool_fill_pct", *SETTINGS)
 """Factors that many systems do not tell: a row without one is not known to differ from any other."""
 STAMPED = tuple(_of_kind("stamp"))
-"""What became of a run's stamped writes (hcilib.analyse.runs.integrity): a result, which may differ as any."""
+"""What became of a run's stamped writes (hcilib.analyse.integrity): a result, which may differ as any."""
 METRICS = _of_kind("metric")
 SHARES = _of_kind("share")
 """Columns of `hci.cost`. What is per price is in the currency of its row."""

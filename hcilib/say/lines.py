@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from hcilib.analyse.compare.cells import group_codes
-from hcilib.analyse.compare.cells import listed as levels
-from hcilib.analyse.compare.select import load_factors
+from hcilib.analyse.rows import listed as levels
+from hcilib.analyse.rows import load_factors, numbered
 from hcilib.model.metrics import SETTINGS
 from hcilib.say.words import listed
 
@@ -63,7 +62,7 @@ def _obstacles(results: pd.DataFrame) -> Iterator[str]:
     if len(systems) == 1:
         yield ALONE
     first, *others = (results[results["system"] == name] for name in systems)
-    tests = group_codes(results, by)[0]
+    tests = numbered(results, by)
     test_sets = [set(tests[(results["system"] == name).to_numpy()]) for name in systems]
     for rows, own in zip(others, test_sets[1:], strict=True):
         if not own & test_sets[0]:

@@ -503,7 +503,8 @@ def _draw_marks(ax: Axes, rows: pd.DataFrame, names: list) -> pd.DataFrame:
         x, y = (dots["at"], dots["value"])[::turn]
         style: Any = {"marker": look["mark"], "s": look["size"] ** 2, "label": f" {look['name']}", "zorder": 4}
         is_full = dots["full"] | (look["mark"] == "|")  # which has no face
-        style |= {"c": np.where(is_full, look["ink"], "white"), "edgecolors": look["ink"], "linewidths": 1.5}
+        style |= {"c": np.where(is_full, look["ink"], "white"), "linewidths": 1.5}
+        style |= {} if look["mark"] == "|" else {"edgecolors": look["ink"]}
         ax.scatter(x, y, **style)
     return table
 

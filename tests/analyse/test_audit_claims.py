@@ -4,9 +4,9 @@ import pandas as pd
 import pytest
 
 from hcilib import audit, check_claims, claim_checks, published, published_claims, published_facts
-from hcilib.analyse.claims.claim_values import CURVES, UNMEASURED
-from hcilib.analyse.claims.claim_values import STATISTICS as CLAIM_STATISTICS
-from hcilib.analyse.claims.claims import IN_WORDS
+from hcilib.analyse.claim_values import CURVES, UNMEASURED
+from hcilib.analyse.claim_values import STATISTICS as CLAIM_STATISTICS
+from hcilib.analyse.claims import IN_WORDS
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib.analyse.physics.traffic import network_bytes_per_s
+from hcilib.analyse.traffic import network_bytes_per_s
 
 
 def links(rate: float, nodes=("a", "b"), **more) -> pd.DataFrame:

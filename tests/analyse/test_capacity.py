@@ -21,7 +21,7 @@ from hcilib import (
     pareto,
     parse_scheme,
 )
-from hcilib.analyse.physics.capacity import TB, TIB
+from hcilib.analyse.capacity import TB, TIB
 
 RAW = 10 * 3.2 * TB
 MICROSOFT = {4: (35.7, 34.1, 32.6), 5: (37.7, 35.7, 33.9), 6: (39.1, 36.8, 34.7), 7: (40.0, 37.5, 35.3)}

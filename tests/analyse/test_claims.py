@@ -5,7 +5,7 @@ import pytest
 
 import hcilib as hci
 from hcilib import check_claims, published, published_claims, published_facts
-from hcilib.analyse.claims.claim_values import half_unit
+from hcilib.analyse.claim_values import half_unit
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ from scipy import stats
 from simulate import runs, seconds
 
 from hcilib import noise, precision
-from hcilib.analyse.campaigns.design import Protocol, half_width_factors, planned_run_s, planned_runs, pool_noise
-from hcilib.analyse.runs.series import enough_runs
+from hcilib.analyse.design import Protocol, half_width_factors, planned_run_s, planned_runs, pool_noise
+from hcilib.analyse.series import enough_runs
 
 ARTICLES = {"runs": 3, "read_s": 600, "write_s": 1800, "order": "back-to-back"}
 ADAPTIVE = {"runs": 5, "most_runs": 10, "read_s": 300, "write_s": 300, "first_s": 60}

@@ -11,7 +11,7 @@ from simulate import ar1
 
 import hcilib as hci
 from hcilib import aligned, failure_summary, failure_verdicts, failures, summarize
-from hcilib.analyse.runs.failure import COLUMNS
+from hcilib.analyse.failure import COLUMNS
 
 HEALTHY, DEGRADED, DIP = 1000.0, 4400.0, 400.0
 FAIL_S, GAP_S, HEAL_S, RESYNC_S, END_S = 30, 3, 70, 15, 130

@@ -6,8 +6,8 @@ import pytest
 
 import hcilib as hci
 from hcilib import changes, check, levels
-from hcilib.analyse.campaigns.changes import smallest_loss
-from hcilib.analyse.campaigns.steps import limit_of, noise_of, steps_of
+from hcilib.analyse.changes import smallest_loss
+from hcilib.analyse.steps import limit_of, noise_of, steps_of
 
 
 def months(campaigns=30, cells=4, at=18, step=-0.12, spread=0.01, changed=(1,), seed=1, metric="iops"):

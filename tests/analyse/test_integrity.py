@@ -6,7 +6,7 @@ import pytest
 
 import hcilib as hci
 from hcilib import integrity_verdicts
-from hcilib.analyse.runs.integrity import block_states, none_found
+from hcilib.analyse.integrity import block_states, none_found
 
 ONE = {"run_id": "r", "vm": "vm1", "serial": "A"}
 NAN = float("nan")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hcilib import percentiles
-from hcilib.analyse.runs.latency import merged_by
+from hcilib.analyse.latency import merged_by
 from hcilib.model.fio_buckets import BUCKETS, MIDPOINTS, bucket_of, buckets_of, midpoint
 
 MIDDLES = np.array(MIDPOINTS)

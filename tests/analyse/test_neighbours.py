@@ -84,10 +84,10 @@ def test_as_alone_is_corrected_over_the_family():
     """A tenant that is as alone at 5 %, and no more, beside nine that lose half."""
     cells = {("a", None): 1000, ("a", "z"): 1000}
     cells |= {(f"t{k}", who): 1000 if who is None else 500 for k in range(9) for who in (None, "z")}
-    results = campaign(cells, blocks=3, spread=0.018, seed=1)
+    results = campaign(cells, blocks=3, spread=0.026, seed=1)
     plain = compare(results.assign(system=results["beside"].fillna("alone"), pair=results["block"]).drop(
         columns="beside"), "alone", "iops", ["tenant", "pattern"], adjust=None)  # fmt: skip
-    assert plain.set_index("tenant").loc["a", "equivalent"]
+    assert plain.set_index("tenant").loc["a", "verdict"] == "same"
     [found] = hci.neighbours(results, ["iops"]).query("tenant == 'a'").to_dict("records")
     assert (found["verdict"], found["equivalent"]) == ("undecided", False)
 

@@ -1,3 +1,5 @@
+"""The mean over all tests, and over each kind of I/O: rounds are the units."""
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -17,92 +19,78 @@ def grid(ratios, noise=NOISE, pattern="4k-randread"):
     )
 
 
-def test_geometric_mean_shows_its_parts():
-    results = pd.concat([grid([2, 0.5, 4]), grid([3], pattern="1m-read")])
-    row = overall(compare(results, "a")).iloc[0]
-    assert row["ratio"] == pytest.approx((2 * 0.5 * 4 * 3) ** (1 / 4))
-    assert row[["4k-randread", "1m-read"]].tolist() == pytest.approx([4 ** (1 / 3), 3])
-    assert (row["n"], row["lowest"], row["highest"]) == (4, pytest.approx(0.5), pytest.approx(4))
+def means(*tables, **options):
+    return overall(pd.concat(tables), "a", **options).set_index("part")
+
+
+def test_the_mean_shows_its_parts():
+    found = means(grid([2, 0.5, 4]), grid([3], pattern="1m-write"), grid([1.5], pattern="8k-randrw70"))
+    assert found["ratio"].to_dict() == pytest.approx(
+        {"all": (2 * 0.5 * 4 * 3 * 1.5) ** (1 / 5), "reads": 4 ** (1 / 3), "mixed": 1.5, "writes": 3}
+    )
+    assert list(found.index) == ["all", "reads", "mixed", "writes"]
+    row = found.loc["all"]
+    assert (row["n"], row["lowest"], row["highest"]) == (5, pytest.approx(0.5), pytest.approx(4))
     assert row["ratio_lo"] < row["ratio"] < row["ratio_hi"]
+    assert list(means(grid([2, 3])).index) == ["all"], "one kind is all there is"
 
 
-def test_geometric_mean_of_one_cell_has_that_cells_interval():
-    comparison = compare(grid([1.2]), "a")
-    mean, cell = overall(comparison).iloc[0], comparison.iloc[0]
-    assert mean[["ratio", "ratio_lo", "ratio_hi"]].tolist() == pytest.approx(
-        cell[["ratio", "ratio_lo", "ratio_hi"]].tolist(), rel=1e-9
-    )
+def test_the_mean_of_one_test_has_its_interval():
+    names = ["ratio", "ratio_lo", "ratio_hi"]
+    cell = compare(grid([1.2]), "a").iloc[0]
+    assert means(grid([1.2])).loc["all", names].tolist() == pytest.approx(cell[names].tolist(), rel=1e-9)
 
 
-def test_geometric_mean_interval_covers():
-    rng = np.random.default_rng(6)
-    index = pd.MultiIndex.from_product(
-        [["a", "b"], range(500), range(4), range(3)], names=["system", "pattern", "iodepth", "rep"]
-    )
-    results = index.to_frame(index=False).assign(iops=np.exp(0.03 * rng.normal(size=len(index))))
-    means = overall(compare(results, "a"), by=("system", "pattern"))
-    assert ((means["ratio_lo"] <= 1) & (means["ratio_hi"] >= 1)).mean() >= 0.95
-    half = np.log(means["ratio_hi"] / means["ratio_lo"]) / 2
-    assert half.median() < 4 * 0.03 * np.sqrt(2 / 12), "12 runs of each system, and no wider than that takes"
-
-
-@pytest.mark.parametrize("n", [3, 5])
-def test_a_day_that_slows_every_cell_is_one_day_and_not_28(n):
-    rng = np.random.default_rng(n)
-    index = pd.MultiIndex.from_product(
-        [["a", "b"], range(150), range(28), range(n)], names=["system", "pattern", "iodepth", "rep"]
-    )
+def campaigns(cells, n, day_sd, grids=150, seed=0):
+    """Equal systems, each with days of its own that shift all of its cells."""
+    rng = np.random.default_rng(seed)
+    index = pd.MultiIndex.from_product([["a", "b"], range(cells), range(n)], names=["system", "iodepth", "rep"])
     results = index.to_frame(index=False)
-    day = rng.normal(size=(2, 150, n))  # each system and campaign its own days
-    shared = day[(results["system"] == "b").astype(int), results["pattern"], results["rep"]]
-    results = results.assign(iops=np.exp(0.02 * shared + 0.01 * rng.normal(size=len(results))))
-    means = overall(compare(results, "a"), by=["system", "pattern"])
-    assert ((means["ratio_lo"] <= 1) & (means["ratio_hi"] >= 1)).mean() >= 0.9  # cells taken as independent: .39
+    for _ in range(grids):
+        day = rng.normal(size=(2, n))[(results["system"] == "b").astype(int), results["rep"]]
+        yield results.assign(iops=np.exp(day_sd * day + 0.01 * rng.normal(size=len(results))))
 
 
-def test_means_of_complete_blocks_are_student_over_the_blocks():
-    rng = np.random.default_rng(4)
-    index = pd.MultiIndex.from_product([["a", "b"], range(6), range(5)], names=["system", "iodepth", "block"])
-    results = index.to_frame(index=False).assign(run_id="c1", pair=1)
-    own = 0.1 * rng.normal(size=(2, 5))[(results["system"] == "b").astype(int), results["block"]]
-    results["iops"] = np.exp(own + 0.01 * rng.normal(size=len(results)))
-    blocks = np.log(results["iops"]).groupby([results["system"], results["block"]]).mean().unstack("system")
-    for pairs in (False, True):
-        mean = overall(compare(results, "a", by="iodepth", pairs=pairs)).iloc[0]
-        test = stats.ttest_rel if pairs else stats.ttest_ind
-        found = test(blocks["b"], blocks["a"], **({} if pairs else {"equal_var": False})).confidence_interval(0.95)
-        assert [mean["ratio_lo"], mean["ratio_hi"]] == pytest.approx(np.exp([found.low, found.high]), rel=1e-9)
+@pytest.mark.parametrize(("cells", "n", "day_sd"), [(4, 3, 0), (28, 3, 0.02), (28, 5, 0.02)])
+def test_a_day_that_slows_every_cell_is_one_day_and_not_28(cells, n, day_sd):
+    found = pd.concat(overall(one, "a", by="iodepth") for one in campaigns(cells, n, day_sd))
+    assert ((found["ratio_lo"] <= 1) & (found["ratio_hi"] >= 1)).mean() >= 0.9  # cells taken as independent: .39
+    half = np.log(found["ratio_hi"] / found["ratio_lo"]).median() / 2
+    wanted = stats.t.ppf(0.975, 2 * n - 2) * np.sqrt(2 * (day_sd**2 + 0.01**2 / cells) / n)
+    assert half < 1.6 * wanted, "no wider than it takes"
 
 
-def test_geometric_mean_says_what_it_leaves_out():
+def test_what_is_left_out_is_said():
     results = grid([2, 3, 4])
     results = results[~((results["system"] == "b") & (results["iodepth"] == 4))]
-    row = overall(compare(results, "a")).iloc[0]
+    row = means(results).loc["all"]
     assert row["ratio"] == pytest.approx(np.sqrt(6))
     assert "no-ratio" in row["warnings"].split()
-    points = overall(compare(grid([2, 3], np.zeros(1)), "a")).iloc[0]
+    points = means(grid([2, 3], np.zeros(1))).loc["all"]
     assert np.isnan(points["ratio_lo"])
     assert "single-runs" in points["warnings"].split()
+    assert overall(grid([2]).iloc[:0], "a").empty
 
 
-def test_geometric_mean_by_pattern_and_of_nothing():
-    comparison = compare(pd.concat([grid([2, 0.5]), grid([3], pattern="1m-read")]), "a")
-    found = overall(comparison, by=["system", "pattern"]).set_index("pattern")
-    assert found["ratio"].to_dict() == pytest.approx({"1m-read": 3, "4k-randread": 1})
-    assert overall(comparison.iloc[:0]).empty
+@pytest.mark.parametrize(
+    ("ratios", "noise", "verdict", "mixed"),
+    [
+        ([0.5, 0.6], NOISE, "lower", False),
+        ([1.5, 1.6], NOISE, "higher", False),
+        ([1.0, 1.001], NOISE, "same", False),
+        ([0.1, 0.1], np.array([-0.2, 0, 0.2]), "lower", False),  # a noisy test has no veto
+        ([0.5, 2.0], NOISE, "same", True),
+        ([0.86] * 4, 10 * NOISE, "undecided", False),
+        ([0.5, 0.6], np.zeros(1), "untested", False),
+    ],
+)
+def test_the_mean_has_a_verdict_and_says_what_it_hides(ratios, noise, verdict, mixed):
+    row = means(grid(ratios, noise)).loc["all"]
+    assert (row["verdict"], row["mixed"]) == (verdict, mixed)
+    assert ("mixed" in row["warnings"].split()) == mixed
 
 
-def means(*tables, **options):
-    return overall(compare(pd.concat(tables), "a", **options)).iloc[0]
-
-
-def test_the_mean_has_a_verdict_only_where_it_hides_nothing():
-    assert means(grid([0.5, 0.6]))["verdict"] == "lower"
-    assert means(grid([1.5, 1.6]))["verdict"] == "higher"
-    assert means(grid([1.0, 1.001]))["verdict"] == "same"
-    unstable = means(grid([0.1, 0.1], np.array([-0.2, 0, 0.2])))
-    assert (unstable["verdict"], str(unstable["warnings"])) == ("lower", ""), "a noisy cell has no veto"
-    both = means(grid([0.5, 2.0]))
-    assert (both["verdict"], both["warnings"]) == ("no verdict", "mixed")
-    assert means(grid([0.86] * 4, 10 * NOISE))["verdict"] == "undecided"
-    assert means(grid([0.5, 0.6], np.zeros(1)))["verdict"] == "untested"
+def test_all_and_kinds_are_one_family():
+    tables = [grid([0.97] * 3, pattern=pattern) for pattern in ("4k-randread", "4k-randwrite")]
+    both, reads = means(*tables), means(tables[0])
+    assert both.loc["reads", "p_adjusted"] >= reads.loc["all", "p_adjusted"]

@@ -30,7 +30,7 @@ def test_pairs_are_students_t_of_the_log_ratios():
     assert [row["ratio"], row["ratio_lo"], row["ratio_hi"], row["p_adjusted"]] == pytest.approx(
         [np.exp((logs["b"] - logs["a"]).mean()), *ci, found.pvalue], rel=1e-9
     )
-    assert (row["paired"], row["n"], row["df"]) == (True, 5, 4)
+    assert (row["paired"], row["n"]) == (True, 5)
 
 
 def test_the_design_decides_and_is_named():
@@ -54,15 +54,6 @@ def test_a_run_without_its_partner_is_left_out_aloud():
     row = compare(results.drop(results.index[(results["system"] == "b") & (results["block"] == 2)]), "a").iloc[0]
     assert (row["n"], row["n_baseline"], row["paired"]) == (4, 4, True)
     assert "unpaired" in row["warnings"].split()
-
-
-def test_a_cell_that_looks_calm_is_trusted_no_more_than_the_other_pairs():
-    results = campaign(cells=12, noise=0.05, n=3)
-    guarded = compare(results, "a").set_index("iodepth")
-    own = pd.concat(compare(cell, "a") for _, cell in results.groupby("iodepth")).set_index("iodepth")
-    width = np.log(guarded["ratio_hi"] / guarded["ratio_lo"]) / np.log(own["ratio_hi"] / own["ratio_lo"])
-    assert (width >= 1 - 1e-9).all()
-    assert width.max() > 2
 
 
 def test_a_verdict_does_not_depend_on_the_baseline():

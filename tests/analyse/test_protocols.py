@@ -9,7 +9,7 @@ from scipy import stats
 from simulate import runs, seconds, slow_drift, starts
 
 from hcilib import mean_interval
-from hcilib.analyse.runs.series import confidence_sequence, effective_samples, enough_runs, fleet, long_run_sd
+from hcilib.analyse.series import confidence_sequence, effective_samples, enough_runs, fleet, long_run_sd
 
 # The adaptive policy as a campaign would run it, on the tests' own simulator
 

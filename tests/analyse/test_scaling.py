@@ -70,7 +70,7 @@ def test_interval_of_the_knee():
 
 
 def test_interval_covers(monkeypatch):
-    monkeypatch.setattr("hcilib.analyse.curves.scaling.DRAWS", 300)
+    monkeypatch.setattr("hcilib.analyse.scaling.DRAWS", 300)
     rows = pd.concat([saturation(measured(bend, [1, 2, 4, 6, 8, 10, 12, 16, 20], 3, 0.03, seed)) for seed in range(80)])
     assert ((rows["knee_lo"] <= 9) & (rows["knee_hi"] >= 9)).mean() >= 0.89
     assert 3 < (rows["knee_hi"] - rows["knee_lo"]).mean() / rows["knee"].std() < 6  # 4 if all were normal

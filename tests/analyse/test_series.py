@@ -5,7 +5,7 @@ from scipy import stats
 from simulate import ar1, reference_series, runs, seconds, slow_drift, starts
 
 from hcilib import mean_interval
-from hcilib.analyse.runs.series import (
+from hcilib.analyse.series import (
     autocorrelation_time,
     batch_means,
     confidence_sequence,

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 from hcilib import noise, saturation
-from hcilib.analyse.claims.claim_values import valid_runs
-from hcilib.analyse.compare.cells import valid_rows
+from hcilib.analyse.claim_values import valid_runs
+from hcilib.analyse.rows import valid_rows
 
 RUNS = pd.MultiIndex.from_product([[1, 8], range(1, 7), [1, 2, 3]], names=["iodepth", "vms", "block"]).to_frame(
     index=False

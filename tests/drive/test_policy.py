@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from hcilib import Plan, PlanError, PolicyError, Testbed, measure, progress, read_counters, sweep
-from hcilib.analyse.runs.series import enough_runs, stop_when
+from hcilib.analyse.series import enough_runs, stop_when
 from hcilib.drive.campaign import campaign
 from hcilib.drive.campaign.policy import Policy, Rules, Watch, further_block, needed, require
 from hcilib.drive.campaign.rundir import RunDir

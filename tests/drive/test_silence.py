@@ -41,7 +41,7 @@ def told(monkeypatch, tmp_path, slowest: dict[tuple[int, int], list[float]], iod
     )
     bins = pd.concat([pd.DataFrame(key(v, j) | {"lat_ns": s * 1e9, "count": 1}) for (v, j), s in jobs.items()])
     monkeypatch.setattr(launch, "read_fio", lambda path: table)
-    monkeypatch.setattr(launch, "_bins", lambda path: bins)
+    monkeypatch.setattr(launch, "read_fio_bins", lambda path: bins)
     of = order(iodepth=iodepth)
     object.__setattr__(of, "work", tmp_path)
     return launch.silent(of, {vm.name: (vm.target, 8765) for vm in VMS})

@@ -417,7 +417,7 @@ def test_what_cannot_be_read_is_named_and_counted_in_every_table_made_of_the_res
     compared = hci.compare(results, "cedar")
     tables = (
         compared,
-        hci.overall(compared),
+        hci.overall(results, "cedar"),
         hci.summarize(results),
         hci.best_points(results),
         hci.peak(results),

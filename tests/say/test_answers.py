@@ -137,11 +137,11 @@ def compared(ratio: float, noise: float = 0.001, runs: int = 2) -> Tables:
         for system, level in (("a", 1000.0), ("b", 1000.0 * factor))
         for rep in range(runs)
     ]
-    tests = hci.compare(pd.DataFrame(rows), "a")
-    kinds = hci.overall(tests.assign(kind=["read", "write"]), "kind")
+    tests, means = hci.compare(pd.DataFrame(rows), "a"), hci.overall(pd.DataFrame(rows), "a")
+    kinds = means[means["part"] != "all"]
     verdicts = tests.value_counts("verdict")
     told = {"baseline": "a", "metric": "iops", "unlike": []}
-    return {**told, "mean": hci.overall(tests), "kinds": kinds, "verdicts": verdicts}
+    return {**told, "mean": means[means["part"] == "all"], "kinds": kinds, "verdicts": verdicts}
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_the_overall_mean_comes_first_with_its_size(ratio, text):
 
 
 def test_each_kind_of_io_has_the_size_of_its_mean():
-    kinds = pd.DataFrame({"kind": ["read", "write"], "ratio": [0.5, 1.25], "verdict": ["lower", "higher"]})
+    kinds = pd.DataFrame({"part": ["reads", "writes"], "ratio": [0.5, 1.25], "verdict": ["lower", "higher"]})
     kinds = kinds.assign(ratio_lo=[0.4, 1.1], ratio_hi=[0.6, 1.4])
     for said in (compared(0.5) | {"kinds": kinds}, compared(0.5) | {"kinds": kinds.assign(ratio_lo=float("nan"))}):
         assert NUMBER.findall(hci.answer("compare", **said).splitlines()[1])[:2] == ["50", "25"]
@@ -175,12 +175,11 @@ def test_a_proven_mean_of_undecided_tests_is_the_answer():
         for s in ("a", "b") for r in range(4)
     ]  # fmt: skip
     found = hci.compare(pd.DataFrame(tests), "a", adjust="holm")
-    mean = hci.overall(found)
+    mean = hci.overall(pd.DataFrame(tests), "a")
     assert mean["verdict"].tolist() == ["higher"]
     assert "undecided" in set(found["verdict"])
-    kinds = hci.overall(found.assign(kind="read"), "kind")
     told = {"baseline": "a", "metric": "iops", "verdicts": found.value_counts("verdict"), "unlike": []}
-    said = hci.answer("compare", mean=mean, kinds=kinds, **told)
+    said = hci.answer("compare", mean=mean, kinds=[], **told)
     assert re.search(r"b has [\d.]+ % more IOPS \(95 % interval", said.splitlines()[0])
     assert re.search(r"\d undecided", said.splitlines()[1])
 

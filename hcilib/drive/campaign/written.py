@@ -59,7 +59,7 @@ class WriteLimit:
             return
         folders = {rundir.path.resolve()}
         for file in rundir.path.absolute().parent.glob("*/plan.json"):
-            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
                 if json.loads(file.read_text())["testbed"]["name"] == testbed.name:
                     folders.add(file.parent.resolve())
         attempts = (attempt for folder in folders for part in (STEPS, FAILED) for attempt in folder.glob(f"{part}/*"))

@@ -322,8 +322,10 @@ def _set_percentiles(part: Part, directions: Sequence[Direction], path: str) -> 
         found = {name: printed[q] for name, q in QUANTILES.items() if q in printed}
         is_whole = bool(found and one.lat_ns.percentile) and not thin_tail(one.total_ios)
         part.inexact = not is_whole
-    if part.inexact and any(d.slat_ns.mean > SUBMITTED * d.lat_ns.mean for d in directions):
-        return
+    if any(d.slat_ns.mean > SUBMITTED * d.lat_ns.mean for d in directions):
+        part.caveats += ("submission",)
+        if part.inexact:
+            return
     if bins.kind:
         part.bins = bins.lat_ns, bins.count
     if found:

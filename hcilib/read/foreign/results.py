@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import re
 from collections import Counter, defaultdict
@@ -56,7 +55,7 @@ _ELSE = {LOG: rf".*\.log{_PACKED}", CONFIG: r".*profile.*\.xml", OTHER: ".*"}
 """What a file is that is called so, where it holds no result."""
 _WHY = {
     LOG: "a log: read_results takes results",
-    SUMMARY: "a summary: give the results that it averages",
+    SUMMARY: "a summary: give the JSON files beside it",
     CONFIG: "a configuration",
     OTHER: "no result of a tool that is known here",
 }
@@ -288,14 +287,8 @@ def _tasks(folder: Folder) -> list[Task]:
 
 
 def _look_at_some(tasks: list[Task]) -> list[Outcome]:
-    """Look at some tasks. Nothing here has circles, and collecting costs a tenth of the time."""
-    is_collecting = gc.isenabled()
-    gc.disable()
-    try:
-        return list(map(look, tasks))
-    finally:
-        if is_collecting:
-            gc.enable()
+    """Look at some tasks."""
+    return list(map(look, tasks))
 
 
 def look(task: Task) -> Outcome:

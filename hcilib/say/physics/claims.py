@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from hcilib.analyse.claims.claim_values import METRICS, words
-from hcilib.analyse.claims.claims import OPTIONAL, REQUIRED
+from hcilib.analyse.claim_values import METRICS, words
+from hcilib.analyse.claims import OPTIONAL, REQUIRED
 from hcilib.model.metrics import metric
 from hcilib.say.words import Labels
 

@@ -29,8 +29,8 @@ PRELOADED = (
     "hcilib.say.answers",
     "hcilib.read.run.run",
     "hcilib.read.foreign.results",
-    "hcilib.analyse.compare.compare",
-    "hcilib.analyse.physics.ceilings",
+    "hcilib.analyse.compare",
+    "hcilib.analyse.ceilings",
 )
 
 

@@ -1,0 +1,317 @@
+"""Do the numbers obey physics? Each row of a results table against laws that need no second measurement.
+
+A row that could not be checked is not ok: `ok` is <NA> and the note says what was missing (METHODS sections 3 and 4).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from hcilib.analyse.rows import numbers_of, until_stable
+from hcilib.analyse.traffic import drive_rates_of
+from hcilib.model.caveats import has_code
+from hcilib.model.metrics import METRICS, in_order
+
+NAMES = ("source", "system", "pattern", "vms", "numjobs", "iodepth", "block", "rep")
+"""What a checked row is called by, as far as the results have it."""
+COLUMNS = ["row", "check", "measured", "expected", "ratio", "least", "most", "ok", "code", "note"]
+LITTLE_OWN, LITTLE_PUBLISHED = (0.93, 1.01), (0.95, 1.05)
+DRIVES_SLACK = 1.05
+"""The drives' window is whole samples inside the run's: a rate that drifts is seen a little off."""
+MIXED = ("randrw", "rw", "readwrite")
+OUTSIDE, TRUNCATED, UNWEIGHTED = "outside", "truncated", "unweighted"
+"""Codes of a row: its ratio is outside the tolerance; its printed number was cut off at the last digit instead of
+rounded; only (read + write)/2 is printed, which is not the latency of Little's law."""
+
+
+def audit(results: pd.DataFrame, ceilings: pd.Series | None = None, drives: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Check every row of a results table.
+
+    Parameters
+    ----------
+    results : results table. A row with `rep` 0 or without `run_id` counts as published, that is printed and rounded.
+    ceilings : IOPS no row may exceed, by the results' index; a column `ceiling_iops` serves as well.
+    drives : ``read_drives`` of the same runs: what the drives gave. Which of them are counted: `of_system` of the
+        amplification.
+
+    Returns
+    -------
+    DataFrame
+        source, system, pattern, vms, numjobs, iodepth, block and rep of the results row, as far as it has them; row
+        (its index), check, measured, expected, ratio, least and most (the row's own tolerance of the
+        ratio), ok (nullable boolean), code, note. The code is
+        empty where a check simply holds, ``truncated`` where it holds for a truncated number, ``outside`` or ``cache``
+        where it fails, else the reason why it was not possible: ``missing``, ``demand``, ``capped``, ``unweighted``,
+        ``chunk``. Checks:
+
+        - `little`: iops x lat against outstanding, within [0.93, 1.01], published rows within 5 %;
+        - `bandwidth`: bw_bytes against iops x bs_bytes, within 1 % and what was in flight at the end, published rows
+            within the printed rounding, or truncated at the last printed digit;
+        - `cpu_efficiency`: iops_per_cpu_pct against iops / nodes / node_cpu_pct, within 0.1 %, published rows within
+          the rounding of the printed CPU, or truncated likewise;
+        - `ceiling`: iops against the ceiling, only if there are ceilings;
+        - `drives`: bytes a second that clients read against those that the drives gave, within 5 %, only if there are
+            drives: what is
+          above came from a cache, and the note says how much.
+
+    Raises
+    ------
+    ValueError
+        If index labels repeat or `iops` is missing: `row` could not name a row.
+
+    Examples
+    --------
+    >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
+    >>> hci.audit(results)[["check", "measured", "expected", "ok"]].head(1).round(2)
+        check  measured  expected    ok
+    0  little     15.97      16.0  True
+    """
+    if "iops" not in results:
+        raise ValueError("the results table has no column 'iops', so there is nothing to audit")
+    if not results.index.is_unique:
+        label = results.index[results.index.duplicated()][0]
+        raise ValueError(f"the results index repeats {label}; call reset_index(drop=True) first, `row` names the row")
+    checks = [_little(results), _bandwidth(results), _cpu_efficiency(results)]
+    limits = ceilings if ceilings is not None else results.get("ceiling_iops")
+    if isinstance(limits, pd.Series):
+        limits = limits.to_frame("ceiling_iops")
+    if limits is not None:
+        checks.append(_ceiling(results, limits.reindex(results.index).astype(float)))
+    if drives is not None:
+        checks.append(_drives(results, drives))
+    by_row = np.argsort(np.tile(np.arange(len(results)), len(checks)), kind="stable")
+    table = pd.concat(checks, ignore_index=True).iloc[by_row].reset_index(drop=True)
+    names = results.loc[table["row"], [name for name in NAMES if name in results]]
+    return in_order(pd.concat([names.reset_index(drop=True), table], axis=1))
+
+
+def _little(results: pd.DataFrame) -> pd.DataFrame:
+    """N = X R. A published mixed row prints (read + write)/2, which is not the R of the law: judged by nobody. A job
+    that flushes after each write waits for the flush too."""
+    mean = numbers_of(until_stable(results), "lat_ns")
+    unweighted = numbers_of(results, "lat_unweighted_ns")
+    published, expected = _published(results), _outstanding(results)
+    # A published lat_ns beside an unweighted one was derived as N/X: checking it would be checking N = N.
+    reads_pct = numbers_of(results, "rwmixread")
+    mixed = results["rw"].isin(MIXED) if "rw" in results else reads_pct.between(0, 100, inclusive="neither")
+    only_unweighted = unweighted.notna() & mixed & (published | mean.isna())
+    capped = numbers_of(results, "rate_bytes") > 0
+    demanded = numbers_of(results, "offered_iops").notna()
+    if "rate_iops" in results:  # text, of a file of fio's that is nobody's plan
+        capped |= results["rate_iops"].notna() & ~demanded
+    capped |= has_code(results, "thinktime")
+    lat = mean.mask(only_unweighted, unweighted)
+    low, high = (np.where(published, a, b) for a, b in zip(LITTLE_PUBLISHED, LITTLE_OWN, strict=True))
+    busy = results["iops"] * lat / 1e9
+    # a flush, the page cache, and what fio's text does not state leave a queue that is not always full
+    loose = (numbers_of(results, "direct") == 0) | has_code(results, "text")
+    if "fsync" in results:
+        loose |= results["fsync"].notna()
+    capped |= loose & ~demanded & (busy < low * expected)
+    table = _judge(results, "little", busy, expected, low, high)
+    weighted_ms = expected / results["iops"].where(results["iops"] > 0) * 1e3
+    reasons = (
+        (demanded, "demand", "not checkable: at a fixed request rate, outstanding is only a limit"),
+        (capped, "capped", "not checkable: a rate cap, thinktime, a flush or the page cache keeps fewer I/Os in flight "
+         "than outstanding"),
+        (only_unweighted, UNWEIGHTED, "not checkable: the mean latency is (read + write)/2. Weighted by IOPS it is "
+         "{} ms, from outstanding / IOPS"),
+    )  # fmt: skip
+    for rows, code, text in reasons:  # the last of them that holds is said
+        where = (rows & expected.notna()).to_numpy()
+        table.loc[where, ["ok", "code"]] = pd.NA, code
+        table.loc[where, "note"] = [text.format(f"{ms:.3f}") for ms in weighted_ms[where]]
+    return table
+
+
+def _bandwidth(results: pd.DataFrame) -> pd.DataFrame:
+    bw, iops = numbers_of(results, "bw_bytes"), results["iops"].astype(float)
+    of_iops, published = _half_unit(results, "iops"), _published(results)
+    slack = pd.Series(np.where(published, _half_unit(results, "bw_bytes") + of_iops, 0.01), results.index)
+    # of I/Os that were in flight when a run ended fio counts the bytes and not the I/Os (seen with 3.33)
+    ios = iops * numbers_of(results, "runtime_s")
+    in_flight = (numbers_of(results, "outstanding") / ios.where(ios > 0)).fillna(0)
+    high = 1 + slack + in_flight.where(~published, 0)
+    table = _judge(results, "bandwidth", bw, iops * numbers_of(results, "bs_bytes"), 1 - slack, high)
+    return _or_truncated(table, results, "bw_bytes", of_iops)
+
+
+def _cpu_efficiency(results: pd.DataFrame) -> pd.DataFrame:
+    cpu, efficiency = numbers_of(results, "node_cpu_pct"), numbers_of(results, "iops_per_cpu_pct")
+    expected = results["iops"] / numbers_of(results, "nodes") / cpu.where(cpu > 0)
+    of_cpu = _half_unit(results, "node_cpu_pct")
+    slack = pd.Series(np.where(_published(results), of_cpu, 0.001), results.index)
+    table = _judge(results, "cpu_efficiency", efficiency, expected, 1 - slack, 1 + slack)
+    return _or_truncated(table, results, "iops_per_cpu_pct", of_cpu)
+
+
+def _ceiling(results: pd.DataFrame, limits: pd.DataFrame) -> pd.DataFrame:
+    table = _judge(results, "ceiling", results["iops"].astype(float), limits["ceiling_iops"], 0, 1)
+    above = table["ok"].eq(False).fillna(False).to_numpy(bool)
+    full = limits.get("full_stripe_iops", limits["ceiling_iops"] * np.nan).to_numpy(float)
+    unknown = above & (table["measured"].to_numpy(float) <= full)
+    table.loc[unknown, ["ok", "code"]] = pd.NA, "chunk"
+    text = "not checkable: the chunk size is unknown. The ceiling is {:,.0f} IOPS if every write reads parity, {:,.0f} "
+    ends = zip(table["expected"][unknown], full[unknown], strict=True)
+    table.loc[unknown, "note"] = [f"{text}if it fills stripes".format(low, high) for low, high in ends]
+    above &= ~unknown
+    table.loc[above, "note"] += ": a cache, a smaller working set, or a drive that was measured below its best"
+    return table
+
+
+def _drives(results: pd.DataFrame, drives: pd.DataFrame) -> pd.DataFrame:
+    """Delivered reads cannot exceed what drives and caches gave; caches have no counter, so what is above the drives'
+    is theirs."""
+    read = numbers_of(results, "read_iops") * numbers_of(results, "bs_bytes")
+    gave = drive_rates_of(results, drives)["read_bytes"]
+    table = _judge(results, "drives", read.where(read > 0), gave, 0, DRIVES_SLACK)
+    share = (1 - gave / read).to_numpy()
+    above = ((read > 0) & (read > DRIVES_SLACK * gave)).to_numpy()
+    table.loc[above, "ratio"] = table.loc[above, "ratio"].fillna(np.inf)  # the drives gave nothing at all
+    table.loc[above, "ok"], table.loc[above, "code"] = False, "cache"
+    cache = "of what was read came from a cache (of a node, the storage software or a drive)"
+    table.loc[above, "note"] = [f"{100 * s:.0f} % {cache}" for s in share[above]]
+    return table
+
+
+def _judge(results: pd.DataFrame, check: str, measured: pd.Series, expected: pd.Series, low, high) -> pd.DataFrame:
+    """measured / expected within [low, high], row by row; <NA> and the reason where either side is missing."""
+    measured, expected = measured.astype(float), expected.astype(float)
+    ratio = (measured / expected.where(expected > 0)).to_numpy()
+    low, high = np.broadcast_to(low, ratio.shape), np.broadcast_to(high, ratio.shape)
+    table = pd.DataFrame({"row": results.index, "check": check, "measured": measured.array, "expected": expected.array})
+    table["ratio"], table["least"], table["most"] = ratio, low, high
+    table["ok"] = pd.array((ratio >= low - 1e-9) & (ratio <= high + 1e-9), dtype="boolean")
+    table.loc[np.isnan(ratio), "ok"] = pd.NA
+    table["code"] = np.select([np.isnan(ratio), table["ok"].eq(False).fillna(False)], ["missing", OUTSIDE], "")
+    table["note"] = [_note(check, *values) for values in zip(measured, ratio, low, high, strict=True)]
+    return table[COLUMNS]
+
+
+def _or_truncated(table: pd.DataFrame, results: pd.DataFrame, name: str, slack: pd.Series) -> pd.DataFrame:
+    """The table of a check, without accusing printed numbers that are the expected ones cut off at their last digit.
+
+    `slack` : relative, what rounding of the other printed numbers leaves open in the expected one
+    """
+    measured, expected, unit = table["measured"], table["expected"], 2 * _half_unit(results, name).to_numpy()
+    least, most = expected * (1 - slack.to_numpy()), expected * (1 + slack.to_numpy())
+    cut = (measured <= most * (1 + 1e-9)) & (least < measured * (1 + unit))
+    cut &= table["ok"].eq(False).fillna(False) & _published(results).to_numpy()
+    what = METRICS[name]
+    for at in table.index[cut]:
+        shown, printed = expected[at] / what.scale, measured[at] / what.scale
+        table.loc[at, "note"] = f"{TRUNCATED}: {shown:,.2f} {what.unit} was printed as {printed:,.10g}, not rounded"
+    table.loc[cut, "ok"], table.loc[cut, "code"] = True, TRUNCATED
+    return table
+
+
+_NEEDS = {
+    "little": ("lat_ns", "iops and outstanding (or vms, numjobs and iodepth)"),
+    "bandwidth": ("bw_bytes", "iops and bs_bytes"),
+    "cpu_efficiency": ("iops_per_cpu_pct", "iops, nodes and node_cpu_pct"),
+    "ceiling": ("iops", "a ceiling"),
+    "drives": ("reads of the client (read_iops, bs_bytes)", "counters of drives in this run"),
+}
+
+
+def _note(check: str, measured: float, ratio: float, low: float, high: float) -> str:
+    if np.isnan(ratio):
+        left, right = _NEEDS[check]
+        return f"not checkable: needs {left if np.isnan(measured) else right}"
+    if low - 1e-9 <= ratio <= high + 1e-9:
+        return ""
+    return f"ratio {ratio:.4g} outside {low:.4g} to {high:.4g}"
+
+
+def _published(results: pd.DataFrame) -> pd.Series:
+    run_id = results.get("run_id", pd.Series(None, results.index, dtype=object))
+    return run_id.isna() | run_id.eq("") | (numbers_of(results, "rep") == 0)
+
+
+def _outstanding(results: pd.DataFrame) -> pd.Series:
+    """The column where it is given, else vms x numjobs x iodepth, numjobs being per VM."""
+    product = numbers_of(results, "vms") * numbers_of(results, "numjobs") * numbers_of(results, "iodepth")
+    return numbers_of(results, "outstanding").fillna(product)
+
+
+def _half_unit(results: pd.DataFrame, name: str) -> pd.Series:
+    """Half a unit of the last printed digit of a column, relative to the value.
+
+    Trailing zeros of a whole number are taken for rounding beyond the digits its source usually prints: 300,000 in a
+    table of three digits may be rounded to thousands, hardly to hundred thousands.
+    """
+    value = numbers_of(results, name)
+    shown = value / METRICS[name].scale
+    source = results["source"] if "source" in results else pd.Series("", results.index)
+    usual = shown.map(_digits).groupby(source, dropna=False).transform(_usual_digits)
+    unit = pd.Series([_printed_unit(*pair) for pair in zip(shown, usual, strict=True)], results.index, dtype=float)
+    if name.startswith("lat_"):  # a table prints all its latencies with the same decimals: 0.5 beside 0.919 is 0.500
+        unit = unit.groupby(source, dropna=False).transform("min")
+    return unit / 2 / shown.abs()
+
+
+def _usual_digits(digits: pd.Series) -> float:
+    """The median, between two and four; fewer than five numbers do not tell, so three."""
+    return min(max(digits.median(), 2), 4) if digits.count() >= 5 else 3
+
+
+def _decimals(value: float) -> int | None:
+    """Decimals a value was printed with, 0 to 3; None if no table prints it so (missing, zero or derived)."""
+    if not np.isfinite(value) or value == 0:
+        return None
+    return next((d for d in range(4) if np.isclose(value, round(value, d), rtol=1e-12, atol=1e-9)), None)
+
+
+def _digits(value: float) -> float:
+    """Significant digits of a printed value, trailing zeros not counted."""
+    decimals = _decimals(value)
+    return np.nan if decimals is None else len(f"{abs(value) * 10**decimals:.0f}".strip("0"))
+
+
+def _printed_unit(value: float, usual: float) -> float:
+    if not np.isfinite(value) or value == 0:
+        return np.nan
+    last_usual = 10.0 ** (np.floor(np.log10(abs(value))) + 1 - usual)
+    match _decimals(value):
+        case None:
+            return last_usual
+        case 0:
+            whole = f"{abs(value):.0f}"
+            return min(10.0 ** (len(whole) - len(whole.rstrip("0"))), max(last_usual, 1.0))
+        case decimals:
+            return 10.0**-decimals
+
+
+def residuals(checks: pd.DataFrame) -> pd.DataFrame:
+    """Return how far each judged row is from its expected value, in multiples of its own tolerance.
+
+    Parameters
+    ----------
+    checks : as ``audit`` or ``claim_checks`` returns it: ratio, least, most, ok
+
+    Returns
+    -------
+    DataFrame
+        The rows that were judged and have a finite ratio, with residual (0: as expected, -1 and 1: the ends of the
+        tolerance; of a limit, which has no lower end, the used share of it), limit (whether it is one), and verdict:
+        ``inside``, ``rounding`` (only the rounding of printed numbers explains it) or ``outside``.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> checks = pd.DataFrame({"ratio": [1.0025, 1.06], "least": [0.999, 0.9], "most": [1.001, 1.1]})
+    >>> checks["ok"] = [False, True]
+    >>> hci.residuals(checks)[["residual", "verdict"]].round(2)
+       residual  verdict
+    0       2.5  outside
+    1       0.6   inside
+    """
+    ratio = pd.to_numeric(checks["ratio"])
+    rows = checks[checks["ok"].notna() & np.isfinite(ratio) & (checks["most"] > checks["least"])]
+    limit = rows["least"].eq(0)
+    side = rows["most"].where(rows["ratio"] > 1, rows["least"]) - 1
+    residual = ((rows["ratio"] - 1) / side.abs().where(side != 0)).where(~limit, rows["ratio"] / rows["most"])
+    inside = residual.abs() <= 1 + 1e-6
+    verdict = np.select([~rows["ok"].astype(bool), inside], ["outside", "inside"], "rounding")
+    return rows.assign(residual=residual, limit=limit, verdict=verdict)

@@ -1,1 +1,0 @@
-"""What does certainty cost, and has anything changed between campaigns?"""

@@ -1,0 +1,344 @@
+"""What a claim's number should be, worked out from the tables again, with what rounding of the printed inputs allows.
+
+A claim is one row of the claims table as a mapping. Nothing here knows the claimed number, except to say which of
+several values a claim about any or each of them means.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
+
+import pandas as pd
+
+from hcilib.analyse.rows import valid_rows
+from hcilib.model.metrics import metric as described
+
+STATISTICS: dict[str, Callable] = {
+    "value": lambda a: a,
+    "pct_higher": lambda a, b: 100 * (a / b - 1),
+    "pct_lower": lambda a, b: 100 * (1 - a / b),
+    "pct_of": lambda a, b: 100 * a / b,
+    "times": lambda a, b: a / b,
+    "times_higher": lambda a, b: a / b - 1,
+    "difference": lambda a, b: a - b,
+}
+"""How the subject's number a and the comparator's b make the claimed one; the base is always b (METHODS section 1)."""
+
+CURVES = ("spread", "spread_lower", "least_step", "drop", "fall", "overtakes_at")
+"""Statistics of a whole curve over iodepth: how far its highest number lies above its lowest (%), how much smaller
+that spread is than the comparator's (%), the smallest step from one depth to the next (%), the largest drop
+from one depth to the next (%), how far the last number lies below the highest (%), and the depth from which the
+subject stays ahead."""
+
+UNMEASURED = "unmeasured"
+"""The statistic of a conclusion that no table can judge; its note says what would have to be measured."""
+
+SIGNED = ("pct_higher", "pct_lower", "times_higher", "difference", "spread_lower", "least_step", "drop", "formula")
+"""Statistics whose sign is an order: below 0 the order is the other way round."""
+
+REDUCE = ("at", "max", "min", "mean", "any", "each")
+METRICS = ("iops", "bw_bytes", "lat_ns", "lat_unweighted_ns", "node_cpu_pct", "iops_per_cpu_pct")
+LOADS = ("numjobs", "vms", "nodes", "rate_bytes", "span_bytes", "placement")
+"""What must not vary between rows taken for runs of one cell."""
+
+
+class NotCheckableError(LookupError):
+    """The tables hold nothing to judge this claim by: the reason, and the system that it is about if it is one."""
+
+    def __init__(self, reason: str, system: str = ""):
+        super().__init__(reason)
+        self.reason, self.system = reason, system
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A printed number, half a unit of its last printed digit, and the cell it stands in."""
+
+    value: float
+    half: float = 0.0
+    system: str = ""
+    pattern: str = ""
+    iodepth: int = 0
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """The number in base units, how far rounding of its inputs can move it, and a fault other than its size.
+
+    `compared` are the numbers of all loads and comparators of which `value` is the one that decides.
+    """
+
+    value: float
+    slack: float = 0.0
+    fault: str = ""
+    compared: tuple[float, ...] = ()
+
+
+Runs = dict[tuple[str, str, str], list[dict]]
+"""The valid rows of a results table by (source, system, pattern)."""
+
+
+def from_results(claim: dict, runs: Runs, claimed: float) -> Recomputed:
+    """The claim's statistic over the rows it names; `claimed` in base units settles ``any`` and ``each``."""
+    if claim["statistic"] in CURVES:
+        return _along_the_curve(claim, runs)
+    subject = cells(claim, runs, claim["subject"])
+    comparators = [cells(claim, runs, system) for system in words(claim["comparator"])]
+    if claim["reduce"] in ("max", "min"):
+        return _at_extreme(claim, subject, comparators)
+    candidates = [_evaluate(claim, inputs) for inputs in _pairs(claim, subject, comparators)]
+    return _one(claim, candidates, claimed)
+
+
+def from_facts(claim: dict, facts: pd.DataFrame | None) -> Recomputed:
+    """The claim's `formula` over the facts of its source: fact keys, numbers, + - * /, min and max. In base units."""
+    if facts is None:
+        raise NotCheckableError("it rests on facts, and none were passed (facts=)")
+    keys = _fact_keys(claim)
+    if claim["formula"].strip() in keys and not is_reading(claim):  # a threshold is not the number itself
+        kinds = facts.loc[(facts["source"] == claim["source"]) & (facts["key"] == keys[0]), "kind"]
+        if kinds.ne("setting").all():
+            raise NotCheckableError("it rests on one printed number, its own")
+    names = {key: f"_{position}" for position, key in enumerate(keys)}
+    text = re.sub(r"[A-Za-z_]\w*(?:\.\w+)+", lambda match: names[match[0]], claim["formula"])
+    try:
+        tree = ast.parse(text, mode="eval").body
+    except SyntaxError:
+        raise ValueError(f"claim {claim['id']}: formula {claim['formula']!r} is not an arithmetic expression") from None
+    inputs = [_fact(facts, claim["source"], key) for key in keys]
+    return _propagate(lambda *values: _arithmetic(tree, dict(zip(names.values(), values, strict=True))), inputs)
+
+
+def is_reading(claim: Mapping) -> bool:
+    """Whether the claim is a word with bounds and no figure."""
+    return math.isfinite(claim["low"]) or math.isfinite(claim["high"])
+
+
+def outside(claim: Mapping, value: float) -> float:
+    """How far a number, in the unit of the bounds, lies outside the word's bounds. Inside it is 0 or below."""
+    return max(claim["low"] - value, value - claim["high"])
+
+
+def _fact_keys(claim: dict) -> list[str]:
+    return list(dict.fromkeys(re.findall(r"[A-Za-z_]\w*(?:\.\w+)+", claim["formula"])))
+
+
+def valid_runs(results: pd.DataFrame) -> Runs:
+    """The results table as `Runs`; rows whose `valid` is false are left out."""
+    runs: Runs = {}
+    for row in results[valid_rows(results)].to_dict("records"):
+        runs.setdefault((row["source"], row["system"], row["pattern"]), []).append(row)
+    return runs
+
+
+def cells(claim: dict, runs: Runs, system: str) -> list[Printed]:
+    """The claim's metric of one system, one number per (pattern, iodepth): the mean of its valid runs."""
+    metric = claim["metric"]
+    found: dict[tuple[str, int], list[dict]] = {}
+    for pattern in words(claim["pattern"]):
+        for row in runs.get((claim["source"], system, pattern), []):
+            there = not (pd.isna(row[metric]) or pd.isna(row["iodepth"]))
+            if there and (pd.isna(claim["vms"]) or row["vms"] == claim["vms"]):
+                found.setdefault((pattern, row["iodepth"]), []).append(row)
+    if not found:
+        patterns = ", ".join(words(claim["pattern"]))
+        raise NotCheckableError(f"the tables have no {described(metric).label} in {patterns}", system)
+    return [_mean_run(rows, metric, system, pattern, int(iodepth)) for (pattern, iodepth), rows in found.items()]
+
+
+def _mean_run(rows: list[dict], metric: str, system: str, pattern: str, iodepth: int) -> Printed:
+    varying = [load for load in LOADS if len({str(row.get(load)) for row in rows}) > 1]
+    if varying:
+        raise NotCheckableError(f"rows in {pattern} at iodepth {iodepth} vary in {', '.join(varying)}", system)
+    return Printed(*_means((r[metric], half_unit(r, metric)) for r in rows), system, pattern, iodepth)
+
+
+def _means(pairs: Iterable[tuple[float, float]]) -> tuple[float, float]:
+    first, second = zip(*pairs, strict=True)
+    return math.fsum(first) / len(first), math.fsum(second) / len(second)
+
+
+def half_unit(row: dict, metric: str) -> float:
+    """Half a unit of the last digit `metric` is printed with: IOPS to at most thousands, MiB/s to at most hundreds,
+    latency to 0.001 ms, CPU to 0.01 %. Throughput and IOPS per 1 % CPU are no better known than the IOPS behind
+    them."""
+    if metric.endswith("_ns"):
+        return 500.0
+    if metric == "node_cpu_pct":
+        return 0.005
+    iops = last_place(row["iops"], 1000) / 2
+    if metric == "bw_bytes":
+        return max(last_place(row[metric] / 2**20, 100) * 2**20 / 2, iops * row["bs_bytes"])
+    if metric == "iops_per_cpu_pct":
+        return max(0.5, row[metric] * iops / row["iops"])
+    return iops
+
+
+def last_place(value: float, most: int) -> float:
+    """The largest power of ten, at most `most`, that divides the whole number."""
+    return next((float(power) for power in (1000, 100, 10) if power <= most and round(value) % power == 0), 1.0)
+
+
+def words(text) -> list[str]:
+    """Several patterns, systems or depths in one cell are separated by spaces."""
+    return [] if pd.isna(text) else str(text).split()
+
+
+def _depths(claim: dict) -> list[int]:
+    return [int(float(depth)) for depth in words(claim["iodepth"])]
+
+
+def _at_extreme(claim: dict, subject: list[Printed], comparators: list[list[Printed]]) -> Recomputed:
+    """Each system at its own maximum or minimum. A stated iodepth says where the subject's lies, and is checked."""
+    pick = max if claim["reduce"] == "max" else min
+    best = [pick(side, key=lambda cell: cell.value) for side in (subject, *comparators)]
+    made = _evaluate(claim, best)
+    stated = _depths(claim)
+    at = [cell.iodepth for cell in subject if cell.value == best[0].value]
+    fault = ""
+    if stated and not set(stated) & set(at):
+        fault = f"the {claim['reduce']}imum is at iodepth {_list(at)}, not {_list(stated)}"
+    return Recomputed(made.value, made.slack, fault)
+
+
+def _pairs(claim: dict, subject: list[Printed], comparators: list[list[Printed]]) -> list[list[Printed]]:
+    """The subject's cells at the stated depths (all if none is), each with the comparator's cell of the same load."""
+    stated = set(_depths(claim))
+    chosen = [cell for cell in subject if not stated or cell.iodepth in stated]
+    absent = stated - {cell.iodepth for cell in chosen}
+    if absent:
+        raise NotCheckableError(f"the tables have no row at iodepth {_list(sorted(absent))}", claim["subject"])
+    if not comparators:
+        return [[cell] for cell in chosen]
+    both = ([a, b] for side, a in product(comparators, chosen) for b in side)
+    pairs = [[a, b] for a, b in both if (a.pattern, a.iodepth) == (b.pattern, b.iodepth)]
+    if len(pairs) < len(chosen) * len(comparators):
+        raise NotCheckableError("the comparator has no row at the same load")
+    return pairs
+
+
+def _one(claim: dict, candidates: list[Recomputed], claimed: float) -> Recomputed:
+    """One number from the candidates: their mean, the nearest to the claimed (``any``) or the farthest (``each``)."""
+    match claim["reduce"]:
+        case "mean":
+            return Recomputed(*_means((c.value, c.slack) for c in candidates))
+        case "any":
+            return min(candidates, key=lambda c: abs(c.value - claimed))
+        case "each":  # decided by the one for which the claim holds last
+            far = (lambda c: outside(claim, c.value)) if is_reading(claim) else (lambda c: abs(c.value - claimed))
+            return replace(max(candidates, key=far), compared=tuple(c.value for c in candidates))
+    if len(candidates) != 1:
+        raise NotCheckableError(f"{len(candidates)} rows match instead of one. Give vms and iodepth")
+    return candidates[0]
+
+
+def _along_the_curve(claim: dict, runs: Runs) -> Recomputed:
+    """One of `CURVES` over the stated depths of one pattern, or over all."""
+    curves = [_curve(claim, runs, system) for system in (claim["subject"], *words(claim["comparator"]))]
+    subject = curves[0]
+    match claim["statistic"]:
+        case "overtakes_at":
+            return _overtaking(claim, *curves)
+        case "spread":
+            return _propagate(STATISTICS["pct_higher"], _ends(subject))
+        case "spread_lower":
+            return _propagate(
+                lambda a, b, c, d: 100 * (1 - (a / b - 1) / (c / d - 1)),
+                [end for curve in curves for end in _ends(curve)],
+            )
+        case "fall":
+            return _propagate(STATISTICS["pct_lower"], (subject[-1], _ends(subject)[0]))
+        case "drop":
+            falls = [_propagate(STATISTICS["pct_lower"], (deeper, cell)) for cell, deeper in pairwise(subject)]
+            return max(falls, key=lambda fall: fall.value)
+    steps = [_propagate(STATISTICS["pct_higher"], (deeper, cell)) for cell, deeper in pairwise(subject)]
+    return replace(min(steps, key=lambda step: step.value), compared=tuple(step.value for step in steps))
+
+
+def _ends(curve: list[Printed]) -> tuple[Printed, Printed]:
+    """Return the highest and the lowest number of a curve."""
+    highest, lowest = (pick(curve, key=lambda cell: cell.value) for pick in (max, min))
+    return highest, lowest
+
+
+def _curve(claim: dict, runs: Runs, system: str) -> list[Printed]:
+    stated = set(_depths(claim))
+    found = sorted(cells(claim, runs, system), key=lambda cell: cell.iodepth)
+    chosen = [cell for cell in found if not stated or cell.iodepth in stated]
+    if len({cell.pattern for cell in chosen}) != 1 or len(chosen) < 2:
+        raise NotCheckableError(f"a curve needs one pattern at two depths or more, here are {len(chosen)}", system)
+    return chosen
+
+
+def _overtaking(claim: dict, subject: list[Printed], other: list[Printed]) -> Recomputed:
+    """The lowest depth from which on the subject is ahead at every common depth: 0 and a fault where it never is, or
+    always."""
+    lower_leads = claim["metric"].endswith("_ns") or claim["metric"] == "node_cpu_pct"
+    there = {cell.iodepth: cell for cell in other}
+    common = [(cell, there[cell.iodepth]) for cell in subject if cell.iodepth in there]
+    ahead = [(a.value < b.value) if lower_leads else (a.value > b.value) for a, b in common]
+    if not any(ahead) or not ahead[-1]:
+        return Recomputed(0.0, fault="it does not lead at the deepest iodepth")
+    if all(ahead):
+        return Recomputed(0.0, fault="it leads at every iodepth, so it overtakes nowhere")
+    first = max(position for position, leads in enumerate(ahead) if not leads) + 1
+    return Recomputed(float(common[first][0].iodepth))
+
+
+def _evaluate(claim: dict, inputs: Iterable[Printed]) -> Recomputed:
+    """The statistic of printed inputs. A claim that quotes one number gets no slack: it must be that number."""
+    inputs = tuple(inputs)
+    made = _propagate(STATISTICS[claim["statistic"]], inputs)
+    return Recomputed(made.value, made.slack if len(inputs) > 1 else 0.0)
+
+
+def _propagate(function: Callable, inputs: Iterable[Printed]) -> Recomputed:
+    """Value and, to first order, the most that half a unit in every input can add up to."""
+    inputs = tuple(inputs)
+    values = [cell.value for cell in inputs]
+    try:
+        value = function(*values)
+    except ZeroDivisionError:
+        raise NotCheckableError("the number to divide by is 0") from None
+    moved = (abs(function(*[*values[:i], v.value + v.half, *values[i + 1 :]]) - value) for i, v in enumerate(inputs))
+    return Recomputed(value, math.fsum(moved))
+
+
+def _fact(facts: pd.DataFrame, source: str, key: str) -> Printed:
+    """Settings are exact; a measured fact is known to half a unit of its last printed digit."""
+    found = facts[(facts["source"] == source) & (facts["key"] == key) & facts["number"].notna()]
+    if found.empty:
+        raise NotCheckableError(f"the article gives no number for {key}")
+    fact = found.iloc[0]
+    if fact["kind"] != "measured":
+        return Printed(fact["number"])
+    text = str(fact["value"])
+    place = 10.0 ** -len(text.partition(".")[2]) if "." in text else last_place(float(text), 1000)
+    return Printed(fact["number"], place / 2 * fact["number"] / float(text) if float(text) else 0.0)
+
+
+_OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
+_FUNCTIONS = {"min": min, "max": max}
+
+
+def _arithmetic(node: ast.expr, values: dict[str, float]) -> float:
+    match node:
+        case ast.Constant(value=int() | float() as constant):
+            return constant
+        case ast.Name(id=name) if name in values:
+            return values[name]
+        case ast.BinOp(left, op, right) if type(op) in _OPERATORS:
+            return _OPERATORS[type(op)](_arithmetic(left, values), _arithmetic(right, values))
+        case ast.Call(func=ast.Name(id=name), args=args) if name in _FUNCTIONS:
+            return _FUNCTIONS[name](*(_arithmetic(arg, values) for arg in args))
+    raise ValueError(f"formula: {ast.unparse(node)!r} is not a fact, a number, + - * /, min or max")
+
+
+def _list(numbers) -> str:
+    return ", ".join(str(n) for n in numbers)

@@ -1,1 +1,0 @@
-"""Do an article's sentences follow from its own tables?"""

@@ -1,1 +1,0 @@
-"""Which system is faster, where, by how much, and is it real?"""

@@ -1,1 +1,0 @@
-"""What may the numbers be at all: ceilings, traffic, capacity, laws?"""

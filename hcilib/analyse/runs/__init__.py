@@ -1,1 +1,0 @@
-"""What happened inside a run: its seconds, its latencies, its failures?"""
