@@ -62,7 +62,7 @@ _ROOMS = {
     "analyse.demand": "load_curve latency_over_iops load_within load_within_runs latency_at",
     "analyse.traffic": "expected_traffic check_traffic traffic bottleneck amplification",
     "analyse.neighbours": "neighbours",
-    "model.schemes": "Mirror Raid5 Raid6 ErasureCode Tiers nested_mirror nested_parity parse_scheme",
+    "model.schemes": "Mirror Raid5 Raid6 Raidz ErasureCode Tiers nested_mirror nested_parity parse_scheme",
     "analyse.capacity": "tier_fit capacity_table system_capacity pareto",
     "analyse.cost": "cost",
     "analyse.ceilings": "predicted ceilings system_ceilings stripe_bytes best_share "

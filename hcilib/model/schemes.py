@@ -12,7 +12,7 @@ import ast
 import inspect
 import operator
 from dataclasses import dataclass, fields
-from math import isclose, prod
+from math import ceil, isclose, prod
 from typing import TYPE_CHECKING
 
 MAX_RESERVED_DRIVES = 4
@@ -177,6 +177,62 @@ class Raid6(_Raid):
     parity = 2
 
 
+@dataclass(frozen=True, repr=False)
+class Raidz(Scheme):
+    """RAID-Z of OpenZFS over the drives of one server, for volumes of one block size.
+
+    A block has its own parity, `parity` sectors for each row over the other drives, and takes a multiple of
+    parity + 1 sectors (``vdev_raidz_asize``). Small blocks so leave less than drives and parity promise, and a
+    write of a block reads nothing. A smaller write first reads the block it lies in, if no cache holds it.
+
+    Examples
+    --------
+    >>> scheme = hci.Raidz(6, parity=2, volblocksize_bytes=8192, sector_bytes=4096)
+    >>> f"{scheme.efficiency:.3f}"  # Raid6(6) has 0.667
+    '0.333'
+    """
+
+    drives: int
+    parity: int
+    volblocksize_bytes: int
+    sector_bytes: int
+
+    def __post_init__(self):
+        _at_least(self, "parity", 1)
+        _at_least(self, "drives", self.parity + 1)
+        for name, least in (("sector_bytes", 512), ("volblocksize_bytes", self.sector_bytes)):
+            _at_least(self, name, least)
+            if (size := getattr(self, name)).bit_count() != 1:
+                raise ValueError(f"Raidz: {name} must be a power of two, got {size!r}")
+        if self.parity > 3:
+            raise ValueError(f"Raidz: parity is 1, 2 or 3, got {self.parity!r}")
+
+    n = property(lambda self: self.drives)
+    spare = _Raid.spare
+    copies = 1
+    survives = property(lambda self: Survives(self.parity, 0, None))
+    width = property(lambda self: (1, self.drives))
+    sectors = property(lambda self: self.volblocksize_bytes // self.sector_bytes)
+    data = property(lambda self: self.drives * self.efficiency)
+
+    @property
+    def parity_sectors(self) -> int:
+        return self.parity * ceil(self.sectors / (self.drives - self.parity))
+
+    @property
+    def efficiency(self) -> float:
+        unit = self.parity + 1
+        return self.sectors / (unit * ceil((self.sectors + self.parity_sectors) / unit))
+
+    @property
+    def write_ios(self) -> tuple[float, float]:
+        return 0, min(self.sectors, self.drives - self.parity) + self.parity
+
+    @property
+    def stripe_cost(self) -> float:
+        return (self.sectors + self.parity_sectors) / self.sectors
+
+
 class Altered(Scheme):
     """A scheme whose capacity is changed and whose I/O is not."""
 
@@ -204,7 +260,7 @@ class Spared(Altered):
     spare helps after the rebuild only (METHODS section 4). A spare does no I/O either: of a ceiling's drives, count
     those that work."""
 
-    scheme: _Raid
+    scheme: _Raid | Raidz
     spares: int
 
     def __post_init__(self):
@@ -452,7 +508,7 @@ def nested_parity(n: int, mirror_share: float) -> Scheme:
     return Tiers((mirror_share, nested_mirror()), (round(1 - mirror_share, 12), parity))
 
 
-_NAMES = {f.__name__: f for f in (Mirror, Raid5, Raid6, ErasureCode, Tiers, nested_mirror, nested_parity)}
+_NAMES = {f.__name__: f for f in (Mirror, Raid5, Raid6, Raidz, ErasureCode, Tiers, nested_mirror, nested_parity)}
 _METHODS = ("reserve", "dedup", "spare")
 
 

@@ -233,6 +233,8 @@ def _level(formula: str) -> str:
             return f"a {_COPIES.get(first, first + '-way')} mirror" if first != "1" else "one copy"
         case "Raid5" | "Raid6" if not rest:
             return f"RAID {kind[-1]} of {first} drives"
+        case "Raidz" if len(rest) == 3:
+            return f"RAIDZ{rest[0]} of {first} drives, blocks of {int(rest[1]) / 1024:g} KiB"
         case "ErasureCode" if len(rest) == 1:
             return f"erasure code {first}+{rest[0]}"
         case "nested_parity":

@@ -2,6 +2,7 @@
 article."""
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ from hcilib import (
     Mirror,
     Raid5,
     Raid6,
+    Raidz,
     Tiers,
     capacity_table,
     nested_mirror,
@@ -24,6 +26,8 @@ from hcilib import (
 from hcilib.analyse.capacity import TB, TIB
 
 RAW = 10 * 3.2 * TB
+KIB = 1024
+CASES = Path(__file__).parents[1] / "data" / "cases"
 MICROSOFT = {4: (35.7, 34.1, 32.6), 5: (37.7, 35.7, 33.9), 6: (39.1, 36.8, 34.7), 7: (40.0, 37.5, 35.3)}
 
 
@@ -36,6 +40,11 @@ MICROSOFT = {4: (35.7, 34.1, 32.6), 5: (37.7, 35.7, 33.9), 6: (39.1, 36.8, 34.7)
         (Raid5(5), 4 / 5, 4, 5 / 4),
         (Raid6(8), 6 / 8, 6, 8 / 6),
         (ErasureCode(4, 2), 4 / 6, 6, 6 / 4),
+        # two sectors of data, two of parity and two of padding; four drives are written
+        (Raidz(6, 2, 8 * KIB, 4 * KIB), 1 / 3, 4, 2),
+        # 32 sectors in 11 rows of 3 with 2 parity each: 54, a multiple of 3; each drive is written once
+        (Raidz(5, 2, 128 * KIB, 4 * KIB), 32 / 54, 5, 54 / 32),
+        (Mirror(2) * Raidz(5, 1, 8 * KIB, 512), 16 / 40, 10, 2.5),
         (Mirror(2) * Raid5(5), 0.4, 8, 2.5),
         (nested_mirror(), 0.25, 4, 4),
         # reads of the parity update are not doubled by the mirror below: 2 reads + 2 writes x 2 copies
@@ -49,6 +58,13 @@ def test_efficiency_and_cost_of_a_write(scheme, efficiency, write_cost, stripe_c
     assert scheme.efficiency == pytest.approx(efficiency, rel=1e-9)
     assert scheme.write_cost == pytest.approx(write_cost, rel=1e-9)
     assert scheme.stripe_cost == pytest.approx(stripe_cost, rel=1e-9)
+
+
+def test_what_openzfs_leaves_of_its_drives():
+    known = pd.read_csv(CASES / "n15_raidz" / "raidz.csv")
+    for row in known.itertuples():
+        scheme = Raidz(row.drives, int(row.layout[-1]), row.volblocksize_bytes, row.sector_bytes)
+        assert scheme.efficiency == pytest.approx(row.right_usable_share, rel=0.02)
 
 
 @pytest.mark.parametrize(("drives", "share"), list(itertools.product((4, 5, 6, 7, 8, 16), (0, 1, 2))))
@@ -92,6 +108,7 @@ def test_deduplication_is_effective_capacity_and_commutes_with_the_reserve():
         (Raid5(5), 1, 0, None),
         (Raid6(8), 2, 0, None),
         (ErasureCode(4, 2), 2, 2, 1),
+        (Raidz(6, 2, 8 * KIB, 4 * KIB), 2, 0, None),
         (Mirror(2) * Raid5(5), 3, 1, 1),
         (nested_mirror(), 3, 1, 1),
         (Mirror(2) * Raid6(8), 5, 1, 2),
@@ -131,6 +148,7 @@ FORMULAS = [
     "(Mirror(2) * Raid6(8)).reserve(servers=2, drives_per_server=8).dedup(0.7)",
     "Tiers((0.1, Mirror(3)), (0.9, ErasureCode(4, 2))).dedup(0.5)",
     "Mirror(2) * Tiers((0.2, Mirror(2)), (0.8, Raid5(5)))",
+    "Mirror(2) * Raidz(6, 2, 16384, 4096)",
 ]
 
 
@@ -195,6 +213,7 @@ def test_pareto_of_nothing():
         ("Raid6(8).spare(1)", 9, 6, 2),  # 6+2 and a spare
         ("Raid5(11).spare(1)", 12, 10, 1),  # a shelf of twelve
         ("Mirror(2) * Raid5(5).spare(1)", 12, 4, 3),  # the same on two servers
+        ("Raidz(6, 2, 8192, 4096).spare(1)", 7, 2, 2),  # a third of six drives
     ],
 )
 def test_a_hot_spare_costs_its_capacity_and_nothing_else(formula, drives, usable, any_drives):
