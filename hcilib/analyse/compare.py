@@ -325,6 +325,13 @@ def _unlike(found: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     return found
 
 
+def _against(baseline: str, results: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
+    """Return the pairs of a baseline. Raises ValueError for one without a row: every verdict would be `missing`."""
+    if len(results) and baseline not in set(results["system"]):
+        raise ValueError(not_among("baseline", baseline, results))
+    return found[found["system_baseline"] == baseline]
+
+
 SHOWN = [
     "metric", "baseline", "value", "value_baseline", "ratio", "ratio_lo", "ratio_hi", "p", "p_adjusted",
     "n", "n_baseline", "verdict", "runs_to_decide", "margin", "paired", "differs_in", "warnings",
@@ -372,12 +379,8 @@ def compare(
     1  ceph-pve        2  0.547  untested
     """
     by = [name for name in as_list(by) if name != "system"]
-    found = every_pair(results, metric, by, margin, adjust, pairs)
-    if len(results) and baseline not in set(results["system"]):  # else every verdict would be `missing`
-        raise ValueError(not_among("baseline", baseline, results))
-    table = found[found["system_baseline"] == baseline].rename(
-        columns={"center": "value", "center_baseline": "value_baseline"}
-    )
+    found = _against(baseline, results, every_pair(results, metric, by, margin, adjust, pairs))
+    table = found.rename(columns={"center": "value", "center_baseline": "value_baseline"})
     table = table.assign(metric=metric, baseline=baseline)
     return sorted_by(table, ["system", *by])[["system", *by, *SHOWN]]
 
@@ -426,15 +429,11 @@ def rank(
     conditions = [~ranked, untested, table["behind"].isna()]
     table["verdict"] = np.select(conditions, ["missing", "untested", "alone"], "ranked")
     table["best"] = table["beaten"].eq(systems - 1) & (systems > 1)
-    there = (
-        table["n"].gt(0).groupby([table[name] for name in by], dropna=False, observed=True).transform("sum")
-        if by
-        else table["n"].gt(0).sum()
-    )
+    there = table["n"].gt(0).groupby(numbered(table, by)).transform("sum")
     codes = table["warnings"].str.replace("no-run", "").str.strip()
     table["warnings"] = add_codes(codes, (True, table["unlike"].fillna("")), (ranked & (there < systems), "missing"))
     table = table.fillna({"tied_with": ""}).assign(score=-sign * table[metric].fillna(0))
-    table = sorted_by(table.sort_values(["rank", "score"], kind="stable"), by) if by else table
+    table = sorted_by(table.sort_values(["rank", "score"], kind="stable"), by)
     shown = ["rank", "system", "tied_with", "n", metric, f"{metric}_lo", f"{metric}_hi"]
     return table[[*by, *shown, "confidence", "verdict", "best", "warnings"]].reset_index(drop=True)
 
@@ -464,6 +463,10 @@ def overall(
     lowest, highest (ratio of a test), verdict (untested where one test has a single run), mixed (some
     tests are higher and some lower), warnings.
 
+    Raises
+    ------
+    ValueError : as `compare`
+
     Examples
     --------
     >>> results = hci.published().query("source == 'proxmox-2node-hci' and pattern == '1m-read' and vms > 1")
@@ -474,9 +477,9 @@ def overall(
     2  starwind-tcp-pve  all  4  0.751
     """
     by = [name for name in as_list(by) if name != "system"]
-    runs, found = cells_of(results, metric, ["system", *by])[1], every_pair(results, metric, by, margin)
+    runs = cells_of(results, metric, ["system", *by])[1]
     runs = runs.assign(round=runs["round"].fillna(runs.groupby("cell").cumcount()))
-    found = found[found["system_baseline"] == baseline]
+    found = _against(baseline, results, every_pair(results, metric, by, margin))
     kinds = found["pattern"].astype(str) if "pattern" in found else pd.Series("", found.index)
     found["kind"] = kinds.str.extract("(rw|read|write)", expand=False).map(KINDS).fillna("other")
     rows = []

@@ -90,3 +90,8 @@ def test_nobody_is_best_without_an_opponent_or_where_a_compared_system_is_missin
 def test_one_system_and_none():
     assert ranks(cell(a=100.0)) == {"a": 1}
     assert rank(cell(a=100.0).iloc[:0]).empty
+
+
+def test_one_test_without_a_name_has_its_first_at_the_top():
+    found = rank(cell(b=100 * (1 + NOISE), a=50 * (1 + NOISE)).drop(columns="iodepth"), by=[])
+    assert found["system"].tolist() == ["b", "a"]
