@@ -48,6 +48,7 @@ _ROOMS = {
     "read.fio.fio": "FioOutputError",
     "read.published": "published published_claims published_datasheet published_facts stated_cpu PublishedDataError",
     "analyse.compare": "summarize compare rank overall",
+    "analyse.stats": "chance",
     "analyse.rows": "select load_factors",
     "analyse.curves": "peak crossover load_losses best_points",
     "analyse.regression": "regression chance_to_see",
