@@ -55,12 +55,6 @@ def opened(path: str | Path) -> io.BufferedReader:
     return place.open("rb")
 
 
-def first_bytes(path: str | Path, most: int) -> bytes:
-    """The beginning of a file, with errors as of `opened`."""
-    with opened(path) as file:
-        return file.read(most)
-
-
 def read_bytes(path: str | Path) -> bytes:
     """The content of a file, unpacked. The magic number decides, not the name: names lie after a copy.
 

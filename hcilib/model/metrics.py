@@ -101,8 +101,6 @@ SHARES = _of_kind("share")
 """Columns of `hci.cost`. What is per price is in the currency of its row."""
 COLUMNS = tuple(row["column"] for row in _ROWS if "results" in row["returned_by"].split())
 """Of the results table (docs/RESULTS.md), in their order; every reader of results gives these."""
-OF_RATES = ("iops", "read_iops", "write_iops", "bw_bytes")
-OF_MEANS = ("lat_ns", "lat_unweighted_ns", "read_lat_ns", "write_lat_ns")
 QUANTILES = {"p50_ns": 50.0, "p95_ns": 95.0, "p99_ns": 99.0, "p999_ns": 99.9, "p9999_ns": 99.99}
 """In percent, as fio is asked for them: its target is a little more than 999 in a thousand, 0.999 a little less."""
 OF_FLUSHES = ("sync_lat_ns", "sync_p99_ns")

@@ -167,9 +167,6 @@ class Bins(NamedTuple):
     lengths: np.ndarray
 
 
-NO_BINS = Bins(None, *[np.empty(0, np.int64)] * 3)
-
-
 def bins_of(file: FioFile) -> Bins:
     """Return the histograms of a file.
 

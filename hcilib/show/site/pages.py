@@ -19,8 +19,6 @@ from hcilib.show.site.execute import PNG, Result, replace
 from hcilib.show.site.studies import Page, stories
 
 TEMPLATES = Path(__file__).with_name("templates")
-SCROLLS = '<div tabindex="0" role="region" aria-label="Table"'
-"""What scrolls is reached by keyboard."""
 
 
 def write_evidence(notebook: NotebookNode, result: Result, folder: Path) -> None:
