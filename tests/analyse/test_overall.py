@@ -60,6 +60,16 @@ def test_a_day_that_slows_every_cell_is_one_day_and_not_28(cells, n, day_sd):
     assert half < 1.6 * wanted, "no wider than it takes"
 
 
+def test_tests_that_move_as_one_are_known_as_well_as_one_test():
+    days = 0.02 * np.random.default_rng(2).normal(size=(2, 4))
+    logs = np.stack([np.log(100 + depth) + days for depth in range(6)], axis=1)
+    index = pd.MultiIndex.from_product([["a", "b"], range(6), range(4)], names=["system", "iodepth", "block"])
+    results = index.to_frame(index=False).assign(run_id="r", iops=np.exp(logs).ravel())
+    row, known = overall(results, "a", by="iodepth").iloc[0], stats.ttest_ind(days[1], days[0], equal_var=False)
+    wanted = np.exp(known.confidence_interval(0.95))
+    assert row[["ratio_lo", "ratio_hi"]].tolist() == pytest.approx([*wanted], rel=1e-6)
+
+
 def test_what_is_left_out_is_said():
     results = grid([2, 3, 4])
     results = results[~((results["system"] == "b") & (results["iodepth"] == 4))]
