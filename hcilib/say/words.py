@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 from hcilib.model.metrics import Metric, steady
@@ -15,6 +15,8 @@ INTERVAL = "95 % interval"
 """How an interval is called in a sentence: without its name it looks like a range over tests."""
 TIMES = 2.0
 """A ratio from here on is written as a factor ("2.4 times"), a smaller one in percent."""
+FINEST = 1e-3
+"""A smaller distance asks for no more digits of a factor."""
 
 
 def counted(count: float, noun: str) -> str:
@@ -85,14 +87,27 @@ def _factor(ratio: float) -> str:
 
 
 def span(lo: float, hi: float) -> str:
-    """Return an interval of ratios on one side of 1 in percent or as factors: ``28 to 35 %``, ``1.8 to 2.4 times``.
+    """Return an interval of ratios in percent of one side of 1, or as factors: ``28 to 35 %``, ``1.05 to 2.4 times``.
 
-    Ends that print alike are one number.
+    Ends that print alike are one number. A factor is rounded outwards, so the printed interval holds the true one.
     """
     near, far = sorted((lo, hi), key=lambda ratio: abs(ratio - 1))
-    if steady(max(lo, hi)) >= TIMES:
-        return " to ".join(dict.fromkeys(map(_factor, (lo, hi)))) + " times"
-    return " to ".join(dict.fromkeys(_percent(end, lo, hi) for end in (near, far))) + " %"
+    if steady(max(lo, hi)) < TIMES:
+        return " to ".join(dict.fromkeys(_percent(end, lo, hi) for end in (near, far))) + " %"
+    ends = _outwards(lo, hi - lo, math.floor), _outwards(hi, hi - lo, math.ceil)
+    return " to ".join(dict.fromkeys(ends)) + " times"
+
+
+def _outwards(end: float, width: float, whole: Callable[[float], int]) -> str:
+    """Return an end with two digits, or as many as keep it apart from 1 and from the other end."""
+    if not FINEST < end < 1 / FINEST:
+        return _factor(end)
+    finest = min(end / 10, *(far for far in (abs(end - 1), width) if far > FINEST))
+    places = -math.floor(math.log10(steady(finest)))
+    step = 10.0**-places
+    ticks = end / step
+    near = round(ticks) if math.isclose(ticks, round(ticks), rel_tol=1e-9) else whole(ticks)
+    return f"{near * step:,.{max(places, 0)}f}".removesuffix(".0")
 
 
 def _percent(ratio: float, lo: float, hi: float) -> str:

@@ -19,7 +19,23 @@ def test_an_interval_decides_the_digits():
     assert size(0.5, 0.499, 0.5006) == "50 %"
     assert size(1.334, 1.333, 1.335) == "33.4 %"
     assert span(1.281, 1.349) == "28 to 35 %"
-    assert span(1.8, 2.4) == "1.8 to 2.4 times"
+
+
+@pytest.mark.parametrize(
+    ("ends", "text"),
+    [
+        ((1.8, 2.4), "1.8 to 2.4 times"),
+        ((1.054, 2.36), "1.05 to 2.4 times"),
+        ((0.96, 2.4), "0.96 to 2.4 times"),
+        ((1, 2.31), "1 to 2.4 times"),
+        ((3.012, 3.047), "3.01 to 3.05 times"),
+        ((31.4, 118.2), "31 to 120 times"),
+        ((3.0, 3.0), "3 times"),
+    ],
+)
+def test_a_range_of_factors_is_never_rounded_inwards(ends, text):
+    """FOUND T17: 1.054 was printed as 1.1."""
+    assert span(*ends) == text
 
 
 @pytest.mark.parametrize("ratio", [0.7225, 1.2225, 1.0005, 2.0, 0.0995])
