@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from hcilib.analyse.compare import compare, summarize
-from hcilib.analyse.rows import as_list, interval_names, until_stable, valid_rows
+from hcilib.analyse.rows import as_list, interval_names, numbers_of, until_stable, valid_rows
 from hcilib.model.caveats import warnings_of
 from hcilib.model.metrics import in_order
 from hcilib.model.schemes import Scheme, parse_scheme
@@ -21,6 +21,8 @@ from hcilib.model.workload import READ_PCT
 RANDOM = ("randread", "randwrite", "randrw")
 LOAD = ["numjobs", "iodepth"]
 _MEASURED = ["measured", "measured_lo", "measured_hi"]
+SATURATED = 0.95
+"""A load that gives less than this share of a deeper one leaves drives idle."""
 OF_PATTERN = ["pattern", "rw", "rwmixread", "bs_bytes", "sync", "rate_bytes"]
 
 
@@ -380,64 +382,74 @@ def predicted(
 ) -> pd.DataFrame:
     """Return the IOPS that drives of a set speed let through each system's scheme, and their ratio to the baseline's.
 
-    The load must never leave a drive idle. Sequential patterns are left out, as their I/Os are merged on the way to a
-    drive, and so are synchronous writes, which wait for more than the drives' rate.
+    Only for loads that no number shows to leave a drive idle. I/Os that each take delay_s give at most outstanding /
+    delay_s, so fewer of them never reach the set speed. Neither does a load below one that gave over 5 % more IOPS.
+    Sequential, synchronous and rate-limited I/O has no prediction.
 
     Parameters
     ----------
-    results : DataFrame
-        Whose systems and patterns are asked for: system, pattern, rw, rwmixread, bs_bytes, sync, runtime_s.
-    drives : mapping or DataFrame
-        The datasheet of every drive, whatever the block size: read_iops, write_iops, and limits as in :func:`ceiling`.
-        Or a row per drive, as :func:`read_set_speeds` returns them: an idle drive lets burst_s of its rate through at
-        once, so over the runtime it is that much faster.
-    systems : mapping
-        Name to system, as `load_systems` gives it. One is left out whose scheme or drives are unknown or whose drives
-        differ.
-    baseline : str, optional
-        The system whose prediction the ratio is to.
+    results : system, pattern, rw, rwmixread, bs_bytes, sync and runtime_s; where known also the load, outstanding, iops
+    drives : the datasheet of every drive, whatever the block size: read_iops, write_iops, limits as in `ceiling`,
+        delay_s where it is known. Or a row per drive, as `read_set_speeds` returns them: an idle drive lets burst_s of
+        its rate through at once, so over the runtime it is that much faster
+    systems : name -> system, as `load_systems` gives it. One is left out whose scheme or drives are unknown, or whose
+        drives differ
+    baseline : the system whose prediction at the same load the ratio is to
 
     Returns
     -------
-    DataFrame
-        One row a system and pattern: system, pattern, iops (`split_iops` of :func:`ceiling`), ratio (1 of the
-        baseline, NaN without one).
+    DataFrame, a row a system, pattern and load: system, pattern, iodepth, numjobs, vms (where the results have them),
+    iops (`split_iops` of `ceiling`), ratio (1 of the baseline, NaN without one)
 
     Examples
     --------
-    >>> runs = hci.read_results("data/published", "proxmox-2node-hci")
+    >>> runs = hci.read_results("data/published", "proxmox-2node-hci").query("vms > 1 and iodepth == 32")
     >>> drives = {"read_iops": 1000, "write_iops": 1000}
     >>> known = hci.predicted(runs, drives, hci.load_systems(), baseline="drbd-tcp-pve")
-    >>> known.query("pattern == '4k-randwrite' and system in ['drbd-tcp-pve', 'ceph-pve']").reset_index(drop=True)
-             system       pattern    iops  ratio
-    0  drbd-tcp-pve  4k-randwrite  1250.0    1.0
-    1      ceph-pve  4k-randwrite  5000.0    4.0
+    >>> known = known.query("pattern == '4k-randwrite' and system in ['drbd-tcp-pve', 'ceph-pve']")
+    >>> known[["system", "iodepth", "iops", "ratio"]].reset_index(drop=True)
+             system  iodepth    iops  ratio
+    0  drbd-tcp-pve       32  1250.0    1.0
+    1      ceph-pve       32  5000.0    4.0
     """
-    lasting = results.groupby("pattern")["runtime_s"].transform("mean")
-    plain = results.assign(runtime_s=lasting)[results["rw"].isin(RANDOM) & results["sync"].eq(0)]
-    rows = []
-    for row in plain.drop_duplicates(["system", "pattern"]).itertuples():
-        system: Any = systems.get(row.system)
-        number, drive = _drives_of(system, row, drives) if system and system.scheme else (0, {})
-        if number:
-            mix = READ_PCT.get(row.rw, row.rwmixread)
-            limit = ceiling(drive, number, parse_scheme(system.scheme), mix)["split_iops"].item()
-            rows.append((str(row.system), row.pattern, limit))
-    table = pd.DataFrame(rows, columns=["system", "pattern", "iops"]).astype({"iops": float})
-    table = in_order(table.dropna(subset=["iops"], ignore_index=True))
-    base = table[table["system"] == baseline].set_index("pattern")["iops"]
-    return table.assign(ratio=table["iops"] / table["pattern"].map(base).astype(float))
+    keys = [name for name in ("system", "pattern", "iodepth", "numjobs", "vms") if name in results]
+    runs = results.reset_index(drop=True)
+    runs = runs.assign(
+        runtime_s=runs.groupby("pattern", observed=True)["runtime_s"].transform("mean"),
+        outstanding=numbers_of(runs, "outstanding"),
+        measured=numbers_of(runs, "iops"),
+    )
+    is_limited = (numbers_of(runs, "rate_bytes") > 0) | numbers_of(runs, "offered_iops").notna()
+    runs = runs[runs["rw"].isin(RANDOM) & runs["sync"].eq(0) & ~is_limited]
+    runs["measured"] = runs.groupby(keys, dropna=False, observed=True)["measured"].transform("median")
+    table = runs.drop_duplicates(keys).reset_index(drop=True)
+    limits = [_set_limit(row, drives, systems.get(str(row.system))) for row in table.itertuples()]
+    table[["iops", "delay_s"]] = pd.DataFrame(limits, columns=["iops", "delay_s"], dtype=float)
+    deepest_first = table.sort_values("outstanding", ascending=False)
+    reached = deepest_first.groupby(["system", "pattern"], observed=True)["measured"].cummax()
+    is_idle = table["outstanding"] < table["iops"] * table["delay_s"]
+    is_idle |= table["measured"] < SATURATED * reached.sort_index()
+    table = table.loc[~is_idle, [*keys, "iops"]].dropna(subset="iops")
+    base = table[table["system"] == baseline].drop(columns="system").rename(columns={"iops": "of_baseline"})
+    table = table.merge(base, how="left")
+    return in_order(table.assign(ratio=table["iops"] / table["of_baseline"]).drop(columns="of_baseline"))
 
 
-def _drives_of(system: Any, row: Any, drives: Mapping[str, Any] | pd.DataFrame) -> tuple[int, dict[str, Any]]:
-    """Return how many drives a system has and the datasheet of one; 0 where none or unlike ones are known."""
+def _set_limit(row: Any, drives: Mapping[str, Any] | pd.DataFrame, system: Any) -> tuple[float, float]:
+    """Return the IOPS that a system's drives let through, and the delay of an I/O; NaN where none or unlike ones are
+    known."""
+    number, drive = 0, dict[Any, Any]()
     if isinstance(drives, Mapping):
-        return (system.nodes or 0) * (system.drives_per_node or 0), dict(drives)
-    own = drives[drives["system"] == row.system]
-    unlike = own.drop(columns="node").drop_duplicates().to_dict("records")
-    if len(unlike) != 1:
-        return 0, {}
-    [drive] = unlike
-    ios = (1 + drive["burst_s"] / row.runtime_s) / row.bs_bytes
-    rates = {f"{kind}_iops": drive[f"{kind}_bytes_per_s"] * ios for kind in ("read", "write")}
-    return len(own), drive | rates
+        number, drive = ((system and system.nodes) or 0) * ((system and system.drives_per_node) or 0), dict(drives)
+    else:
+        own = drives[drives["system"] == row.system]
+        unlike = own.drop(columns="node").drop_duplicates().to_dict("records")
+        if len(unlike) == 1:
+            number, [drive] = len(own), unlike
+            ios = (1 + drive["burst_s"] / row.runtime_s) / row.bs_bytes
+            drive |= {f"{kind}_iops": drive[f"{kind}_bytes_per_s"] * ios for kind in ("read", "write")}
+    if not number or not system or not system.scheme:
+        return np.nan, np.nan
+    mix = READ_PCT.get(row.rw, row.rwmixread)
+    limit = ceiling(drive, number, parse_scheme(system.scheme), mix)["split_iops"].item()
+    return limit, drive.get("delay_s", 0.0)

@@ -212,3 +212,23 @@ def test_drives_of_a_set_speed_predict_what_a_scheme_lets_through():
     })  # fmt: skip
     assert by.loc["box-drbd", "ratio"].tolist() == pytest.approx([1, 1.9 / 3.1, 0.5])
     assert hci.predicted(runs, drive, hci.load_systems())["ratio"].isna().all()
+
+
+LAB_RUNS = [hci.ROOT / "data/samples/lab-single", hci.ROOT / "data/samples/lab-mirror"]
+"""Four VMs at iodepth 1 and 8, on two drives that answer after 8 ms: 32 I/Os in flight reach their rate, 4 do not."""
+
+
+@pytest.mark.parametrize(("depths", "delay_s", "predicted_at"), [
+    ([1, 8], 0.008, {8}), ([1], 0.008, set()), ([8], 0.008, {8}),
+    ([1, 8], 0.0, {8}),  # what the deeper load gave shows it
+    ([1], 0.0, {1}),  # no number says that it does not
+])  # fmt: skip
+def test_a_load_below_the_set_speed_has_no_prediction(depths, delay_s, predicted_at):
+    """FOUND T10: at iodepth 1 the token bucket never empties, and a ratio of 0.5 accused a right result."""
+    results, drives = hci.read_results(LAB_RUNS), hci.read_set_speeds(LAB_RUNS).assign(delay_s=delay_s)
+    runs = results[results["iodepth"].isin(depths)]
+    found = hci.predicted(runs, drives, hci.load_systems(), "lab-single")
+    assert set(found["iodepth"]) == predicted_at
+    writes = found.query("system == 'lab-mirror' and pattern == '4k-randwrite'")["ratio"]
+    assert writes.tolist() == pytest.approx([0.5] * len(predicted_at))
+    assert hci.predicted(runs.assign(offered_iops=100.0), drives, hci.load_systems()).empty
