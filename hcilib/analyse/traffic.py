@@ -100,8 +100,10 @@ def check_traffic(
     Returns
     -------
     DataFrame
-        The observed rows with observed, expected, ratio (NaN where 0 is expected), ok (<NA> where it is not
-        judged), code (why it is not: ``no-expected``, ``no-observed`` or ``inferred``, else empty). With
+        The observed rows with observed, expected, ratio (NaN where 0 is expected), ok (true where the
+        interval is inside the tolerance, false where it is outside, else <NA>), code (``undecided``, ``untested``: a
+        single value decides ok, ``nothing-expected``: 0 is no match of 0, ``no-expected``, ``no-observed`` or
+        ``inferred``, else empty). With
         `link_gbit` also pct_of_link: how much of the link the busier direction at the owner uses.
 
     Raises
@@ -114,12 +116,7 @@ def check_traffic(
     table = _per_client_byte(observed).merge(columns, on=PLACEMENT, how="left", validate="m:1")
     if link_gbit:
         table["pct_of_link"] *= numbers_of(table, "net_bytes_per_s")
-    deviation = (table["observed"] - table["expected"]).abs()
-    ok = (deviation <= tolerance * table["expected"].clip(lower=1) + 1e-12).astype("boolean")
-    table["ratio"] = table["observed"] / table["expected"].where(table["expected"] > 0)
-    table["ok"] = ok.mask(deviation.isna())
-    absent = [table["expected"].isna(), table["observed"].isna()]
-    table["code"] = np.select(absent, ["no-expected", "no-observed"], "")
+    table = _judged(table, "observed", tolerance, ("no-observed", "no-expected"))
     sources = table["source"] if "source" in table else pd.Series("", table.index)
     known = {name: own for name, own in (inferred_from or {}).items() if sources.eq(name).any()}
     for source, (place, ddir) in ((name, counter) for name, own in known.items() for counter in own):
@@ -346,8 +343,8 @@ def amplification(
     DataFrame
         The by columns, measure (reads, writes per client I/O; read_bytes, write_bytes per client byte), n, seen,
         seen_lo, seen_hi (mean over runs, t interval, NaN of one run), confidence, expected (NaN where the scheme does
-        not tell), ratio, ok (<NA> where a side is missing), code (why nothing is judged:
-        ``not-sampled`` or ``any-count``, else empty), drives (how many were counted), warnings.
+        not tell), ratio, ok and code as in `check_traffic`
+        (``not-sampled`` and ``any-count`` where a side is missing), drives (how many were counted), warnings.
 
     Raises
     ------
@@ -387,7 +384,8 @@ def amplification(
             unsampled = np.full(len(table), absent.any())
             said = add_codes([""] * len(table), (unsampled, "drives"), (table["n"] == 1, SINGLE_RUN))
             count = own["drives"].max() if len(own) else 0
-            pieces.append(_judged(table).assign(drives=count, warnings=said))
+            table = _judged(table, "seen", TOLERANCE, ("not-sampled", "any-count"))
+            pieces.append(table.assign(drives=count, warnings=said))
     columns = [
         *by, "measure", "n", "seen", "seen_lo", "seen_hi", "confidence", "expected", "ratio", "ok", "code",
         "drives", "warnings",
@@ -428,10 +426,25 @@ def _costs(load: _Load, scheme: Scheme, stripe_bytes: float | None) -> dict[str,
     return costs | (told if is_one else {name: 0.0 if cost == 0 else np.nan for name, cost in told.items()})
 
 
-def _judged(table: pd.DataFrame) -> pd.DataFrame:
-    """Whether each count is as expected, and why one is not judged: not sampled, or split and merged by the drives."""
-    off, room = table["seen"] - table["expected"], TOLERANCE * table["expected"].clip(lower=1)
-    ok = (off.abs() <= room + 1e-12).astype("boolean").mask(off.isna())
-    code = np.select([table["seen"].isna(), table["expected"].isna()], ["not-sampled", "any-count"], "")
-    ratio = table["seen"] / table["expected"].where(table["expected"] > 0)
-    return table.assign(ratio=ratio, ok=ok.array, code=code)
+def _judged(table: pd.DataFrame, name: str, tolerance: float, absent: tuple[str, str]) -> pd.DataFrame:
+    """Return a table of counts with ratio, ok and code: two one-sided tests of each against the expected one.
+
+    An interval inside the tolerance matches, one outside differs, and any other is undecided. Nothing where nothing
+    is expected is no match, as most wrong layouts expect it too. A value without an interval is untested. `absent`:
+    the codes where the count or the expected one is missing.
+    """
+    count, expected = table[name], table["expected"]
+    lo, hi = numbers_of(table, f"{name}_lo"), numbers_of(table, f"{name}_hi")
+    low, high = lo.fillna(count), hi.fillna(count)
+    room = tolerance * expected.clip(lower=1) + 1e-12
+    inside = (low >= expected - room) & (high <= expected + room)
+    outside = (low > expected + room) | (high < expected - room)
+    is_nothing = inside & expected.eq(0)
+    is_decided = (inside & ~is_nothing) | outside
+    conditions = [expected.isna(), count.isna(), is_nothing, ~is_decided, lo.isna()]
+    codes = [absent[1], absent[0], "nothing-expected", "undecided", "untested"]
+    return table.assign(
+        ratio=count / expected.where(expected > 0),
+        ok=inside.astype("boolean").mask(~is_decided),
+        code=np.select(conditions, codes, ""),
+    )

@@ -46,6 +46,9 @@ REASONS = {
     "inferred": "Not a test, because the scheme was inferred from this counter.",
     "no-observed": "Not checked, because no traffic was counted.",
     "no-expected": "Not checked, because the scheme has no value for this placement.",
+    "nothing-expected": "Not counted, because no I/O was expected and none was seen.",
+    "undecided": "The interval is neither inside the tolerance nor outside it. Measure more runs.",
+    "untested": "A single value has no interval, so it is compared and not tested.",
     "any-count": "Not checked, because drives may split or merge these I/Os.",
 }
 """Code of a part of latency, a network counter or a count of drives -> why it is missing or not judged."""

@@ -19,7 +19,8 @@ TENANT = {"system": "lab-single", "tenant": "db", "beside": "backup", "metric": 
           "ratio_lo": 0.76, "ratio_hi": 0.93, "verdict": "lower"}  # fmt: skip
 AUDIT = {"claims": 311, "wrong": 37, "open": 13, "checked": 403, "failed": 5, "losses": 0}
 WRITTEN = [{"owner": 2.0, "non_owner": 3.0}]
-TRAFFIC = {"scheme": "Mirror(2)", "tolerance": 0.1, "counters": 0, "counters_ok": 0, "drives": 0, "drives_ok": 0}
+TRAFFIC = {"scheme": "Mirror(2)", "tolerance": 0.1, "counters": 0, "counters_ok": 0, "drives": 0, "drives_ok": 0,
+           "systems": [{"system": "box-drbd"}], "undecided": 0, "untested": False}  # fmt: skip
 EFFECT = {"level": "parity", "baseline": "a mirror", "ratio": 0.88}
 GRID = {"cells": 8, "missing": 5, "cpu_bound": 4}
 PLANS = [{"protocol": "short", "runs": 5, "hours": 7.5, "half_width_pct": 9.0}]
@@ -75,9 +76,10 @@ CASES = [
     ("audit", AUDIT | {"checked": 0}, {"wrong": (38, "37", "38")}),
     ("datapath", TRAFFIC | {"written": WRITTEN}, {"written.owner": (4, "2", "4"),
      "written.non_owner": (4, "3", "4")}),
-    ("datapath", TRAFFIC | {"written": WRITTEN, "counters": 4, "counters_ok": 3, "drives": 38, "drives_ok": 34},
-     {"counters": (5, "4", "5"), "counters_ok": (2, "3", "2"), "tolerance": (0.2, "10", "20"),
-      "drives": (39, "38", "39"), "drives_ok": (35, "34", "35")}),
+    ("datapath", TRAFFIC | {"written": WRITTEN, "counters": 4, "counters_ok": 3, "drives": 38, "drives_ok": 34,
+                             "undecided": 3},
+     {"undecided": (2, "3", "2"), "counters": (5, "4", "5"), "counters_ok": (2, "3", "2"),
+      "tolerance": (0.2, "10", "20"), "drives": (39, "38", "39"), "drives_ok": (35, "34", "35")}),
     ("resiliency", GRID | {"effects": [EFFECT]},
      {"effects.ratio": (0.87, "12", "13"), "cells": (9, "8", "9"), "missing": (6, "5", "6"),
       "cpu_bound": (3, "4", "3")}),
