@@ -6,11 +6,10 @@ from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from scipy.stats import ttest_ind
 
 from hcilib.analyse.budget import latency_parts, on_one_path
+from hcilib.analyse.compare import compare
 from hcilib.analyse.rows import groups_of
-from hcilib.analyse.stats import CONFIDENCE
 from hcilib.model.metrics import in_order
 
 
@@ -71,7 +70,11 @@ def latency_waiting(
     osds: pd.DataFrame | None = None,
     by: Sequence[str] = ("system", "pattern"),
 ) -> pd.DataFrame:
-    """Return where I/Os wait at depth: each part's time at an iodepth less its time at iodepth 1.
+    """Return where I/Os wait at depth: each part's time at an iodepth against its time at iodepth 1.
+
+    A mirror is compared along the leg that is on the path at depth, so the waits add up to the difference of the
+    latencies. The ratio of the times is the one of `compare`: geometric means, t on logs. A part of which a run has
+    no time above 0 has none.
 
     Parameters
     ----------
@@ -81,18 +84,13 @@ def latency_waiting(
     Returns
     -------
     DataFrame
-        The by columns, iodepth, ddir, part, place, n and n_one (runs at this iodepth and at 1), part_ns, one_ns (at
-        iodepth 1), wait_ns with its 95 % Welch interval (NaN of one run), code: ``no-iodepth-1``, ``no-part-at-1``, or
-        why a run was not divided; cause. Rows with a code have no wait_ns.
+        The by columns, iodepth, ddir, part, place, n and n_one (runs at this iodepth and at 1), part_ns, one_ns (means
+        of the times), wait_ns (their difference), ratio with ratio_lo and ratio_hi, verdict (as of `compare`), code:
+        ``no-iodepth-1``, ``no-part-at-1``, or why a run was not divided; cause. A row with a code has no wait.
 
     Raises
     ------
     ValueError : runs of a group vary in a factor
-
-    Notes
-    -----
-    Source: METHODS section 11. A mirror is compared along the leg that is on the path at depth, so that the waits add
-    up to the difference of the latencies.
 
     Examples
     --------
@@ -101,35 +99,46 @@ def latency_waiting(
     >>> waiting["code"].unique().tolist()
     ['not-sampled']
     """
-    parts, rows = on_one_path(latency_parts(results, layers, osds), [*by, "iodepth"]), []
+    parts = on_one_path(latency_parts(results, layers, osds), [*by, "iodepth"])
     parts["step"] = parts["part"].replace(["network", "unexplained"], "wait")  # of a leg: by which is the slower
-    for group, its in groups_of(parts, [*by, "ddir"]):
-        ones, divided = its[its["iodepth"] == 1], its[(its["iodepth"] == 1) & (its["code"] == "")]
-        for iodepth, deep in its[(its["iodepth"] > 1) & (its["branch"] == "path")].groupby("iodepth"):
+    test, pieces = [*by, "iodepth", "ddir", "part", "place", "code", "cause"], [parts[:0].assign(at="deep", why="")]
+    for _, its in groups_of(parts, [*by, "ddir"]):
+        ones = its[its["iodepth"] == 1]
+        divided = ones[ones["code"] == ""]
+        for _, deep in its[(its["iodepth"] > 1) & (its["branch"] == "path")].groupby("iodepth"):
             leg = _same_leg(divided, deep)
             why = "no-part-at-1" if len(leg) else next(filter(None, ones["code"]), "no-iodepth-1")
-            for at, runs in groups_of(deep, ["part", "step", "place", "code", "cause"]):
-                one = leg[(leg["step"] == at["step"]) & (leg["place"] == at["place"])]
-                rows.append(
-                    {**group, **at, "iodepth": iodepth, "n": len(runs), "n_one": len(one)}
-                    | _waits(runs["part_ns"].to_numpy(float), one["part_ns"].to_numpy(float))
-                    | {"code": at["code"] or ("" if len(one) else why)}
-                )
-    measures = ["n", "n_one", "part_ns", "one_ns", "wait_ns", "wait_ns_lo", "wait_ns_hi", "code", "cause"]
-    columns = [*by, "iodepth", "ddir", "part", "place", *measures]
-    return in_order(pd.DataFrame(rows, columns=columns))
+            names = deep[[*test, "step"]].drop_duplicates()
+            own = leg.drop(columns={*test} - {*by, "ddir", "place"}).merge(names, on=[*by, "ddir", "place", "step"])
+            pieces += [deep.assign(at="deep", why=why), own.assign(at="one", why=why)]
+    runs = pd.concat(pieces, ignore_index=True)
+    runs["test"] = runs.groupby(test, sort=False, observed=True).ngroup()
+    ends = ["deep", "one"]
+    counts = runs.groupby(["test", "at"])["part_ns"].size().unstack().reindex(columns=ends)
+    means = runs.groupby(["test", "at"])["part_ns"].mean().unstack().reindex(columns=ends)
+    table = runs.drop_duplicates("test").set_index("test")[[*test, "why"]]
+    table["n"], table["n_one"] = counts["deep"], counts["one"].fillna(0).astype(int)
+    table["part_ns"], table["one_ns"] = means["deep"], means["one"]
+    table["wait_ns"] = table["part_ns"] - table["one_ns"]
+    table["code"] = table["code"].mask(table["code"].eq("") & table["n_one"].eq(0), table["why"])
+    table = table.join(_ratios(runs))
+    measures = ["n", "n_one", "part_ns", "one_ns", "wait_ns", *RATIO, "code", "cause"]
+    return in_order(table[[*test[:-2], *measures]].reset_index(drop=True))
+
+
+RATIO = ["ratio", "ratio_lo", "ratio_hi", "verdict"]
+
+
+def _ratios(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the ratio of each test's times, by `compare`; missing of one that is not above 0 in every run."""
+    positive = (runs["part_ns"] > 0).groupby(runs["test"]).transform("all")
+    known = runs[["run_id", "block", "rep", "test"]].assign(system=runs["at"], part_ns=runs["part_ns"].where(positive))
+    if "one" not in set(runs["at"]):
+        return pd.DataFrame(columns=RATIO)
+    return compare(known.astype({"part_ns": float}), "one", "part_ns", by="test").set_index("test")[RATIO]
 
 
 def _same_leg(ones: pd.DataFrame, deep: pd.DataFrame) -> pd.DataFrame:
     """The branch at iodepth 1 that has most places of the path at depth."""
     shared = ones["place"].isin(deep["place"]).groupby(ones["branch"], sort=False).sum()
     return ones[ones["branch"] == shared.idxmax()] if len(shared) else ones
-
-
-def _waits(deep: np.ndarray, one: np.ndarray) -> dict[str, float]:
-    lo = hi = np.nan
-    if min(len(deep), len(one)) > 1:
-        lo, hi = ttest_ind(deep, one, equal_var=False).confidence_interval(CONFIDENCE)
-    one_ns = float(one.mean()) if len(one) else np.nan
-    deep_ns = float(deep.mean())
-    return {"part_ns": deep_ns, "one_ns": one_ns, "wait_ns": deep_ns - one_ns, "wait_ns_lo": lo, "wait_ns_hi": hi}

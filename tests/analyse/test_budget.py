@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import t
 
 import hcilib as hci
 from hcilib.model.places import shipped
@@ -264,11 +263,33 @@ def test_waiting_at_depth_adds_up_along_the_leg_that_is_slower_there():
     assert waiting.loc["unexplained", ["one_ns", "part_ns"]].tolist() == pytest.approx([1.6e6, 0.5e6])
     assert waiting.loc["volume", "wait_ns"] == pytest.approx(8.0e6)
     client = waiting.loc["client"]
-    se = (0.02e12 / 2 + 0.08e12 / 2) ** 0.5  # Welch: variances 0.02 and 0.08 ms^2 of two runs each
-    half = t.ppf(0.975, 0.05**2 / (0.01**2 + 0.04**2)) * se
-    assert client[["wait_ns_lo", "wait_ns", "wait_ns_hi"]].tolist() == pytest.approx(
-        [0.4e6 - half, 0.4e6, 0.4e6 + half]
-    )
+    one, deep = np.log([0.1, 0.3]), np.log([0.4, 0.8])  # ms of the client, of two runs each
+    ratio = [client["ratio"], client["ratio_lo"] * client["ratio_hi"]]  # FOUND T4: logs, with the variance of compare
+    assert ratio == pytest.approx([np.exp(deep.mean() - one.mean()), client["ratio"] ** 2])
+    assert client["ratio_lo"] < 1 < client["ratio_hi"]
+    assert (client["wait_ns"], client["verdict"]) == (pytest.approx(0.4e6), "undecided")
+
+
+def test_a_wait_is_a_ratio_as_any_other_and_of_times_around_0_there_is_none():
+    """FOUND T4. Five runs: the drive takes 0.5 ms at iodepth 1 and 1 ms at 16, the client next to nothing at 1."""
+
+    def layers(ms):
+        return [layer("a:vda", "drive", write=(N, ms * N), tested=True)]
+
+    noise = (-0.01, 0.0, 0.005, 0.01, -0.005)
+    ones = [run(rep=n, block=n, lat_ms=0.5 + n / 1e3 - 2e-3) for n in range(5)]
+    deeps = [run(rep=n, block=n, iodepth=16, lat_ms=1.2) for n in range(5)]
+    of = [layers(0.5 * (1 + extra)) for extra in noise] + [layers(1 + extra) for extra in noise]
+    waiting = hci.latency_waiting(*table_of(*ones, *deeps, layers=of)).set_index("part")
+    drive = waiting.loc["drive"]
+    times = pd.DataFrame({"system": ["one", "deep"], "iodepth": 1, "pattern": "p"}).loc[[0] * 5 + [1] * 5]
+    runs = times.assign(rep=[*range(5)] * 2, lat_ns=[(1 + e) / 2 for e in noise] + [1 + e for e in noise])
+    alone = hci.compare(runs, "one", "lat_ns").iloc[0]
+    names = ["ratio", "ratio_lo", "ratio_hi", "verdict"]
+    assert drive[names].tolist() == pytest.approx(alone[names].tolist()) == [2, *drive[names][1:]]
+    assert drive["verdict"] == "higher"
+    assert waiting.loc["client", ["ratio", "verdict"]].isna().tolist() == [True, False]
+    assert waiting.loc["client", "wait_ns"] == pytest.approx(0.2e6, rel=0.02)
 
 
 def test_reads_of_a_mirror_are_not_divided_where_a_leg_that_serves_some_was_not_sampled():
