@@ -1,6 +1,6 @@
 """Do the numbers obey physics? Each row of a results table against laws that need no second measurement.
 
-A row that could not be checked is not ok: `ok` is <NA> and the note says what was missing (METHODS sections 3 and 4).
+A row that could not be checked is not ok: `ok` is <NA> and the code says why (METHODS sections 3 and 4).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from hcilib.model.metrics import METRICS, in_order
 
 NAMES = ("source", "system", "pattern", "vms", "numjobs", "iodepth", "block", "rep")
 """What a checked row is called by, as far as the results have it."""
-COLUMNS = ["row", "check", "measured", "expected", "ratio", "least", "most", "ok", "code", "note"]
+COLUMNS = ["row", "check", "measured", "expected", "ratio", "least", "most", "ok", "code"]
 LITTLE_OWN, LITTLE_PUBLISHED = (0.93, 1.01), (0.95, 1.05)
 DRIVES_SLACK = 1.05
 """The drives' window is whole samples inside the run's: a rate that drifts is seen a little off."""
@@ -40,10 +40,10 @@ def audit(results: pd.DataFrame, ceilings: pd.Series | None = None, drives: pd.D
     DataFrame
         source, system, pattern, vms, numjobs, iodepth, block and rep of the results row, as far as it has them; row
         (its index), check, measured, expected, ratio, least and most (the row's own tolerance of the
-        ratio), ok (nullable boolean), code, note. The code is
-        empty where a check simply holds, ``truncated`` where it holds for a truncated number, ``outside`` or ``cache``
-        where it fails, else the reason why it was not possible: ``missing``, ``demand``, ``capped``, ``unweighted``,
-        ``chunk``. Checks:
+        ratio), ok (nullable boolean), code. The code is empty where a check simply holds, ``truncated`` where it holds
+        for a truncated number, ``outside`` or ``cache`` where it fails, else why it was not possible: ``missing``,
+        ``demand``, ``capped``, ``unweighted``, ``chunk`` (the ceiling lies between those of small writes and of full
+        stripes). Checks:
 
         - `little`: iops x lat against outstanding, within [0.93, 1.01], published rows within 5 %;
         - `bandwidth`: bw_bytes against iops x bs_bytes, within 1 % and what was in flight at the end, published rows
@@ -53,7 +53,7 @@ def audit(results: pd.DataFrame, ceilings: pd.Series | None = None, drives: pd.D
         - `ceiling`: iops against the ceiling, only if there are ceilings;
         - `drives`: bytes a second that clients read against those that the drives gave, within 5 %, only if there are
             drives: what is
-          above came from a cache, and the note says how much.
+          above came from a cache.
 
     Raises
     ------
@@ -96,33 +96,19 @@ def _little(results: pd.DataFrame) -> pd.DataFrame:
     reads_pct = numbers_of(results, "rwmixread")
     mixed = results["rw"].isin(MIXED) if "rw" in results else reads_pct.between(0, 100, inclusive="neither")
     only_unweighted = unweighted.notna() & mixed & (published | mean.isna())
-    capped = numbers_of(results, "rate_bytes") > 0
-    demanded = numbers_of(results, "offered_iops").notna()
-    if "rate_iops" in results:  # text, of a file of fio's that is nobody's plan
-        capped |= results["rate_iops"].notna() & ~demanded
-    capped |= has_code(results, "thinktime")
     lat = mean.mask(only_unweighted, unweighted)
     low, high = (np.where(published, a, b) for a, b in zip(LITTLE_PUBLISHED, LITTLE_OWN, strict=True))
     busy = results["iops"] * lat / 1e9
+    demanded = numbers_of(results, "offered_iops").notna()
+    asked = results[[name for name in ("rate_iops", "fsync") if name in results]].notna()  # text, as in fio's files
     # a flush, the page cache, and what fio's text does not state leave a queue that is not always full
-    loose = (numbers_of(results, "direct") == 0) | has_code(results, "text")
-    if "fsync" in results:
-        loose |= results["fsync"].notna()
-    capped |= loose & ~demanded & (busy < low * expected)
+    loose = (numbers_of(results, "direct") == 0) | has_code(results, "text") | asked.get("fsync", False)
+    capped = (numbers_of(results, "rate_bytes") > 0) | has_code(results, "thinktime")
+    capped |= (asked.get("rate_iops", False) | (loose & (busy < low * expected))) & ~demanded
     table = _judge(results, "little", busy, expected, low, high)
-    weighted_ms = expected / results["iops"].where(results["iops"] > 0) * 1e3
-    reasons = (
-        (demanded, "demand", "not checkable: at a fixed request rate, outstanding is only a limit"),
-        (capped, "capped", "not checkable: a rate cap, thinktime, a flush or the page cache keeps fewer I/Os in flight "
-         "than outstanding"),
-        (only_unweighted, UNWEIGHTED, "not checkable: the mean latency is (read + write)/2. Weighted by IOPS it is "
-         "{} ms, from outstanding / IOPS"),
-    )  # fmt: skip
-    for rows, code, text in reasons:  # the last of them that holds is said
-        where = (rows & expected.notna()).to_numpy()
-        table.loc[where, ["ok", "code"]] = pd.NA, code
-        table.loc[where, "note"] = [text.format(f"{ms:.3f}") for ms in weighted_ms[where]]
-    return table
+    codes = np.select([only_unweighted, capped, demanded], [UNWEIGHTED, "capped", "demand"], "")
+    is_open = (codes != "") & expected.notna().to_numpy()
+    return table.assign(ok=table["ok"].mask(is_open), code=table["code"].mask(is_open, codes))
 
 
 def _bandwidth(results: pd.DataFrame) -> pd.DataFrame:
@@ -148,16 +134,9 @@ def _cpu_efficiency(results: pd.DataFrame) -> pd.DataFrame:
 
 def _ceiling(results: pd.DataFrame, limits: pd.DataFrame) -> pd.DataFrame:
     table = _judge(results, "ceiling", results["iops"].astype(float), limits["ceiling_iops"], 0, 1)
-    above = table["ok"].eq(False).fillna(False).to_numpy(bool)
-    full = limits.get("full_stripe_iops", limits["ceiling_iops"] * np.nan).to_numpy(float)
-    unknown = above & (table["measured"].to_numpy(float) <= full)
-    table.loc[unknown, ["ok", "code"]] = pd.NA, "chunk"
-    text = "not checkable: the chunk size is unknown. The ceiling is {:,.0f} IOPS if every write reads parity, {:,.0f} "
-    ends = zip(table["expected"][unknown], full[unknown], strict=True)
-    table.loc[unknown, "note"] = [f"{text}if it fills stripes".format(low, high) for low, high in ends]
-    above &= ~unknown
-    table.loc[above, "note"] += ": a cache, a smaller working set, or a drive that was measured below its best"
-    return table
+    full = numbers_of(limits, "full_stripe_iops").to_numpy()
+    is_open = table["ok"].eq(False).fillna(False).astype(bool) & (table["measured"] <= full)  # its chunk is not known
+    return table.assign(ok=table["ok"].mask(is_open), code=table["code"].mask(is_open, "chunk"))
 
 
 def _drives(results: pd.DataFrame, drives: pd.DataFrame) -> pd.DataFrame:
@@ -166,13 +145,9 @@ def _drives(results: pd.DataFrame, drives: pd.DataFrame) -> pd.DataFrame:
     read = numbers_of(results, "read_iops") * numbers_of(results, "bs_bytes")
     gave = drive_rates_of(results, drives)["read_bytes"]
     table = _judge(results, "drives", read.where(read > 0), gave, 0, DRIVES_SLACK)
-    share = (1 - gave / read).to_numpy()
     above = ((read > 0) & (read > DRIVES_SLACK * gave)).to_numpy()
-    table.loc[above, "ratio"] = table.loc[above, "ratio"].fillna(np.inf)  # the drives gave nothing at all
-    table.loc[above, "ok"], table.loc[above, "code"] = False, "cache"
-    cache = "of what was read came from a cache (of a node, the storage software or a drive)"
-    table.loc[above, "note"] = [f"{100 * s:.0f} % {cache}" for s in share[above]]
-    return table
+    ratio = table["ratio"].mask(above & table["ratio"].isna(), np.inf)  # the drives gave nothing at all
+    return table.assign(ratio=ratio, ok=table["ok"].mask(above, False), code=table["code"].mask(above, "cache"))
 
 
 def _judge(results: pd.DataFrame, check: str, measured: pd.Series, expected: pd.Series, low, high) -> pd.DataFrame:
@@ -185,7 +160,6 @@ def _judge(results: pd.DataFrame, check: str, measured: pd.Series, expected: pd.
     table["ok"] = pd.array((ratio >= low - 1e-9) & (ratio <= high + 1e-9), dtype="boolean")
     table.loc[np.isnan(ratio), "ok"] = pd.NA
     table["code"] = np.select([np.isnan(ratio), table["ok"].eq(False).fillna(False)], ["missing", OUTSIDE], "")
-    table["note"] = [_note(check, *values) for values in zip(measured, ratio, low, high, strict=True)]
     return table[COLUMNS]
 
 
@@ -198,30 +172,7 @@ def _or_truncated(table: pd.DataFrame, results: pd.DataFrame, name: str, slack: 
     least, most = expected * (1 - slack.to_numpy()), expected * (1 + slack.to_numpy())
     cut = (measured <= most * (1 + 1e-9)) & (least < measured * (1 + unit))
     cut &= table["ok"].eq(False).fillna(False) & _published(results).to_numpy()
-    what = METRICS[name]
-    for at in table.index[cut]:
-        shown, printed = expected[at] / what.scale, measured[at] / what.scale
-        table.loc[at, "note"] = f"{TRUNCATED}: {shown:,.2f} {what.unit} was printed as {printed:,.10g}, not rounded"
-    table.loc[cut, "ok"], table.loc[cut, "code"] = True, TRUNCATED
-    return table
-
-
-_NEEDS = {
-    "little": ("lat_ns", "iops and outstanding (or vms, numjobs and iodepth)"),
-    "bandwidth": ("bw_bytes", "iops and bs_bytes"),
-    "cpu_efficiency": ("iops_per_cpu_pct", "iops, nodes and node_cpu_pct"),
-    "ceiling": ("iops", "a ceiling"),
-    "drives": ("reads of the client (read_iops, bs_bytes)", "counters of drives in this run"),
-}
-
-
-def _note(check: str, measured: float, ratio: float, low: float, high: float) -> str:
-    if np.isnan(ratio):
-        left, right = _NEEDS[check]
-        return f"not checkable: needs {left if np.isnan(measured) else right}"
-    if low - 1e-9 <= ratio <= high + 1e-9:
-        return ""
-    return f"ratio {ratio:.4g} outside {low:.4g} to {high:.4g}"
+    return table.assign(ok=table["ok"].mask(cut, True), code=table["code"].mask(cut, TRUNCATED))
 
 
 def _published(results: pd.DataFrame) -> pd.Series:

@@ -1,17 +1,17 @@
-"""Where the time of one I/O goes: client, network, each block layer, drives by phase, Ceph's OSDs (METHODS)."""
+"""Where does the time of one I/O go, what would a change of one part pay, and where do I/Os wait? (docs/METHODS 17)"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import takewhile
-from math import floor, isnan, sqrt
+from math import floor, hypot, inf, isnan, sqrt
 from statistics import mode
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from hcilib.analyse.compare import compare
 from hcilib.analyse.rows import groups_of, refuse_mixing, valid_rows
 from hcilib.analyse.stats import mean_of
 from hcilib.model.metrics import FACTORS, KEYS, in_order
@@ -20,8 +20,10 @@ COUNT_TOLERANCE = 0.02
 """Of fio's I/Os: by how much the top layer's count may differ, and another writer may disturb a layer."""
 LOCKED = 0.005
 """Of a tick: a mean so close to a whole number of ticks was measured by the tick."""
-BIO = ("md", "dm", "drbd", "nvme")
+BIO = {"md", "dm", "drbd", "nvme"}
 PARITY = ("raid4", "raid5", "raid6")
+IN_ORDER: Any = {"sort": False, "dropna": False, "observed": True}
+"""How groups are made."""
 NS = 1e6
 """ns of a ms."""
 
@@ -40,199 +42,177 @@ class Part(NamedTuple):
     cause: str = ""
 
 
-@dataclass(frozen=True)
-class _Stack:
-    """The layers of one run and direction. `rate`: I/Os a second of the device that fio opened."""
+# ---- the layers of one run and direction
 
-    layers: dict[str, dict]
-    ddir: str
-    mixed: bool
-    rate: float = field(default=1.0)
+Layers = dict[str, Any]
+"""Place -> its row of `read_layers`, with what `_of_client` adds."""
 
-    def count(self, place: str, ddir: str = "") -> float:
-        row = self.layers[place]
-        return row[f"{ddir or self.ddir}s"] / row["seconds"]
 
-    def time_ns(self, place: str) -> float:
-        """Of one client I/O."""
-        row = self.layers[place]
-        return NS * row[f"{self.ddir}_ms"] / row["seconds"] / self.rate
+def _of_client(layers: pd.DataFrame, ddir: str, rate: float) -> Layers:
+    """Return the layers, each with its part in one I/O of a client that does `rate` of them a second.
 
-    def await_ns(self, places: Sequence[str], ddir: str) -> float:
-        """Mean of one I/O of request devices, flushes left out."""
-        rows = [self.layers[place] for place in places]
-        is_write = ddir == "write"
-        ms = sum(row[f"{ddir}_ms"] - is_write * row["flush_ms"] for row in rows)
-        count = sum(row[f"{ddir}s"] - is_write * row["flushes"] for row in rows)
-        return NS * ms / count if count else 0.0
+    ddir, n (I/Os), ms, time_ns (of one client I/O), visits, error_ns (standard error of time_ns: none of request
+    devices, which count in ns), moved (whether it did anything), beneath (the devices under it; of a
+    namespace with hidden paths those that moved, as either may be the one that counts), and beside (its other ends).
+    """
+    n, ms, tick, seconds = layers[f"{ddir}s"], layers[f"{ddir}_ms"], layers["tick_ms"], layers["seconds"]
+    done = layers["reads"] + layers["writes"]
+    share = ms / n / tick % 1
+    of_tick = np.maximum(np.sqrt(share * (1 - share) / n), 1 / n)
+    visits = n / seconds / rate
+    rows = layers.assign(
+        ddir=ddir,
+        place=layers["node"] + ":" + layers["device"],
+        n=n,
+        ms=ms,
+        visits=visits,
+        time_ns=NS * ms / seconds / rate,
+        error_ns=(NS * tick * of_tick * visits).where(layers["layer"].isin(BIO) & (n > 0)).fillna(0.0),
+        moved=(seconds > 0) & (done / seconds > COUNT_TOLERANCE * rate),
+        beneath=layers["below"].str.split(),
+        beside=layers["over"].str.split(),
+    )
+    counting = {*rows.loc[n > 0, "place"]}
+    is_nvme = rows["layer"].eq("nvme")
+    rows["beneath"] = rows["beneath"].mask(is_nvme, rows["beneath"].map(lambda own: [p for p in own if p in counting]))
+    return {row.place: row for row in rows.itertuples()}
 
-    def error_ns(self, place: str) -> float:
-        """Standard error of a layer's time for a client I/O: none of request devices, which count in ns."""
-        row = self.layers[place]
-        n, tick = row[f"{self.ddir}s"], row["tick_ms"]
-        if row["layer"] not in BIO or isnan(tick) or not n:
-            return 0.0
-        f = row[f"{self.ddir}_ms"] / n / tick % 1
-        return NS * tick * max(sqrt(f * (1 - f) / n), 1 / n) * self.visits(place)
 
-    def nested_ns(self, place: str, below: str) -> float:
-        """The same of the difference of two layers; of two on one node that count in ticks these are the same ticks."""
-        above, under = self.layers[place], self.layers[below]
-        if above["layer"] in BIO and under["layer"] in BIO and above["node"] == under["node"]:
-            apart_ms = abs(self.time_ns(place) - self.time_ns(below)) / NS
-            return NS * sqrt(above["tick_ms"] * apart_ms / above[f"{self.ddir}s"])
-        return sqrt(self.error_ns(place) ** 2 + self.error_ns(below) ** 2)
+def _counting(layers: Layers, place: str) -> str:
+    """Return the device that counts what this one does."""
+    row = layers.get(place)
+    is_hidden = row and row.layer == "nvme" and not row.n > 0 and len(row.beneath) == 1
+    return row.beneath[0] if row and is_hidden else place
 
-    def visits(self, place: str) -> float:
-        return self.count(place) / self.rate
 
-    def below(self, place: str) -> list[str]:
-        """Devices under one; of a namespace with hidden paths those that moved: either may be the one that counts."""
-        places = self.layers[place]["below"].split()
-        if self.layers[place]["layer"] == "nvme":
-            return [p for p in places if p in self.layers and self.layers[p][f"{self.ddir}s"] > 0]
-        return places
+def _nested_ns(above: Any, under: Any) -> float:
+    """Return the standard error of the difference of two layers; of two on one node that count in ticks these are the
+    same ticks."""
+    if {above.layer, under.layer} <= BIO and above.node == under.node:
+        return sqrt(NS * above.tick_ms * abs(above.time_ns - under.time_ns) / above.n)
+    return hypot(above.error_ns, under.error_ns)
 
-    def counting(self, place: str) -> str:
-        """The device that counts what this one does."""
-        row = self.layers.get(place)
-        paths = self.below(place) if row and row["layer"] == "nvme" else []
-        return paths[0] if len(paths) == 1 and not row[f"{self.ddir}s"] > 0 else place  # type: ignore[index]
 
-    def refusal(self, place: str, above: str = "") -> str:
-        """Why a layer cannot be believed; empty where it can."""
-        row = self.layers.get(place)
-        if row is None:
-            return "not-sampled"
-        if row["code"] not in ("", "idle"):
-            return row["code"]
-        n = row[f"{self.ddir}s"]
-        if not n > 0:
-            return "counts-nothing"
-        strangers = (p for p, r in self.layers.items() if place in r["below"].split() and p != above)
-        if above and any(self._moved(p) for p in strangers if self.layers[p]["layer"] != "path"):
-            return "other-writer"
-        ticks = row[f"{self.ddir}_ms"] / n / row["tick_ms"] if row["layer"] in BIO else 0.5
-        if floor(ticks + 0.5) >= 1 and abs(ticks - floor(ticks + 0.5)) < LOCKED:
-            return "locked-to-ticks"
-        if above:
-            more = self.time_ns(place) - self.time_ns(above)
-            room = 3 * self.nested_ns(above, place) + 2 * self.time_ns(place) / self.layers[above][f"{self.ddir}s"]
-            return "below-exceeds" if more > room else ""
-        return ""
+def _refusal(layers: Layers, place: str, above: str = "") -> str:
+    """Return why a layer cannot be believed; empty where it can."""
+    row, over = layers.get(place), layers.get(above)
+    if row is None or row.code not in ("", "idle"):
+        return "not-sampled" if row is None else row.code
+    if not row.n > 0:
+        return "counts-nothing"
+    strangers = [own for own in layers.values() if place in own.below.split() and own.place != above]
+    if over and any(own.moved for own in strangers if own.layer != "path"):
+        return "other-writer"
+    ticks = row.ms / row.n / row.tick_ms if row.layer in BIO else 0.5
+    if floor(ticks + 0.5) >= 1 and abs(ticks - floor(ticks + 0.5)) < LOCKED:
+        return "locked-to-ticks"
+    room = 3 * _nested_ns(over, row) + 2 * row.time_ns / over.n if over else inf
+    return "below-exceeds" if over and row.time_ns - over.time_ns > room else ""
 
-    def _moved(self, place: str) -> bool:
-        row = self.layers[place]
-        done = row["reads"] + row["writes"]
-        return row["seconds"] > 0 and done / row["seconds"] > COUNT_TOLERANCE * self.rate
 
-    # ---- from a device downwards
+# ---- from a device downwards
 
-    def parts(self, place: str, branch: str = "path") -> Iterator[Part]:
-        row, below, over = self.layers[place], self.below(place), self.layers[place]["over"].split()
-        if row["layer"] == "md" and row["level"] in PARITY:
-            yield from self._array(place, below, branch)
-        elif row["layer"] == "drbd" or (row["layer"] == "md" and row["level"] == "raid1"):
-            yield from self._mirror(place, [self.counting(p) for p in [*below, *over]], over, branch)
-        elif over:
-            yield from self._one(place, over[0], "network", branch)
-        elif len(below) == 1:
-            yield from self._one(place, self.counting(below[0]), "volume", branch)
-        elif below:
-            yield self._whole(branch, place, "several-below")
-        else:
-            is_drive = row["layer"] in ("drive", "partition")
-            if not is_drive or (row["tested"] and self._other_nodes_work(row["node"])):
-                yield self._whole(branch, place, "virtual-drive" if is_drive else "no-other-end")
-            else:
-                yield self._part("drive", branch, place, self.time_ns(place))
 
-    def _other_nodes_work(self, node: str) -> bool:
-        return any(row["node"] != node and self._moved(place) for place, row in self.layers.items())
+def _divided(layers: Layers, place: str, branch: str = "path") -> list[Part]:
+    """Return the parts of a device and of all below it."""
+    row = layers[place]
+    if row.layer == "md" and row.level in PARITY:
+        return _array(layers, row, branch)
+    if row.layer == "drbd" or (row.layer == "md" and row.level == "raid1"):
+        return _mirror(layers, row, branch)
+    if row.beside:
+        return _one(layers, row, row.beside[0], "network", branch)
+    if len(row.beneath) == 1:
+        return _one(layers, row, _counting(layers, row.beneath[0]), "volume", branch)
+    is_drive = row.layer in ("drive", "partition")
+    is_virtual = row.tested and any(own.moved and own.node != row.node for own in layers.values())
+    if row.beneath or not is_drive or is_virtual:
+        code = "several-below" if row.beneath else "virtual-drive" if is_drive else "no-other-end"
+        return [_whole(branch, row, code)]
+    return [_part("drive", branch, row, row.time_ns)]
 
-    def _part(self, name: str, branch: str, place: str, ns: float, error_ns: float | None = None) -> Part:
-        error = self.error_ns(place) if error_ns is None else error_ns
-        return Part(name, branch, place, ns, error, self.visits(place))
 
-    def _whole(self, branch: str, place: str, code: str, cause: str = "") -> Part:
-        """A device that is not divided further."""
-        return self._part("undivided", branch, place, self.time_ns(place))._replace(code=code, cause=cause or place)
+def _part(name: str, branch: str, row: Any, ns: float, error_ns: float | None = None) -> Part:
+    return Part(name, branch, row.place, ns, row.error_ns if error_ns is None else error_ns, row.visits)
 
-    def _one(self, place: str, under: str, name: str, branch: str) -> Iterator[Part]:
-        across = self.layers[place]["node"] != under.partition(":")[0]
-        if code := self.refusal(under, place):
-            yield self._whole(branch, place, code, under)
-            return
-        rest = self.time_ns(place) - self.time_ns(under)
-        name = "flush" if not across and self._flushes(place, under) else name
-        yield self._part(name, branch, place, rest, error_ns=self.nested_ns(place, under))
-        yield from self.parts(under, branch)
 
-    def _flushes(self, place: str, array: str) -> bool:
-        """Whether a volume counts flushes as writes of its own, which the array below passes on and does not count."""
-        drives = [self.layers[p] for p in self.below(array) if p in self.layers]
-        is_more = self.ddir == "write" and self.visits(place) > 1 + COUNT_TOLERANCE
-        return is_more and self.layers[array]["layer"] == "md" and any(drive["flushes"] > 0 for drive in drives)
+def _whole(branch: str, row: Any, code: str, cause: str = "") -> Part:
+    """Return a device that is not divided further."""
+    return _part("undivided", branch, row, row.time_ns)._replace(code=code, cause=cause or row.place)
 
-    def _array(self, place: str, below: list[str], branch: str) -> Iterator[Part]:
-        whole = self.time_ns(place)
-        codes = {p: self.layers[p]["code"] if p in self.layers else "not-sampled" for p in below}
-        cause = next((p for p in below if codes[p] not in ("", "idle")), "")
-        code = codes.get(cause, "" if below else "not-sampled")
-        code = code or ("mixed-directions" if self.mixed else "")
-        if not code and not sum(self.count(p) for p in below) > 0:
-            code = "counts-nothing"
-        phases = {d: self.await_ns(below, d) for d in ("read", "write")} if not code else {}
-        if self.ddir == "read" and phases:
-            phases = {"read": sum(map(self.time_ns, below))}
-        rest = whole - sum(phases.values())
-        if rest < -3 * self.error_ns(place) - 2 * whole / self.layers[place][f"{self.ddir}s"]:
-            code = "below-exceeds"
-        if code:
-            yield self._whole(branch, place, code, cause)
-            return
-        yield self._part("array", branch, place, rest)
-        for ddir, ns in phases.items():
-            flushes = (
-                sum(self.layers[p]["flushes"] / self.layers[p]["seconds"] for p in below) if ddir == "write" else 0.0
-            )
-            visits = (sum(self.count(p, ddir) for p in below) - flushes) / self.rate
-            name = "drive-reads-first" if ddir != self.ddir else f"drive-{ddir}s"
-            yield Part(name, branch, place, ns, 0.0, visits)
 
-    def _mirror(self, place: str, legs: list[str], over: list[str], branch: str) -> Iterator[Part]:
-        whole = self.time_ns(place)
-        if self.ddir == "read":
-            read = [p for p in legs if p in self.layers and self.layers[p]["reads"] > 0]
-            read = [p for p in read if self.visits(p) > COUNT_TOLERANCE]
-            unseen = next((p for p in legs if self.refusal(p) not in ("", "counts-nothing")), "")
-            if len(read) == 1 and (not unseen or self.visits(read[0]) > 1 - COUNT_TOLERANCE):
-                yield from self._one(place, read[0], "mirror", branch)
-            else:
-                code = self.refusal(unseen) if unseen else "several-below" if read else "counts-nothing"
-                yield self._whole(branch, place, code, unseen)
-            return
-        good = [leg for leg in legs if not self.refusal(leg, place)]
-        if bad := next((leg for leg in legs if leg not in good), ""):
-            yield self._whole(branch, place, self.refusal(bad, place), bad)
-            yield from self._legs(place, good, "unexplained", branch)
-            return
-        if self.layers[place]["layer"] == "drbd" and not over:
-            yield self._whole(branch, place, "no-other-end")
-            yield from self._legs(place, good, "unexplained", branch)
-            return
-        slower = max(legs, key=self.time_ns)
-        name = "network" if slower in over else "unexplained"
-        yield self._part(name, branch, place, whole - self.time_ns(slower), error_ns=self.nested_ns(place, slower))
-        yield from self.parts(slower, branch)
-        yield from self._legs(place, [leg for leg in legs if leg != slower], "wait", branch)
+def _one(layers: Layers, row: Any, under: str, name: str, branch: str) -> list[Part]:
+    if code := _refusal(layers, under, row.place):
+        return [_whole(branch, row, code, under)]
+    below = layers[under]
+    # a volume counts flushes as writes of its own, which the array below passes on and does not count
+    flushes = any(layers[p].flushes > 0 for p in below.beneath if p in layers) and below.layer == "md"
+    if flushes and below.node == row.node and row.ddir == "write" and row.visits > 1 + COUNT_TOLERANCE:
+        name = "flush"
+    rest = _part(name, branch, row, row.time_ns - below.time_ns, _nested_ns(row, below))
+    return [rest, *_divided(layers, under, branch)]
 
-    def _legs(self, place: str, legs: list[str], rest: str, branch: str) -> Iterator[Part]:
-        """Copies beside the path, each with what the mirror takes beyond it. `rest`: what that is called."""
-        for leg in legs if branch == "path" else ():
-            yield from self.parts(leg, leg)
-            beyond_ns = self.time_ns(place) - self.time_ns(leg)
-            yield self._part(rest, leg, place, beyond_ns, error_ns=self.nested_ns(place, leg))
+
+def _array(layers: Layers, row: Any, branch: str) -> list[Part]:
+    drives = [layers[p] for p in row.beneath if p in layers]
+    codes = {p: layers[p].code if p in layers else "not-sampled" for p in row.beneath}
+    cause = next((p for p, code in codes.items() if code not in ("", "idle")), "")
+    code = codes.get(cause, "" if codes else "not-sampled") or ("mixed-directions" if row.mixed else "")
+    if not code and not sum(drive.n for drive in drives) > 0:
+        code = "counts-nothing"
+    phases = {"read": sum(drive.time_ns for drive in drives)} if row.ddir == "read" else _phases(drives)
+    rest = row.time_ns - sum(phases.values())
+    if not code and rest < -3 * row.error_ns - 2 * row.time_ns / row.n:
+        code = "below-exceeds"
+    if code:
+        return [_whole(branch, row, code, cause)]
+    parts = [_part("array", branch, row, rest)]
+    for way, ns in phases.items():
+        ios = sum((getattr(own, f"{way}s") - (way == "write") * own.flushes) / own.seconds for own in drives)
+        name = "drive-reads-first" if way != row.ddir else f"drive-{way}s"
+        parts.append(Part(name, branch, row.place, ns, 0.0, ios * row.visits * row.seconds / row.n))
+    return parts
+
+
+def _phases(drives: Sequence[Any]) -> dict[str, float]:
+    """Return the mean time of one I/O of the drives, of the reads before a write and of its data without flushes."""
+    reads, writes = sum(own.reads for own in drives), sum(own.writes - own.flushes for own in drives)
+    read_ms, write_ms = sum(own.read_ms for own in drives), sum(own.write_ms - own.flush_ms for own in drives)
+    return {"read": NS * read_ms / reads if reads else 0.0, "write": NS * write_ms / writes if writes else 0.0}
+
+
+def _mirror(layers: Layers, row: Any, branch: str) -> list[Part]:
+    legs = [_counting(layers, place) for place in (*row.beneath, *row.beside)]
+    if row.ddir == "read":
+        read = [p for p in legs if p in layers and layers[p].n > 0 and layers[p].visits > COUNT_TOLERANCE]
+        unseen = next((p for p in legs if _refusal(layers, p) not in ("", "counts-nothing")), "")
+        if len(read) == 1 and (not unseen or layers[read[0]].visits > 1 - COUNT_TOLERANCE):
+            return _one(layers, row, read[0], "mirror", branch)
+        code = _refusal(layers, unseen) if unseen else "several-below" if read else "counts-nothing"
+        return [_whole(branch, row, code, unseen)]
+    codes = {leg: _refusal(layers, leg, row.place) for leg in legs}
+    good, bad = [leg for leg in legs if not codes[leg]], next((leg for leg in legs if codes[leg]), "")
+    if bad or (row.layer == "drbd" and not row.beside):
+        whole = _whole(branch, row, codes.get(bad, "no-other-end"), bad)
+        return [whole, *_legs(layers, row, good, "unexplained", branch)]
+    slower = max(good, key=lambda leg: layers[leg].time_ns)
+    name, under = "network" if slower in row.beside else "unexplained", layers[slower]
+    rest = _part(name, branch, row, row.time_ns - under.time_ns, _nested_ns(row, under))
+    others = _legs(layers, row, [leg for leg in legs if leg != slower], "wait", branch)
+    return [rest, *_divided(layers, slower, branch), *others]
+
+
+def _legs(layers: Layers, row: Any, legs: Sequence[str], rest: str, branch: str) -> list[Part]:
+    """Return copies beside the path, each with what the mirror takes beyond it. `rest`: what that is called."""
+    return [
+        part
+        for leg in (legs if branch == "path" else ())
+        for beyond in [_part(rest, leg, row, row.time_ns - layers[leg].time_ns, _nested_ns(row, layers[leg]))]
+        for part in (*_divided(layers, leg, leg), beyond)
+    ]
+
+
+# ---- the parts of each run
 
 
 def latency_parts(results: pd.DataFrame, layers: pd.DataFrame, osds: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -266,18 +246,15 @@ def latency_parts(results: pd.DataFrame, layers: pd.DataFrame, osds: pd.DataFram
     keys, is_valid = [name for name in (*KEYS, *FACTORS) if name in results], valid_rows(results)
     of_layers, of_osds = _by_run(layers, keys), _by_run(osds, keys)
     rows = []
-    for n in range(len(results)):
-        run = results.iloc[n]
+    for (_, run), valid in zip(results.iterrows(), is_valid, strict=True):
         place = tuple(str(run[name]) for name in _NAMES if name in keys)
         for ddir in ("read", "write"):
             rate, lat_ns = run[f"{ddir}_iops"], run[f"{ddir}_lat_ns"]
-            if not rate > 0 or pd.isna(lat_ns):
-                continue
-            mixed = bool(run["read_iops"] > 0) and bool(run["write_iops"] > 0)
-            own = [_undivided(lat_ns, "invalid-run")]
-            if is_valid[n]:
-                own = _run_parts(of_layers.get(place), of_osds.get(place), ddir, rate, lat_ns, mixed)
-            rows += [{**run[keys], "ddir": ddir, "lat_ns": lat_ns, **part._asdict()} for part in own]
+            if rate > 0 and not pd.isna(lat_ns):
+                parts = [_undivided(lat_ns, "invalid-run")]
+                if valid:
+                    parts = _run_parts(of_layers.get(place), of_osds.get(place), run, ddir)
+                rows += [{**run[keys], "ddir": ddir, "lat_ns": lat_ns, **part._asdict()} for part in parts]
     columns = [*keys, "ddir", "part", "branch", "place", "lat_ns", "part_ns", "error_ns", "visits", "code", "cause"]
     table = in_order(pd.DataFrame(rows, columns=columns))
     table.insert(len(columns) - 2, "share_pct", 100 * table["part_ns"].astype(float) / table["lat_ns"].astype(float))
@@ -298,30 +275,28 @@ def _by_run(table: pd.DataFrame | None, keys: Sequence[str]) -> dict[tuple, pd.D
 _NAMES = ("run_id", "system", "block", "rep", "pattern", "numjobs", "iodepth", "vms")
 
 
-def _run_parts(
-    layers: pd.DataFrame | None, osds: pd.DataFrame | None, ddir: str, rate: float, lat_ns: float, mixed: bool
-) -> list[Part]:
+def _run_parts(layers: pd.DataFrame | None, osds: pd.DataFrame | None, run: pd.Series, ddir: str) -> list[Part]:
+    rate, lat_ns = run[f"{ddir}_iops"], run[f"{ddir}_lat_ns"]
     if osds is not None and len(osds):
         return _ceph_parts(osds, ddir, lat_ns)
     if layers is None:
         return [_undivided(lat_ns, "not-sampled")]
-    rows = {f"{row['node']}:{row['device']}": row for row in layers.to_dict("records")}
-    stack = _Stack(rows, ddir, mixed)
-    tops = [stack.counting(place) for place, row in rows.items() if row["tested"]]
-    busy = [place for place in tops if rows[place][f"{ddir}s"] > 0]
-    code = next((rows[place]["code"] for place in tops if rows[place]["code"] not in ("", "idle")), "")
+    layers = layers.assign(mixed=bool(run["read_iops"] > 0) and bool(run["write_iops"] > 0))
+    rows = _of_client(layers, ddir, 1.0)
+    tops = [rows[_counting(rows, place)] for place, row in rows.items() if row.tested]
+    busy = [top for top in tops if top.n > 0]
+    code = next((top.code for top in tops if top.code not in ("", "idle")), "")
     code = code or ("no-device" if not tops else "counts-nothing" if not busy else "")
-    if not code and abs(sum(map(stack.count, busy)) / rate - 1) > COUNT_TOLERANCE:
+    if not code and abs(sum(top.visits for top in busy) / rate - 1) > COUNT_TOLERANCE:
         code = "counts-differ"
-    if not code and len(busy) > 1:
-        code = "several-disks"
-    code = code or next((why for place in busy if (why := stack.refusal(place))), "")
+    code = code or ("several-disks" if len(busy) > 1 else _refusal(rows, busy[0].place))
     if code:
-        return [_undivided(lat_ns, code, " ".join(tops), " ".join(tops))]
-    [top] = busy
-    stack = _Stack(rows, ddir, mixed, stack.count(top))
-    client = Part("client", "path", "", lat_ns - stack.time_ns(top), stack.error_ns(top), 1.0)
-    return list(_from_the_client([client, *stack.parts(top)]))
+        places = " ".join(top.place for top in tops)
+        return [_undivided(lat_ns, code, places, places)]
+    rows = _of_client(layers, ddir, busy[0].visits)
+    top = rows[busy[0].place]
+    client = Part("client", "path", "", lat_ns - top.time_ns, top.error_ns, 1.0)
+    return list(_from_the_client([client, *_divided(rows, top.place)]))
 
 
 def _from_the_client(parts: Sequence[Part]) -> Iterator[Part]:
@@ -338,26 +313,21 @@ def _ceph_parts(osds: pd.DataFrame, ddir: str, lat_ns: float) -> list[Part]:
     """Ceph's parts: outside the OSDs, queue and preparation there, commit, and what a replica takes beyond it."""
     sums = osds.groupby("counter")[["count", "seconds"]].sum()
     mean_ns = 1e9 * sums["seconds"] / sums["count"].where(sums["count"] > 0)
-    d = ddir[0]
-    whole, process = (mean_ns.get(f"op_{d}_{name}", np.nan) for name in ("latency", "process_latency"))
-    count = float(sums["count"].get(f"op_{d}_latency", 0))
+    whole, process = (mean_ns.get(f"op_{ddir[0]}_{name}", np.nan) for name in ("latency", "process_latency"))
     if isnan(whole) or isnan(process):
         return [_undivided(lat_ns, "no-osd-counters")]
-    parts = [Part("outside", "path", "", lat_ns - whole, 0.0, 1.0)]
+    outside = Part("outside", "path", "", lat_ns - whole, 0.0, 1.0)
     if ddir == "read":
-        return [
-            *parts,
-            Part("osd-queue", "path", "", whole - process, 0.0, 1.0),
-            Part("osd-read", "path", "", process, 0.0, 1.0),
-        ]
+        return [outside, outside._replace(part="osd-queue", part_ns=whole - process),
+                outside._replace(part="osd-read", part_ns=process)]  # fmt: skip
     prepare = float(np.nan_to_num(mean_ns.get("op_w_prepare_latency", 0.0)))
     name = next((name for name in ("txc_commit_lat", "commit_lat") if name in mean_ns.index), "")
     commit = mean_ns.get(name, np.nan)
-    visits = float(sums["count"].get(name, np.nan)) / count
+    visits = float(sums["count"].get(name, np.nan)) / float(sums["count"]["op_w_latency"])
     code = "" if commit == commit else "no-osd-counters"
-    queue = Part("osd-queue", "path", "", whole - process + prepare, 0.0, 1.0)
-    replica = Part("osd-replica", "path", "", process - prepare - commit, 0.0, 1.0, code)
-    return [*parts, queue, replica, Part("osd-commit", "path", "", commit, 0.0, visits, code)]
+    queue = outside._replace(part="osd-queue", part_ns=whole - process + prepare)
+    replica = outside._replace(part="osd-replica", part_ns=process - prepare - commit, code=code)
+    return [outside, queue, replica, replica._replace(part="osd-commit", part_ns=commit, visits=visits)]
 
 
 def latency_budget(
@@ -392,7 +362,7 @@ def latency_budget(
     [['undivided', 'not-sampled']]
     """
     groups, rows = [*by, "ddir", "part", "branch", "place", "code", "cause"], []
-    for place, its in groups_of(on_one_path(latency_parts(results, layers, osds), by), groups):
+    for place, its in groups_of(_on_one_path(latency_parts(results, layers, osds), by), groups):
         error = float(np.sqrt((its["error_ns"].astype(float) ** 2).sum())) / len(its)
         means = mean_of("lat_ns", its["lat_ns"]) | mean_of("part_ns", its["part_ns"])
         share_pct = 100 * means["part_ns"] / means["lat_ns"]
@@ -406,7 +376,7 @@ def latency_budget(
     return in_order(pd.DataFrame(rows, columns=columns))
 
 
-def on_one_path(parts: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+def _on_one_path(parts: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """The runs of each group that have the path of most; of another run its latency alone, undivided."""
     refuse_mixing(parts, by)
     names, pieces = [name for name in _NAMES if name in parts], [parts[:0]]
@@ -421,3 +391,126 @@ def on_one_path(parts: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
             left = _undivided(last["lat_ns"], last["code"] or "other-path", last["place"], last["cause"])._asdict()
             pieces.append(run if way == usual else path[:1].assign(**left, share_pct=100.0))
     return pd.concat(pieces, ignore_index=True)
+
+
+# ---- what a change would pay, and where I/Os wait at depth
+
+
+def latency_savings(budget: pd.DataFrame) -> pd.DataFrame:
+    """Return the latency if a part took no time, and if it took another system's time: limits of what a change pays.
+
+    Parameters
+    ----------
+    budget : as `latency_budget` returns it, by system and other columns
+
+    Returns
+    -------
+    DataFrame
+        A row for each part of the path, the largest saving of a group first: the by columns, ddir, part, lat_ns,
+        part_ns, without_ns (latency at least, if the part took no time on any node), less_pct (of lat_ns, at most),
+        other (the system that takes the least time for this part; NaN where no other has it), with_other_ns.
+
+    Notes
+    -----
+    A write ends when all legs of a mirror are done. So it takes at least as long as its slowest branch without the
+    part. What the part did can also move to another part.
+
+    Examples
+    --------
+    >>> results = hci.read_results(hci.samples()["lab-mirror"])
+    >>> hci.latency_savings(hci.latency_budget(results, hci.read_layers(hci.samples()["lab-mirror"]))).empty
+    True
+    """
+    keys = [*budget.columns[: budget.columns.get_loc("part")]]
+    divided, rows = budget[budget["part"] != "undivided"], []
+    path = divided[divided["branch"] == "path"].groupby([*keys, "part"])["part_ns"].sum().reset_index()
+    case = [name for name in (*keys, "part") if name != "system"]
+    for group, its in groups_of(divided, keys):
+        lat_ns = its["lat_ns"].iloc[0]
+        legs = {branch: leg.groupby("part", sort=False)["part_ns"].sum() for branch, leg in its.groupby("branch")}
+        own = []
+        for part, part_ns in legs["path"].items():
+            row = group | {"part": part, "lat_ns": lat_ns, "part_ns": part_ns}
+            alike = path[(path[case] == pd.Series(row)[case]).all(axis=1) & (path["system"] != row["system"])]
+            other = alike.nsmallest(1, "part_ns")[["system", "part_ns"]].to_numpy().tolist() or [[np.nan, np.nan]]
+            without_ns = _slowest_leg(legs, lat_ns, part, 0.0)
+            row |= {"without_ns": without_ns, "less_pct": 100 * (1 - without_ns / lat_ns), "other": other[0][0]}
+            own.append(row | {"with_other_ns": _slowest_leg(legs, lat_ns, part, other[0][1])})
+        rows += sorted(own, key=lambda row: -row["less_pct"])
+    measures = ["lat_ns", "part_ns", "without_ns", "less_pct", "other", "with_other_ns"]
+    return in_order(pd.DataFrame(rows, columns=[*keys, "part", *measures]))
+
+
+def _slowest_leg(legs: Mapping[str, pd.Series], lat_ns: float, part: Hashable, part_ns: float) -> float:
+    """Latency of the leg that is slowest where a part takes `part_ns`; NaN of a NaN."""
+    times = (lat_ns - leg.get("wait", 0.0) - (leg[part] - part_ns if part in leg else 0.0) for leg in legs.values())
+    return max(times) if part_ns == part_ns else np.nan
+
+
+def latency_waiting(
+    results: pd.DataFrame,
+    layers: pd.DataFrame,
+    osds: pd.DataFrame | None = None,
+    by: Sequence[str] = ("system", "pattern"),
+) -> pd.DataFrame:
+    """Return where I/Os wait at depth: each part's time at an iodepth against its time at iodepth 1.
+
+    A mirror is compared along the leg that is on the path at depth, so the waits add up to the difference of the
+    latencies. The ratio of the times is the one of `compare`: geometric means, t on logs. A part of which a run has
+    no time above 0 has none.
+
+    Parameters
+    ----------
+    results, layers, osds : as `latency_parts` takes them, of one campaign with cells at iodepth 1 and deeper
+    by : columns that make a group, without iodepth
+
+    Returns
+    -------
+    DataFrame
+        The by columns, iodepth, ddir, part, place, n and n_one (runs at this iodepth and at 1), part_ns, one_ns (means
+        of the times), wait_ns (their difference), ratio with ratio_lo and ratio_hi, verdict (as of `compare`), code:
+        ``no-iodepth-1``, ``no-part-at-1``, or why a run was not divided; cause. A row with a code has no wait.
+
+    Raises
+    ------
+    ValueError : runs of a group vary in a factor
+
+    Examples
+    --------
+    >>> results = hci.read_results(hci.samples()["lab-mirror"]).query("iodepth > 1")
+    >>> waiting = hci.latency_waiting(results, hci.read_layers(hci.samples()["lab-mirror"]))
+    >>> waiting["code"].unique().tolist()
+    ['not-sampled']
+    """
+    parts = _on_one_path(latency_parts(results, layers, osds), [*by, "iodepth"])
+    parts["step"] = parts["part"].replace(["network", "unexplained"], "wait")  # of a leg: by which is the slower
+    load, test = [*by, "ddir"], [*by, "iodepth", "ddir", "part", "place", "code", "cause"]
+    deep, ones = parts[parts["iodepth"].gt(1) & parts["branch"].eq("path")], parts[parts["iodepth"] == 1]
+    steps = deep[[*test, "step"]].drop_duplicates()
+    alike = ones[ones["code"] == ""].drop(columns=["iodepth", "part", "code", "cause"]).merge(steps)
+    shared = alike.groupby([*load, "iodepth", "branch"], **IN_ORDER)["place"].size().rename("shared").reset_index()
+    leg = shared.sort_values("shared", ascending=False, kind="stable").drop_duplicates([*load, "iodepth"])
+    runs = pd.concat([deep.assign(at="deep"), alike.merge(leg[[*load, "iodepth", "branch"]]).assign(at="one")])
+    runs["test"] = runs.groupby(test, **IN_ORDER).ngroup()
+    times = runs.groupby(["test", "at"])["part_ns"].agg(["size", "mean"]).unstack()
+    times = times.reindex(columns=[(value, at) for value in ("size", "mean") for at in ("deep", "one")])
+    times = times.set_axis(["n", "n_one", "part_ns", "one_ns"], axis=1).fillna({"n_one": 0})
+    why = ones.groupby(load, **IN_ORDER)["code"].min().replace("", "no-part-at-1").rename("why").reset_index()
+    table = runs.drop_duplicates("test")[[*test, "test"]].merge(why, how="left").fillna({"why": "no-iodepth-1"})
+    table = table.join(times, on="test").join(_ratios(runs), on="test")
+    table["wait_ns"] = table["part_ns"] - table["one_ns"]
+    table["code"] = table["code"].mask(table["code"].eq("") & table["n_one"].eq(0), table["why"])
+    measures = ["n", "n_one", "part_ns", "one_ns", "wait_ns", *RATIO, "code", "cause"]
+    return in_order(table[[*test[:-2], *measures]].astype({"n": int, "n_one": int}))
+
+
+RATIO = ["ratio", "ratio_lo", "ratio_hi", "verdict"]
+
+
+def _ratios(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the ratio of each test's times, by `compare`; missing of one that is not above 0 in every run."""
+    positive = (runs["part_ns"] > 0).groupby(runs["test"]).transform("all")
+    known = runs[["run_id", "block", "rep", "test"]].assign(system=runs["at"], part_ns=runs["part_ns"].where(positive))
+    if "one" not in set(runs["at"]):
+        return pd.DataFrame(columns=RATIO)
+    return compare(known.astype({"part_ns": float}), "one", "part_ns", by="test").set_index("test")[RATIO]

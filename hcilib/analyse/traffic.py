@@ -4,21 +4,20 @@ which of network, drives and the nodes' CPU binds (METHODS sections 4 and 9)."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from hcilib.analyse.compare import SINGLE_RUN, summarize
-from hcilib.analyse.rows import numbered, numbers_of, valid_rows
-from hcilib.analyse.stats import CONFIDENCE, mean_of
+from hcilib.analyse.rows import numbered, numbers_of, refuse_mixing, valid_rows
+from hcilib.analyse.stats import CONFIDENCE, half_width
 from hcilib.model.caveats import add_codes
 from hcilib.model.metrics import FACTORS, KEYS, in_order
 from hcilib.model.schemes import ErasureCode, Product, Scheme, Tiers, Wrapped
 from hcilib.model.workload import READ_PCT
 
 PLACEMENT = ["placement", "ddir"]
-RESOURCES = {"drives": "drives_iops", "network": "network_iops", "node CPU": "cpu_iops"}
+RESOURCES = ("drives", "network", "node CPU")
 NEAR_PCT = 80.0
 """From this share of what a resource can give it is the bottleneck."""
 
@@ -57,11 +56,10 @@ def expected_traffic(scheme: Scheme, redirected: bool | float | None = None, nod
     shares = (0.0, 1.0) if redirected is None else (float(redirected),)
     if not all(0 <= share <= 1 for share in shares):
         raise ValueError(f"redirected must be true, false or a share from 0 to 1, got {redirected!r}")
-    names = {0.0: "owner", 1.0: "non-owner"}
-    return pd.DataFrame(
-        [(names.get(r, "mixed"), ddir, r, r + remote[ddir]) for ddir in remote for r in shares],
-        columns=[*PLACEMENT, "redirected", "expected"],
-    )
+    rows = [(ddir, share, share + remote[ddir]) for ddir in remote for share in shares]
+    table = pd.DataFrame(rows, columns=["ddir", "redirected", "expected"])
+    table.insert(0, "placement", table["redirected"].map({0.0: "owner", 1.0: "non-owner"}).fillna("mixed"))
+    return table
 
 
 def _copies(scheme: Scheme, nodes: int) -> tuple[float, float]:
@@ -113,18 +111,23 @@ def check_traffic(
     columns = expected[[*PLACEMENT, "expected"]]
     if link_gbit:
         columns = columns.assign(pct_of_link=100 * _busier_direction(expected) / (link_gbit * 1e9 / 8))
-    table = _per_client_byte(observed).merge(columns, on=PLACEMENT, how="left", validate="m:1")
+    table = observed.drop(columns="expected", errors="ignore")
+    if "ddir" not in table:
+        table = table.assign(ddir=table["rw"].str.removeprefix("rand"))
+    if "observed" not in table:
+        client = numbers_of(table, "bw_bytes").fillna(numbers_of(table, "rate_bytes"))
+        table = table.assign(observed=numbers_of(table, "net_bytes_per_s") / client.where(client > 0))
+    table = table.merge(columns, on=PLACEMENT, how="left", validate="m:1")
     if link_gbit:
         table["pct_of_link"] *= numbers_of(table, "net_bytes_per_s")
     table = _judged(table, "observed", tolerance, ("no-observed", "no-expected"))
-    sources = table["source"] if "source" in table else pd.Series("", table.index)
-    known = {name: own for name, own in (inferred_from or {}).items() if sources.eq(name).any()}
-    for source, (place, ddir) in ((name, counter) for name, own in known.items() for counter in own):
-        own = sources.eq(source) & table["placement"].eq(place) & table["ddir"].eq(ddir)
-        if not own.any():
-            raise ValueError(f"inferred_from names {place} {ddir}, of which {source} has no counter")
-        table.loc[own, "ok"], table.loc[own, "code"] = pd.NA, "inferred"
-    return table
+    counters = pd.MultiIndex.from_frame(table.reindex(columns=["source", *PLACEMENT]))
+    sources = counters.get_level_values("source")
+    no_test = [(name, *own) for name, of in (inferred_from or {}).items() if name in sources for own in of]
+    if absent := [counter for counter in no_test if counter not in counters]:
+        raise ValueError("inferred_from names {1} {2}, of which {0} has no counter".format(*absent[0]))
+    is_inferred = counters.isin(no_test) if no_test else np.zeros(len(table), bool)
+    return table.assign(ok=table["ok"].mask(is_inferred), code=table["code"].mask(is_inferred, "inferred"))
 
 
 def _busier_direction(expected: pd.DataFrame) -> pd.Series:
@@ -135,17 +138,6 @@ def _busier_direction(expected: pd.DataFrame) -> pd.Series:
     received = expected["redirected"]
     sent = expected["expected"] - received
     return np.maximum(received, sent) / expected["expected"].where(expected["expected"] > 0)
-
-
-def _per_client_byte(observed: pd.DataFrame) -> pd.DataFrame:
-    """The rows with ddir and observed; NaN where the client's own rate is unknown or mixes directions."""
-    table = observed.drop(columns=["expected"], errors="ignore")
-    if "ddir" not in table:
-        table = table.assign(ddir=table["rw"].map(lambda rw: rw.removeprefix("rand")))
-    if "observed" not in table:
-        client = numbers_of(table, "bw_bytes").fillna(numbers_of(table, "rate_bytes"))
-        table = table.assign(observed=numbers_of(table, "net_bytes_per_s") / client.where(client > 0))
-    return table
 
 
 # ---- What crossed a network card, per byte of the client: counted, to stand beside what the placement demands
@@ -181,20 +173,17 @@ def traffic(
     keys = [c for c in (*KEYS, *FACTORS) if c in results and c in counters]
     spans = own.assign(moved=own["rx_bytes_per_s"] * own["interval_s"]).groupby([*keys, "node"], dropna=False)
     rates = spans["moved"].sum() / spans["interval_s"].sum()
-    received = rates.groupby(level=keys, dropna=False).sum().rename("nic_bytes_per_s").reset_index()
-    runs = results.assign(ddir=results["rwmixread"].map({0: "write", 100: "read"})).merge(received, on=keys, how="left")
-    runs["net_bytes_per_s"], runs["observed"] = runs["nic_bytes_per_s"], runs["nic_bytes_per_s"] / runs["bw_bytes"]
-    table = summarize(runs.drop(columns="nic_bytes_per_s"), "observed", by=list(by))
-    code, valid, counted = numbered(runs, by), valid_rows(runs), np.isfinite(runs["observed"])
-    rate = runs[["net_bytes_per_s", "bw_bytes"]].where(valid & counted).groupby(code).agg(_centre)
-    absent = np.bincount(code[valid & runs["nic_bytes_per_s"].isna()], minlength=len(table))
-    said = add_codes(table["warnings"], (absent > 0, "counters"))
-    return table.assign(warnings=said).join(rate)
-
-
-def _centre(values: pd.Series) -> float:
-    """Return the mean that `summarize` gives, the geometric one; of equal values exactly that value."""
-    return np.exp(np.log(values).mean()).clip(values.min(), values.max())
+    received = rates.groupby(level=keys, dropna=False).sum().rename("net_bytes_per_s").reset_index()
+    runs = results.assign(ddir=results["rwmixread"].map({0: "write", 100: "read"}))
+    runs = runs.drop(columns="net_bytes_per_s", errors="ignore").merge(received, on=keys, how="left")
+    runs["observed"] = runs["net_bytes_per_s"] / runs["bw_bytes"]
+    runs["bw_bytes"] = runs["bw_bytes"].where(np.isfinite(runs["observed"]))
+    table = summarize(runs, "observed", by=list(by))
+    is_absent = valid_rows(runs) & runs["net_bytes_per_s"].isna()
+    table["warnings"] = add_codes(table["warnings"], (is_absent.groupby(numbered(runs, by)).any(), "counters"))
+    for name in ("net_bytes_per_s", "bw_bytes"):
+        table[name] = summarize(runs, name, by=list(by))[name]
+    return table
 
 
 # ---- Which of the three binds: the drives, the network between the nodes, or the nodes' CPU?
@@ -244,26 +233,24 @@ def bottleneck(
     """
     iops = results["iops"].astype(float)
     cpu = numbers_of(results, "node_cpu_pct")
-    capacity = float("nan") if links is None else network_bytes_per_s(links)
     crossing = _crossing(results, scheme, redirected)
+    capacity = np.nan if links is None else network_bytes_per_s(links)
     limits = pd.DataFrame({
         "drives_iops": numbers_of(results, "ceiling_iops"),
         "network_iops": capacity / crossing.where(crossing > 0) / results["bs_bytes"].astype(float),
         "cpu_iops": iops * 100 / cpu.where(cpu > 0),
     })  # fmt: skip
-    share = limits.rdiv(iops, axis=0)
-    nearest = share.fillna(-1.0).idxmax(axis=1).where(share.notna().any(axis=1))
-    named = {column: name for name, column in RESOURCES.items()}
-    most = 100 * share.max(axis=1)
+    used = (100 * limits.rdiv(iops, axis=0)).set_axis([*RESOURCES], axis=1)
     words = numbers_of(results, "vms").map(stated_cpu or {}).where(cpu.isna() & iops.notna())
     stated_pct = words.astype("string").str.extract(r"(\d+(?:\.\d+)?)", expand=False).astype(float)
-    busier = stated_pct.fillna(-1.0).ge(most.fillna(0.0))
-    bottleneck = most.ge(NEAR_PCT).astype("boolean").mask(most.isna())
+    used["node CPU"] = used["node CPU"].fillna(stated_pct)
+    most = used.max(axis=1)
+    binds = used.fillna(-1.0).idxmax(axis=1).where(most.notna())
     return results.assign(
         **limits,
-        binds=nearest.map(named).mask(busier, "node CPU"),
-        pct_of_binding=most.mask(busier),
-        bottleneck=bottleneck.mask(busier & stated_pct.ge(NEAR_PCT), True),
+        binds=binds,
+        pct_of_binding=most.mask(words.notna() & binds.eq("node CPU")),
+        bottleneck=most.ge(NEAR_PCT).astype("boolean").mask(most.isna()),
         stated_cpu=words,
     )
 
@@ -281,21 +268,16 @@ def _crossing(results: pd.DataFrame, scheme: Scheme | None, redirected: float) -
     return counted.fillna(read * each["read"] + (1 - read) * each["write"])
 
 
-# What the drives did for one I/O and one byte of the client, beside what the scheme costs (METHODS section 9).
+# ---- What the drives did for one I/O and one byte of the client, beside what the scheme costs
 
 MEASURES = ("reads", "writes", "read_bytes", "write_bytes")
+COUNTED = [
+    "n", "seen", "seen_lo", "seen_hi", "confidence", "expected", "ratio", "ok", "code", "drives", "warnings",
+]  # fmt: skip
 CHUNK_BYTES = 64 * 2**10
 """Random blocks of at most so much are taken to be one I/O on each drive that they touch."""
 TOLERANCE = 0.1
 """Allowed deviation, relative to the expected value or to the client's own where that is larger."""
-
-
-class _Load(NamedTuple):
-    """What a group of runs did. `read_share`: of its I/Os."""
-
-    read_share: float
-    bs_bytes: float
-    sequential: bool
 
 
 def of_system(drives: pd.DataFrame, devices: str | None = None) -> pd.Series:
@@ -360,70 +342,56 @@ def amplification(
     0   reads       1.0  not-sampled
     1  writes       0.0  not-sampled
     """
-    by, pieces = list(by), []
-    for name, rows in results.groupby("system", sort=False) if isinstance(scheme, Mapping) else [("", results)]:
-        own_scheme = scheme.get(str(name)) if isinstance(scheme, Mapping) else scheme
-        if own_scheme is None:
-            continue
-        stripe = stripe_bytes.get(str(name)) if isinstance(stripe_bytes, Mapping) else stripe_bytes
-        rates = drive_rates_of(rows, drives, devices)
-        client = rows[["iops", "iops", "bw_bytes", "bw_bytes"]].where(lambda rate: rate > 0).set_axis(MEASURES, axis=1)
-        runs = rows.assign(**rates[list(MEASURES)] / client, drives=rates["drives"])
-        sampled, valid, code = runs["reads"].notna().to_numpy(), valid_rows(runs), numbered(runs, by)
-        groups = summarize(rows, "iops", by=by)[by]  # which refuses to pool what differs in a factor
-        for i, group in groups.iterrows():
-            own, absent = runs[(code == i) & valid & sampled], (code == i) & valid & ~sampled
-            load = _load(runs[code == i])
-            # What may be 0 has no logs.
-            seen = [{"n": len(own)} | mean_of("seen", own[name].to_numpy(float)) for name in MEASURES]
-            table = pd.DataFrame(seen)
-            costs = _costs(load, own_scheme, stripe)
-            table = table.assign(
-                **group, measure=MEASURES, confidence=CONFIDENCE, expected=[costs[m] for m in MEASURES]
-            )
-            unsampled = np.full(len(table), absent.any())
-            said = add_codes([""] * len(table), (unsampled, "drives"), (table["n"] == 1, SINGLE_RUN))
-            count = own["drives"].max() if len(own) else 0
-            table = _judged(table, "seen", TOLERANCE, ("not-sampled", "any-count"))
-            pieces.append(table.assign(drives=count, warnings=said))
-    columns = [
-        *by, "measure", "n", "seen", "seen_lo", "seen_hi", "confidence", "expected", "ratio", "ok", "code",
-        "drives", "warnings",
-    ]  # fmt: skip
-    together = pd.concat(pieces, ignore_index=True) if pieces else pd.DataFrame(columns=columns)
-    return in_order(together[columns])
+    by, schemes = list(by), scheme if isinstance(scheme, Mapping) else dict.fromkeys(results["system"], scheme)
+    runs = results[results["system"].isin([*schemes])].reset_index(drop=True)
+    if runs.empty:
+        return pd.DataFrame(columns=[*by, "measure", *COUNTED])
+    refuse_mixing(runs, by)
+    valid, rates = valid_rows(runs), drive_rates_of(runs, drives, devices)
+    client = runs[["iops", "iops", "bw_bytes", "bw_bytes"]].where(lambda rate: rate > 0).set_axis(MEASURES, axis=1)
+    counts = rates[[*MEASURES]].div(client)[valid].reindex(runs.index).stack(future_stack=True).to_frame("seen")
+    counts["expected"] = _costs(runs, runs["system"].map(schemes), stripe_bytes).stack(future_stack=True)
+    counts = counts.reset_index(names=["run", "measure"])
+    facts = pd.DataFrame({"group": numbered(runs, by), "valid": valid, "drives": rates["drives"].where(valid)})
+    groups = counts.join(facts, on="run").groupby(["group", "measure"], sort=False)
+    table = groups.agg(n=("seen", "count"), seen=("seen", "mean"), sd=("seen", "std"), expected=("expected", "mean"),
+                       sampled=("valid", "sum"), drives=("drives", "max")).reset_index()  # fmt: skip
+    half = half_width(table["sd"], table["n"])  # of plain counts: one that may be 0 has no log
+    table = table.assign(seen_lo=table["seen"] - half, seen_hi=table["seen"] + half, confidence=CONFIDENCE)
+    table = table.join(runs[by].groupby(facts["group"]).first(), on="group").fillna({"drives": 0})
+    table = _judged(table, "seen", TOLERANCE, ("not-sampled", "any-count"))
+    is_absent = table["n"] < table["sampled"]
+    table["warnings"] = add_codes([""] * len(table), (is_absent, "drives"), (table["n"] == 1, SINGLE_RUN))
+    table = table.sort_values("group", kind="stable", ignore_index=True)
+    return in_order(table[[*by, "measure", *COUNTED]])
 
 
 def drive_rates_of(results: pd.DataFrame, drives: pd.DataFrame, devices: str | None = None) -> pd.DataFrame:
     """What all drives of the system did in each run, a second: `MEASURES`, drives (how many); NaN where none was
     sampled, or where those of one node are not known. On the results' index."""
-    empty = pd.DataFrame({name: np.nan for name in (*MEASURES, "drives")}, index=results.index)
-    if drives.empty:
-        return empty
-    own = drives[of_system(drives, devices)]
+    names = [*MEASURES, "drives"]
+    own = drives[of_system(drives, devices)] if len(drives) else drives
     keys = [name for name in (*KEYS, *FACTORS) if name in results and name in own]
     if own.empty or not keys:
-        return empty
+        return pd.DataFrame(np.nan, index=results.index, columns=names)
     rates = own[keys].assign(drives=1, **{name: own[name] / own["seconds"] for name in MEASURES})
     runs = rates.assign(unknown=own["device"].fillna("").eq("")).groupby(keys, dropna=False)
-    sums = runs[[*MEASURES, "drives"]].sum(min_count=1).mask(runs["unknown"].any()).reset_index()
-    return results[keys].merge(sums, on=keys, how="left").set_axis(results.index)[[*MEASURES, "drives"]]
+    sums = runs[names].sum(min_count=1).mask(runs["unknown"].any()).reset_index()
+    return results[keys].merge(sums, on=keys, how="left").set_axis(results.index)[names]
 
 
-def _load(runs: pd.DataFrame) -> _Load:
-    first, read_share = runs.iloc[0], float((runs["read_iops"] / runs["iops"]).mean())
-    return _Load(read_share, float(first["bs_bytes"]), not str(first["rw"]).startswith("rand"))
-
-
-def _costs(load: _Load, scheme: Scheme, stripe_bytes: float | None) -> dict[str, float]:
-    """Measure -> what the scheme makes of one I/O and byte."""
-    r, w = load.read_share, 1 - load.read_share
-    is_full = load.sequential or (stripe_bytes is not None and load.bs_bytes >= stripe_bytes)  # of NaN never
-    reads, writes = (0.0, scheme.stripe_cost) if is_full else scheme.write_ios
-    costs = {"read_bytes": r + w * reads, "write_bytes": w * writes}
-    is_one = not load.sequential and load.bs_bytes <= CHUNK_BYTES and not (is_full and w)
-    told = {"reads": costs["read_bytes"], "writes": costs["write_bytes"]}
-    return costs | (told if is_one else {name: 0.0 if cost == 0 else np.nan for name, cost in told.items()})
+def _costs(runs: pd.DataFrame, schemes: pd.Series, stripe_bytes: float | Mapping[str, float] | None) -> pd.DataFrame:
+    """Return what each run's scheme makes of one I/O and byte, by measure."""
+    stripe = runs["system"].map(stripe_bytes) if isinstance(stripe_bytes, Mapping) else stripe_bytes
+    is_random, size = runs["rw"].str.startswith("rand"), runs["bs_bytes"]
+    is_full = ~is_random | (size >= (np.nan if stripe is None else stripe))
+    ios = [(0, own.stripe_cost) if full else own.write_ios for own, full in zip(schemes, is_full, strict=True)]
+    r = runs["read_iops"] / runs["iops"]
+    costs = pd.DataFrame(ios, runs.index, ["reads", "writes"], dtype=float).mul(1 - r, axis=0)
+    costs["reads"] += r
+    is_one = is_random & (size <= CHUNK_BYTES) & ~(is_full & (r < 1))
+    told = costs.mask(costs.gt(0).mul(~is_one, axis=0))
+    return told.join(costs.set_axis(["read_bytes", "write_bytes"], axis=1))
 
 
 def _judged(table: pd.DataFrame, name: str, tolerance: float, absent: tuple[str, str]) -> pd.DataFrame:

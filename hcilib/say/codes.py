@@ -47,11 +47,19 @@ REASONS = {
     "no-observed": "Not checked, because no traffic was counted.",
     "no-expected": "Not checked, because the scheme has no value for this placement.",
     "nothing-expected": "Not counted, because no I/O was expected and none was seen.",
+    "outside": "The ratio is outside its tolerance.",
+    "truncated": "The printed number was truncated at its last digit, not rounded, which breaks no law.",
+    "missing": "Not checked, because a number is missing.",
+    "demand": "Not checked. At a fixed request rate, outstanding is only a limit.",
+    "capped": "Not checked. A rate cap, thinktime, a flush or the page cache keeps fewer I/Os in flight.",
+    "unweighted": "Not checked. The latency is (read + write)/2, and the law needs the mean over all I/Os.",
+    "chunk": "Not checked. The chunk size is unknown, and full stripes would allow this.",
+    "cache": "The rest came from a cache of a node, the storage software or a drive.",
     "undecided": "The interval is neither inside the tolerance nor outside it. Measure more runs.",
     "untested": "A single value has no interval, so it is compared and not tested.",
     "any-count": "Not checked, because drives may split or merge these I/Os.",
 }
-"""Code of a part of latency, a network counter or a count of drives -> why it is missing or not judged."""
+"""Code of a part of latency, a law, a network counter or a count of drives -> why it is missing or not judged."""
 
 
 def event_words(action: str) -> str:

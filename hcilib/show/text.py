@@ -42,7 +42,6 @@ SIZES = {
     "usable_tb": ("usable_gb", 1000),
     "filled_tib": ("filled_gib", 1024),
     "reserve_tib": ("reserve_gib", 1024),
-    "reserve_tb": ("reserve_gb", 1000),
     "raw_tb": ("raw_gb", 1000),
 }
 SMALL = 0.1

@@ -151,12 +151,6 @@ def test_where_the_peer_is_not_known_the_local_copy_is_still_shown(change):
     assert beside == pytest.approx(known | {"unexplained": 1.6})
 
 
-def test_another_writer_of_the_array_leaves_the_volume_undivided():
-    stranger = layer("b:dm-1", "dm", "b:md0", write=(500, 100.0), tick=4.0)
-    table = parts(*drbd(), stranger, lat_ms=2.7).set_index("place")
-    assert table.loc["b:dm-0", ["part", "code"]].tolist() == ["undivided", "other-writer"]
-
-
 def run(lat_ms=2.7, **more):
     rates = {"read_iops": 0.0, "write_iops": N / SECONDS, "read_lat_ns": np.nan, "write_lat_ns": lat_ms * 1e6}
     return RUN | rates | more
@@ -184,15 +178,7 @@ def at_depth(*first):
 
 
 REASONED = {
-    "not-sampled": lambda: parts(raid5(tested=True)[0]),
-    "few-samples": lambda: parts(*raid5(tested=True, code="few-samples")),
-    "appeared": lambda: parts(*refused(b_md0={"code": "appeared", "writes": np.nan})),
-    "vanished": lambda: parts(*refused(b_vdc={"code": "vanished"})),
-    "counts-nothing": lambda: parts(*refused(b_md0={"writes": 0, "write_ms": 0.0})),
-    "counts-differ": lambda: parts(*refused(a_drbd1={"writes": 0.9 * N})),
     "other-writer": lambda: parts(*drbd(), layer("b:dm-1", "dm", "b:md0", write=(500, 100.0), tick=4.0)),
-    "locked-to-ticks": lambda: parts(*refused(a_drbd1={"write_ms": 8.0 * N})),
-    "below-exceeds": lambda: parts(*refused(b_md0={"write_ms": 3.0 * N})),
     "mixed-directions": lambda: parts(*raid5(tested=True), read_iops=9.0),
     "several-below": lambda: parts(
         layer("a:dm-0", "dm", "a:vda a:vdb", write=(N, 0.5 * N), tick=4.0, tested=True),
@@ -201,7 +187,6 @@ REASONED = {
     "several-disks": lambda: parts(
         *(layer(f"a:vd{n}", "drive", write=(N / 2, 0.5 * N), tested=True) for n in "ab")
     ),
-    "no-other-end": lambda: parts(*refused(a_drbd1={"over": ""})),
     "no-device": lambda: parts(*raid5()),
     "no-osd-counters": lambda: hci.latency_parts(
         pd.DataFrame([run()]), pd.DataFrame(),
@@ -209,24 +194,21 @@ REASONED = {
     ),
     "virtual-drive": lambda: parts(*with_one_drive("vm1"), *raid5("node1")),
     "invalid-run": lambda: parts(*raid5(tested=True), valid=False),
-    "other-path": of_both_legs,
     "no-iodepth-1": at_depth,
     "no-part-at-1": lambda: at_depth(run(iodepth=1)),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("code", REASONED)
-def test_each_reason_is_met_and_said(code):
-    table = REASONED[code]()
-    assert code in set(table["code"])
-    assert hci.text(pd.DataFrame({"code": [code]}))["Code"].item() != code
+def test_each_reason_is_met(code):
+    assert code in set(REASONED[code]()["code"])
 
 
 def test_a_run_on_another_leg_is_left_out_of_the_mean():
     budget = of_both_legs()
     assert set(budget.loc[budget["code"] == "", "n"]) == {2}
     other = budget[budget["code"] != ""]
-    assert other[["part", "n", "lat_ns"]].to_numpy().tolist() == [["undivided", 1, 2.7e6]]
+    assert other[["part", "code", "n", "lat_ns"]].to_numpy().tolist() == [["undivided", "other-path", 1, 2.7e6]]
 
 
 def test_a_budget_never_pools_what_differs_in_a_factor():
@@ -264,31 +246,24 @@ def test_waiting_at_depth_adds_up_along_the_leg_that_is_slower_there():
     assert waiting.loc["volume", "wait_ns"] == pytest.approx(8.0e6)
     client = waiting.loc["client"]
     one, deep = np.log([0.1, 0.3]), np.log([0.4, 0.8])  # ms of the client, of two runs each
-    ratio = [client["ratio"], client["ratio_lo"] * client["ratio_hi"]]  # FOUND T4: logs, with the variance of compare
-    assert ratio == pytest.approx([np.exp(deep.mean() - one.mean()), client["ratio"] ** 2])
-    assert client["ratio_lo"] < 1 < client["ratio_hi"]
+    assert client["ratio"] == pytest.approx(np.exp(deep.mean() - one.mean()))
     assert (client["wait_ns"], client["verdict"]) == (pytest.approx(0.4e6), "undecided")
 
 
 def test_a_wait_is_a_ratio_as_any_other_and_of_times_around_0_there_is_none():
     """FOUND T4. Five runs: the drive takes 0.5 ms at iodepth 1 and 1 ms at 16, the client next to nothing at 1."""
-
-    def layers(ms):
-        return [layer("a:vda", "drive", write=(N, ms * N), tested=True)]
-
-    noise = (-0.01, 0.0, 0.005, 0.01, -0.005)
-    ones = [run(rep=n, block=n, lat_ms=0.5 + n / 1e3 - 2e-3) for n in range(5)]
-    deeps = [run(rep=n, block=n, iodepth=16, lat_ms=1.2) for n in range(5)]
-    of = [layers(0.5 * (1 + extra)) for extra in noise] + [layers(1 + extra) for extra in noise]
-    waiting = hci.latency_waiting(*table_of(*ones, *deeps, layers=of)).set_index("part")
-    drive = waiting.loc["drive"]
-    times = pd.DataFrame({"system": ["one", "deep"], "iodepth": 1, "pattern": "p"}).loc[[0] * 5 + [1] * 5]
-    runs = times.assign(rep=[*range(5)] * 2, lat_ns=[(1 + e) / 2 for e in noise] + [1 + e for e in noise])
-    alone = hci.compare(runs, "one", "lat_ns").iloc[0]
+    ms = [0.5 * factor * (1 + extra) for factor in (1, 2) for extra in (-0.01, 0.0, 0.005, 0.01, -0.005)]
+    of = [[layer("a:vda", "drive", write=(N, each * N), tested=True)] for each in ms]
+    depths = [{"rep": n, "block": n, "iodepth": iodepth} for iodepth in (1, 16) for n in range(5)]
+    lat_ms = [0.5 + n / 1e3 - 2e-3 for n in range(5)] + [1.2] * 5
+    own = [run(lat, **depth) for lat, depth in zip(lat_ms, depths, strict=True)]
+    waiting = hci.latency_waiting(*table_of(*own, layers=of)).set_index("part")
+    runs = pd.DataFrame(depths).assign(system=["one"] * 5 + ["deep"] * 5, iodepth=1, pattern="p", lat_ns=ms)
     names = ["ratio", "ratio_lo", "ratio_hi", "verdict"]
-    assert drive[names].tolist() == pytest.approx(alone[names].tolist()) == [2, *drive[names][1:]]
-    assert drive["verdict"] == "higher"
-    assert waiting.loc["client", ["ratio", "verdict"]].isna().tolist() == [True, False]
+    drive, alone = waiting.loc["drive", names], hci.compare(runs, "one", "lat_ns").iloc[0][names]
+    assert drive.tolist() == pytest.approx(alone.tolist())
+    assert drive[["ratio", "verdict"]].tolist() == [pytest.approx(2), "higher"]
+    assert np.isnan(waiting.loc["client", "ratio"])
     assert waiting.loc["client", "wait_ns"] == pytest.approx(0.2e6, rel=0.02)
 
 
