@@ -1,4 +1,4 @@
-"""Where does the time of one I/O go, what would a change of one part pay, and where do I/Os wait? (docs/METHODS 17)"""
+"""Where does the time of one I/O go, what would a change of one part pay, and where do I/Os wait?"""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ def latency_parts(results: pd.DataFrame, layers: pd.DataFrame, osds: pd.DataFram
 
     Notes
     -----
-    Source: METHODS section 11. The parts of each branch add up to lat_ns.
+    Source: docs/METHODS, where one I/O's time goes. The parts of each branch add up to lat_ns.
 
     Examples
     --------
