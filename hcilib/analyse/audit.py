@@ -192,46 +192,25 @@ def _half_unit(results: pd.DataFrame, name: str) -> pd.Series:
     Trailing zeros of a whole number are taken for rounding beyond the digits its source usually prints: 300,000 in a
     table of three digits may be rounded to thousands, hardly to hundred thousands.
     """
-    value = numbers_of(results, name)
-    shown = value / METRICS[name].scale
+    shown = (numbers_of(results, name) / METRICS[name].scale).abs()
+    texts = shown.map(_printed).astype("string")
     source = results["source"] if "source" in results else pd.Series("", results.index)
-    usual = shown.map(_digits).groupby(source, dropna=False).transform(_usual_digits)
-    unit = pd.Series([_printed_unit(*pair) for pair in zip(shown, usual, strict=True)], results.index, dtype=float)
+    digits = texts.str.replace(".", "").str.strip("0").str.len().groupby(source, dropna=False)
+    # between two and four, and three where fewer than five numbers show it
+    usual = digits.transform("median").clip(2, 4).where(digits.transform("count") >= 5, 3)
+    unit = 10.0 ** (np.floor(np.log10(shown.where(shown > 0))) + 1 - usual)
+    zeros = 10.0 ** (texts.str.len() - texts.str.rstrip("0").str.len())
+    decimals = texts.str.replace(r"^\d+\.?", "", regex=True).str.len().fillna(-1)
+    unit = np.minimum(unit.clip(lower=1), zeros).where(decimals.eq(0), unit).mask(decimals > 0, 10.0**-decimals)
     if name.startswith("lat_"):  # a table prints all its latencies with the same decimals: 0.5 beside 0.919 is 0.500
         unit = unit.groupby(source, dropna=False).transform("min")
-    return unit / 2 / shown.abs()
+    return unit / 2 / shown
 
 
-def _usual_digits(digits: pd.Series) -> float:
-    """The median, between two and four; fewer than five numbers do not tell, so three."""
-    return min(max(digits.median(), 2), 4) if digits.count() >= 5 else 3
-
-
-def _decimals(value: float) -> int | None:
-    """Decimals a value was printed with, 0 to 3; None if no table prints it so (missing, zero or derived)."""
-    if not np.isfinite(value) or value == 0:
-        return None
-    return next((d for d in range(4) if np.isclose(value, round(value, d), rtol=1e-12, atol=1e-9)), None)
-
-
-def _digits(value: float) -> float:
-    """Significant digits of a printed value, trailing zeros not counted."""
-    decimals = _decimals(value)
-    return np.nan if decimals is None else len(f"{abs(value) * 10**decimals:.0f}".strip("0"))
-
-
-def _printed_unit(value: float, usual: float) -> float:
-    if not np.isfinite(value) or value == 0:
-        return np.nan
-    last_usual = 10.0 ** (np.floor(np.log10(abs(value))) + 1 - usual)
-    match _decimals(value):
-        case None:
-            return last_usual
-        case 0:
-            whole = f"{abs(value):.0f}"
-            return min(10.0 ** (len(whole) - len(whole.rstrip("0"))), max(last_usual, 1.0))
-        case decimals:
-            return 10.0**-decimals
+def _printed(value: float) -> str | None:
+    """Return a value as a table prints it, with up to three decimals; None of one that none prints so."""
+    is_printed = value > 0 and np.isclose(value, round(value, 3), rtol=1e-12, atol=1e-9)
+    return f"{value:.3f}".rstrip("0").rstrip(".") if is_printed else None
 
 
 def residuals(checks: pd.DataFrame) -> pd.DataFrame:

@@ -60,12 +60,6 @@ def test_a_small_write_on_parity_has_two_phases_and_two_visits_each():
     assert table["code"].eq("").all()
 
 
-def test_flushes_of_the_drives_are_no_data_writes():
-    table = parts(*raid5(tested=True, flush=(1000, 5000.0)))
-    assert ms(table)["drive-writes"] == pytest.approx(0.4)
-    assert table.set_index("part")["visits"]["drive-writes"] == pytest.approx(2.0)
-
-
 def drbd(local_ms=1.0, peer_ms=2.2, whole_ms=2.6):
     """The peer's volume counts each write and its flush of 1 ms; its array counts no flush."""
     here = raid5("a", 0.95)
@@ -79,39 +73,35 @@ def drbd(local_ms=1.0, peer_ms=2.2, whole_ms=2.6):
     ]
 
 
-def test_the_slower_branch_of_drbd_is_the_path_and_the_faster_is_shown_beside_it():
-    table = parts(*drbd(), lat_ms=2.7)
-    path, beside = ms(table), ms(table, "a:dm-0")
-    wanted = {"client": 0.1, "network": 0.4, "flush": 1.3, "array": 0.2, "drive-reads-first": 0.3}
-    assert path == pytest.approx(wanted | {"drive-writes": 0.4})
-    assert sum(path.values()) == pytest.approx(2.7)
-    assert beside["wait"] == pytest.approx(1.6)
-    assert beside["volume"] == pytest.approx(0.05)
-    assert beside["client"] == pytest.approx(0.1), "a branch begins at the client"
-    assert sum(beside.values()) == pytest.approx(2.7)
+ARRAY = {"array": 0.2, "drive-reads-first": 0.3, "drive-writes": 0.4}
+DM = {"write": (N, 0.5 * N), "tick": 4.0}
+DIVIDED = {
+    "flushes are no data writes": (raid5(tested=True, flush=(1000, 5000.0)), 1.0, "path", {"client": 0.1} | ARRAY),
+    "the slower branch of DRBD is the path": (
+        drbd(), 2.7, "path", {"client": 0.1, "network": 0.4, "flush": 1.3} | ARRAY),
+    "the faster is shown beside it": (
+        drbd(), 2.7, "a:dm-0", {"client": 0.1, "wait": 1.6, "volume": 0.05} | ARRAY | {"array": 0.25}),
+    "the path of native multipath counts": ([
+        layer("a:nvme0n1", "nvme", "a:nvme0c0n1", over="b:dm-0", tested=True),
+        layer("a:nvme0c0n1", "path", over="b:dm-0", write=(N, 0.8 * N)),
+        layer("b:dm-0", "dm", "b:vda", **DM), layer("b:vda", "drive", write=(N, 0.45 * N)),
+    ], 1.0, "path", {"client": 0.2, "network": 0.3, "volume": 0.05, "drive": 0.45}),
+    "a small negative part is shown": (
+        [layer("a:dm-0", "dm", "a:vda", **DM, tested=True), layer("a:vda", "drive", write=(N, 0.51 * N))],
+        1.0, "path", {"client": 0.5, "volume": -0.01, "drive": 0.51}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", DIVIDED)
+def test_each_branch_adds_up(case):
+    layers, lat_ms, branch, known = DIVIDED[case]
+    table = parts(*layers, lat_ms=lat_ms)
+    assert ms(table, branch) == pytest.approx(known)
+    assert sum(known.values()) == pytest.approx(lat_ms)
 
 
 def test_a_local_branch_that_is_slower_leaves_what_the_mirror_adds_unexplained():
-    table = parts(*drbd(local_ms=2.5, peer_ms=2.2), lat_ms=2.7)
-    assert ms(table)["unexplained"] == pytest.approx(0.1)
-
-
-def test_of_native_multipath_the_path_counts_and_the_namespace_does_not():
-    table = parts(
-        layer("a:nvme0n1", "nvme", "a:nvme0c0n1", over="b:dm-0", tested=True),
-        layer("a:nvme0c0n1", "path", over="b:dm-0", write=(N, 0.8 * N)),
-        layer("b:dm-0", "dm", "b:vda", write=(N, 0.5 * N), tick=4.0),
-        layer("b:vda", "drive", write=(N, 0.45 * N)),
-    )
-    assert ms(table) == pytest.approx({"client": 0.2, "network": 0.3, "volume": 0.05, "drive": 0.45})
-
-
-def test_a_small_negative_part_is_shown():
-    table = parts(
-        layer("a:dm-0", "dm", "a:vda", write=(N, 0.5 * N), tick=4.0, tested=True),
-        layer("a:vda", "drive", write=(N, 0.51 * N)),
-    )
-    assert ms(table)["volume"] == pytest.approx(-0.01)
+    assert ms(parts(*drbd(local_ms=2.5), lat_ms=2.7))["unexplained"] == pytest.approx(0.1)
 
 
 def refused(**change):
@@ -289,12 +279,8 @@ def test_ceph_is_divided_by_what_its_osds_count():
 
 
 def test_over_repeats_each_part_has_an_interval():
-    rates = {"read_iops": 0.0, "write_iops": N / SECONDS, "read_lat_ns": np.nan}
-    runs = pd.DataFrame(
-        [RUN | rates | {"rep": n, "block": n, "write_lat_ns": ns} for n, ns in ((1, 1.0e6), (2, 1.2e6))]
-    )
-    layers = pd.DataFrame([row | {"rep": n, "block": n} for n in (1, 2) for row in raid5(tested=True)])
-    client = hci.latency_budget(runs, layers).set_index("part").loc["client"]
+    own = [run(lat_ms, rep=n, block=n) for n, lat_ms in ((1, 1.0), (2, 1.2))]
+    client = hci.latency_budget(*table_of(*own, layers=[raid5(tested=True)] * 2)).set_index("part").loc["client"]
     half = 12.706204736432095 * 0.1e6
     assert client[["n", "lat_ns", "part_ns"]].tolist() == pytest.approx([2, 1.1e6, 0.2e6])
     assert client[["part_ns_lo", "part_ns_hi"]].tolist() == pytest.approx([0.2e6 - half, 0.2e6 + half])
@@ -312,23 +298,3 @@ def test_a_measured_small_write_on_raid_5_takes_two_phases_and_the_parts_add_up(
         assert its["part_ns"].sum() == pytest.approx(its["lat_ns"].iloc[0])
     assert set(budget["code"]) == {""}
     assert set(budget["n"]) == {5}
-
-
-def test_without_a_ramp_the_kernel_counts_what_fio_counts():
-    path = shipped("data/samples/box/budget-raid5")
-    tested = hci.read_layers(path).query("tested")
-    together = tested.merge(hci.read_results(path), on=["pattern", "iodepth", "rep"])
-    ios = (together["reads"] + together["writes"]) / (together["iops"] * together["runtime_s"])
-    assert len(ios) == 15
-    assert ios.to_numpy() == pytest.approx(1, abs=1e-4)
-    assert set(tested["window"]) == {"around"}
-
-
-@pytest.mark.parametrize(("pattern", "counter"), [("4k-randread", "op_r_latency"), ("4k-randwrite", "op_w_latency")])
-def test_cephs_osds_count_the_operations_that_fio_counts(pattern, counter):
-    path = shipped("data/samples/box/budget-ceph")
-    runs = hci.read_results(path).query("pattern == @pattern").set_index(["iodepth", "rep"])
-    counts = hci.read_osds(path).query("pattern == @pattern and counter == @counter")
-    operations = counts.groupby(["iodepth", "rep"])["count"].sum()
-    assert len(operations) >= 3
-    assert (operations / (runs["iops"] * runs["runtime_s"])).to_numpy() == pytest.approx(1, abs=0.01)

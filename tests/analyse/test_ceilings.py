@@ -88,7 +88,7 @@ def test_each_row_against_its_own_ceiling():
         ("randread", 100, 4096, 5000.0), ("randrw", 70, 4096, 1000.0), ("write", 0, 2**20, 100.0),
         ("randwrite", 0, 65536, 60.0), ("randread", 100, 8192, 1.0), ("randrw", NAN, 4096, 1.0),
     ).set_index(pd.Index(list("abcdef")))  # fmt: skip
-    table = hci.against_ceiling(results, hci.drive_rates(RAW), 10, RAID51, 16384)
+    table = hci.against_ceiling(results, hci.drive_rates(RAW), 10, RAID51, 65536)
     mix = 10 / (0.7 / 1000 + 0.3 * (4 / 1000 + 4 / 400))
     assert table["ceiling_iops"].tolist() == pytest.approx([10_000, mix, 200, 120, NAN, NAN], nan_ok=True)
     assert table.loc["b", ["arithmetic_iops", "pct_of_arithmetic"]].tolist() == pytest.approx([7150, 100 / 7.15])
