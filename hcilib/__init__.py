@@ -65,7 +65,7 @@ _ROOMS = {
     "analyse.neighbours": "neighbours",
     "model.schemes": "Mirror Raid5 Raid6 Raidz ErasureCode Tiers nested_mirror nested_parity parse_scheme",
     "analyse.capacity": "tier_fit system_capacity pareto cost",
-    "analyse.ceilings": "predicted ceilings system_ceilings stripe_bytes best_share "
+    "analyse.ceilings": "predicted ceilings stripe_bytes best_share "
     "drive_rates datasheet_rates against_ceiling against_datasheet pattern_cost",
     "analyse.budget": "latency_parts latency_budget latency_savings latency_waiting",
     "analyse.audit": "audit residuals",

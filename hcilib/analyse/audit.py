@@ -25,13 +25,13 @@ OUTSIDE, TRUNCATED, UNWEIGHTED = "outside", "truncated", "unweighted"
 rounded; only (read + write)/2 is printed, which is not the latency of Little's law."""
 
 
-def audit(results: pd.DataFrame, ceilings: pd.Series | None = None, drives: pd.DataFrame | None = None) -> pd.DataFrame:
+def audit(results: pd.DataFrame, drives: pd.DataFrame | None = None) -> pd.DataFrame:
     """Check every row of a results table.
 
     Parameters
     ----------
     results : results table. A row with `rep` 0 or without `run_id` counts as published, that is printed and rounded.
-    ceilings : IOPS no row may exceed, by the results' index; a column `ceiling_iops` serves as well.
+        With `ceiling_iops` (`against_ceiling`) no row may exceed that.
     drives : ``read_drives`` of the same runs: what the drives gave. Which of them are counted: `of_system` of the
         amplification.
 
@@ -50,7 +50,7 @@ def audit(results: pd.DataFrame, ceilings: pd.Series | None = None, drives: pd.D
             within the printed rounding, or truncated at the last printed digit;
         - `cpu_efficiency`: iops_per_cpu_pct against iops / nodes / node_cpu_pct, within 0.1 %, published rows within
           the rounding of the printed CPU, or truncated likewise;
-        - `ceiling`: iops against the ceiling, only if there are ceilings;
+        - `ceiling`: iops against the ceiling, only if the results have one;
         - `drives`: bytes a second that clients read against those that the drives gave, within 5 %, only if there are
             drives: what is
           above came from a cache.
@@ -73,11 +73,8 @@ def audit(results: pd.DataFrame, ceilings: pd.Series | None = None, drives: pd.D
         label = results.index[results.index.duplicated()][0]
         raise ValueError(f"the results index repeats {label}; call reset_index(drop=True) first, `row` names the row")
     checks = [_little(results), _bandwidth(results), _cpu_efficiency(results)]
-    limits = ceilings if ceilings is not None else results.get("ceiling_iops")
-    if isinstance(limits, pd.Series):
-        limits = limits.to_frame("ceiling_iops")
-    if limits is not None:
-        checks.append(_ceiling(results, limits.reindex(results.index).astype(float)))
+    if "ceiling_iops" in results:
+        checks.append(_ceiling(results))
     if drives is not None:
         checks.append(_drives(results, drives))
     by_row = np.argsort(np.tile(np.arange(len(results)), len(checks)), kind="stable")
@@ -132,9 +129,9 @@ def _cpu_efficiency(results: pd.DataFrame) -> pd.DataFrame:
     return _or_truncated(table, results, "iops_per_cpu_pct", of_cpu)
 
 
-def _ceiling(results: pd.DataFrame, limits: pd.DataFrame) -> pd.DataFrame:
-    table = _judge(results, "ceiling", results["iops"].astype(float), limits["ceiling_iops"], 0, 1)
-    full = numbers_of(limits, "full_stripe_iops").to_numpy()
+def _ceiling(results: pd.DataFrame) -> pd.DataFrame:
+    table = _judge(results, "ceiling", results["iops"], results["ceiling_iops"], 0, 1)
+    full = numbers_of(results, "full_stripe_iops").to_numpy()
     is_open = table["ok"].eq(False).fillna(False).astype(bool) & (table["measured"] <= full)  # its chunk is not known
     return table.assign(ok=table["ok"].mask(is_open), code=table["code"].mask(is_open, "chunk"))
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from hcilib.analyse.compare import compare, summarize
-from hcilib.analyse.rows import as_list, interval_names, numbers_of, require_columns, until_stable, valid_rows
+from hcilib.analyse.rows import as_list, interval_names, require_columns, until_stable, valid_rows
 from hcilib.model.metrics import in_order
 from hcilib.model.schemes import Scheme, parse_scheme
 from hcilib.model.workload import READ_PCT
@@ -54,8 +54,6 @@ def against_datasheet(
     ValueError
         If `raw` holds several systems, or a figure of the datasheet is not positive.
     """
-    if raw["system"].nunique() > 1:
-        raise ValueError(f"results hold {', '.join(sorted(raw['system'].unique()))}: filter one drive")
     word = raw.get("statistic", pd.Series("", raw.index)).eq("datasheet")
     stated = raw[word].groupby("pattern")["iops"].max().to_dict() | dict(datasheet or {})
     if wrong := [pattern for pattern, iops in stated.items() if not iops > 0]:
@@ -226,34 +224,6 @@ def best_share(
     return against_ceiling(best, rates, drives, scheme, stripes)
 
 
-def system_ceilings(
-    results: pd.DataFrame,
-    rates: pd.DataFrame | None,
-    drives: int,
-    schemes: Mapping[str, Scheme],
-    stripes: Mapping[str, float] | None = None,
-) -> pd.DataFrame:
-    """Return `ceiling_iops` of every row under its own system's scheme, by the results' index, for ``audit``.
-
-    NaN where there are no `rates`, where the system has no scheme, or where the drive was not measured so.
-
-    Parameters
-    ----------
-    stripes : as in `against_ceiling`. Where a system's is not known, `ceiling_iops` is that of small writes, and
-        `full_stripe_iops` that of full stripes. Between the two nobody can judge
-    """
-    limits = pd.DataFrame({"ceiling_iops": np.nan, "full_stripe_iops": np.nan}, results.index)
-    for name, rows in results.groupby("system"):
-        if name not in schemes:
-            continue
-        stripe = (stripes or {}).get(name, np.nan)
-        own, full = (against_ceiling(rows, rates, drives, schemes[name], size)["ceiling_iops"] for size in (stripe, 0))
-        limits.loc[rows.index, "ceiling_iops"] = own
-        if np.isnan(stripe):
-            limits.loc[rows.index, "full_stripe_iops"] = full.where(full > own * (1 + 1e-9))
-    return limits
-
-
 def stripe_bytes(commands: Iterable[str]) -> float:
     """Bytes of data in one stripe of the array that a system's commands make; NaN where none of them says.
 
@@ -299,37 +269,49 @@ def against_ceiling(
     results: pd.DataFrame,
     rates: pd.DataFrame | None,
     drives: int,
-    scheme: Scheme,
+    scheme: Scheme | Mapping[str, Scheme] | None,
     stripes: Mapping[str, float] | float | None = None,
 ) -> pd.DataFrame:
-    """Return the results with ceiling_iops (`split_iops` of `ceilings`), arithmetic_iops and the share of each.
+    """Return the results with the drives' ceiling of each row, and its share of it.
 
     Parameters
     ----------
     rates : as `drive_rates` returns them. A row whose block size and access they lack has no ceiling, nor has any
         without them
+    scheme : of all rows or by system. A system without one has no ceiling
     stripes : bytes of data in one parity stripe (`stripe_bytes`), of all or by system. Random writes of that size fill
         it and read nothing. Sequential writes always do
 
     Returns
     -------
-    DataFrame, the results with ceiling_iops, arithmetic_iops, pct_of_ceiling and pct_of_arithmetic
+    DataFrame, the results with ceiling_iops (`split_iops` of `ceilings`), arithmetic_iops, full_stripe_iops (the
+    ceiling if a write of unknown stripe filled it, where that is higher), pct_of_ceiling and pct_of_arithmetic
     """
-    limits = pd.DataFrame(columns=FORMULAS, index=results.index, dtype=float)
+    limits = pd.DataFrame(np.nan, index=range(len(results)), columns=["split_iops", "arithmetic_iops", "full"])
+    rows = results[["system", "rw", "rwmixread", "bs_bytes"]].assign(access=_access(results)).reset_index(drop=True)
+    size = rows["system"].map(stripes) if isinstance(stripes, Mapping) else pd.Series(stripes, rows.index, dtype=float)
+    rows["full"] = rows["access"].eq("sequential") | (rows["bs_bytes"] >= size)
     if rates is not None and len(rates):
-        rows = results[["bs_bytes"]].assign(access=_access(results)).join(rates, on=["bs_bytes", "access"])
-        size = results["system"].map(stripes) if isinstance(stripes, Mapping) else stripes
-        rows["full"] = rows["access"].eq("sequential") | (rows["bs_bytes"] >= (np.nan if size is None else size))
-        limits = _limits(rows.assign(rwmixread=_reads_pct(results)), drives, scheme)
+        rows = rows.assign(rwmixread=_reads_pct(rows)).join(rates, on=["bs_bytes", "access"])
+        for name, own in rows.groupby("system", observed=True):
+            if of := scheme.get(str(name)) if isinstance(scheme, Mapping) else scheme:
+                found, full = _limits(own, drives, of), _limits(own.assign(full=True), drives, of)["split_iops"]
+                is_open = size[own.index].isna() & (full > found["split_iops"] * (1 + 1e-9))
+                limits.loc[own.index] = found.assign(full=full.where(is_open))[[*limits]]
+    ceiling, arithmetic, full = (limits[name].to_numpy() for name in limits)
     return results.assign(
-        ceiling_iops=limits["split_iops"],
-        arithmetic_iops=limits["arithmetic_iops"],
-        pct_of_ceiling=100 * results["iops"] / limits["split_iops"],
-        pct_of_arithmetic=100 * results["iops"] / limits["arithmetic_iops"],
+        ceiling_iops=ceiling,
+        arithmetic_iops=arithmetic,
+        full_stripe_iops=full,
+        pct_of_ceiling=100 * results["iops"] / ceiling,
+        pct_of_arithmetic=100 * results["iops"] / arithmetic,
     )
 
 
 # ---- What must drives of a set speed deliver?
+
+SHEET = ["system", "drives", *RATES, "read_bytes_per_s", "write_bytes_per_s", "limits", "delay_s", "burst_s"]
+"""What is known of a system's drives."""
 
 
 def predicted(
@@ -371,16 +353,11 @@ def predicted(
     1      ceph-pve       32  5000.0    4.0
     """
     keys = [name for name in ("system", "pattern", "iodepth", "numjobs", "vms") if name in results]
-    is_limited = (numbers_of(results, "rate_bytes") > 0) | numbers_of(results, "offered_iops").notna()
-    plain = results["rw"].isin(RANDOM) & results["sync"].eq(0) & ~is_limited
-    runs = results.reindex(columns=[*keys, "rw", "bs_bytes"]).assign(
-        full=False,
-        rwmixread=_reads_pct(results),
-        runtime_s=results.groupby("pattern", observed=True)["runtime_s"].transform("mean"),
-        outstanding=numbers_of(results, "outstanding"),
-        measured=numbers_of(results, "iops"),
-    )
-    runs = runs[plain].reset_index(drop=True)
+    told = ["rw", "rwmixread", "bs_bytes", "sync", "rate_bytes", "offered_iops", "runtime_s", "outstanding", "iops"]
+    runs = results.reindex(columns=[*keys, *told]).reset_index(drop=True).rename(columns={"iops": "measured"})
+    runs["runtime_s"] = runs.groupby("pattern", observed=True)["runtime_s"].transform("mean")
+    is_limited = (runs["rate_bytes"] > 0) | runs["offered_iops"].notna()
+    runs = runs[runs["rw"].isin(RANDOM) & runs["sync"].eq(0) & ~is_limited]
     runs["measured"] = runs.groupby(keys, dropna=False, observed=True)["measured"].transform("median")
     table = _full_load(runs.drop_duplicates(keys), drives, systems)
     deepest_first = table.sort_values("outstanding", ascending=False)
@@ -398,17 +375,20 @@ def _full_load(
 ) -> pd.DataFrame:
     """Return the rows with the iops and delay_s of their system's drives; none of unknown or unlike drives."""
     if isinstance(drives, Mapping):
-        counts = {name: (system.nodes or 0) * (system.drives_per_node or 0) for name, system in systems.items()}
-        sheets = pd.DataFrame({"system": counts.keys(), "drives": counts.values()}).query("drives > 0").assign(**drives)
+        homes = {name: (system.nodes or 0) * (system.drives_per_node or 0) for name, system in systems.items()}
+        sheets = pd.DataFrame(
+            [{"system": name, "drives": number, **drives} for name, number in homes.items() if number]
+        )
     else:
         sheets = drives.drop(columns="node").value_counts(dropna=False).rename("drives").reset_index()
-    sheets = sheets[~sheets["system"].duplicated(keep=False)]
-    rows = runs.merge(sheets, on="system").assign(iops=np.nan)
+    sheets = sheets.reindex(columns=SHEET)[~sheets["system"].duplicated(keep=False)]
+    rows = runs.merge(sheets, on="system").assign(iops=np.nan, full=False)
+    rows["rwmixread"], rows["delay_s"] = _reads_pct(rows), rows["delay_s"].fillna(0.0)
+    ios = (1 + rows["burst_s"] / rows["runtime_s"]) / rows["bs_bytes"]
     for kind in ("read", "write"):
-        ios = (1 + numbers_of(rows, "burst_s") / rows["runtime_s"]) / rows["bs_bytes"]
-        rows[f"{kind}_iops"] = numbers_of(rows, f"{kind}_iops").fillna(numbers_of(rows, f"{kind}_bytes_per_s") * ios)
+        rows[f"{kind}_iops"] = rows[f"{kind}_iops"].fillna(rows[f"{kind}_bytes_per_s"] * ios)
     for name, own in rows.groupby("system", observed=True):
         if (system := systems.get(str(name))) and system.scheme:
             limits = _limits(own, own["drives"].iloc[0], parse_scheme(system.scheme))
             rows.loc[own.index, "iops"] = limits["split_iops"]
-    return rows.assign(delay_s=numbers_of(rows, "delay_s").fillna(0.0))
+    return rows
