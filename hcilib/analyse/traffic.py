@@ -108,18 +108,18 @@ def check_traffic(
     ------
     ValueError : a counter of `inferred_from` that was not observed
     """
-    columns = expected[[*PLACEMENT, "expected"]]
-    if link_gbit:
-        columns = columns.assign(pct_of_link=100 * _busier_direction(expected) / (link_gbit * 1e9 / 8))
-    table = observed.drop(columns="expected", errors="ignore")
+    table = observed.drop(columns=["expected", "redirected"], errors="ignore")
     if "ddir" not in table:
         table = table.assign(ddir=table["rw"].str.removeprefix("rand"))
     if "observed" not in table:
         client = numbers_of(table, "bw_bytes").fillna(numbers_of(table, "rate_bytes"))
         table = table.assign(observed=numbers_of(table, "net_bytes_per_s") / client.where(client > 0))
-    table = table.merge(columns, on=PLACEMENT, how="left", validate="m:1")
-    if link_gbit:
-        table["pct_of_link"] *= numbers_of(table, "net_bytes_per_s")
+    table = table.merge(expected, on=PLACEMENT, how="left", validate="m:1")
+    if link_gbit:  # the owner sends copies of what it receives from another node, or what that node reads
+        busier = np.maximum(table["redirected"], table["expected"] - table["redirected"])
+        rate = numbers_of(table, "net_bytes_per_s") * busier / table["expected"].where(table["expected"] > 0)
+        table["pct_of_link"] = 100 * rate / (link_gbit * 1e9 / 8)
+    table = table.drop(columns="redirected")
     table = _judged(table, "observed", tolerance, ("no-observed", "no-expected"))
     counters = pd.MultiIndex.from_frame(table.reindex(columns=["source", *PLACEMENT]))
     sources = counters.get_level_values("source")
@@ -128,16 +128,6 @@ def check_traffic(
         raise ValueError("inferred_from names {1} {2}, of which {0} has no counter".format(*absent[0]))
     is_inferred = counters.isin(no_test) if no_test else np.zeros(len(table), bool)
     return table.assign(ok=table["ok"].mask(is_inferred), code=table["code"].mask(is_inferred, "inferred"))
-
-
-def _busier_direction(expected: pd.DataFrame) -> pd.Series:
-    """Return the share of all network bytes that one direction of the owner's link carries.
-
-    The owner sends copies of what it receives from another node, or sends what that node reads.
-    """
-    received = expected["redirected"]
-    sent = expected["expected"] - received
-    return np.maximum(received, sent) / expected["expected"].where(expected["expected"] > 0)
 
 
 # ---- What crossed a network card, per byte of the client: counted, to stand beside what the placement demands
@@ -198,11 +188,9 @@ def network_bytes_per_s(links: pd.DataFrame) -> float:
     links : as ``network`` or ``read_network`` returns it; RDMA counts where it was measured, else TCP. Where the nodes
         share one loopback (`one_kernel`), its rate is counted once
     """
-    known = links.dropna(subset=["bytes_per_s"])
-    if known.empty:
-        return float("nan")
-    incoming = known.groupby("target")["bytes_per_s"].max()
-    return float(incoming.max() if "one_kernel" in links and links["one_kernel"].any() else incoming.sum())
+    incoming = links.groupby("target")["bytes_per_s"].max()
+    is_one = "one_kernel" in links and links["one_kernel"].any()
+    return float(incoming.max() if is_one else incoming.sum(min_count=1))
 
 
 def bottleneck(

@@ -139,18 +139,13 @@ def test_what_crossed_is_counted_once_by_time_on_one_card():
     assert table["observed"].tolist() == pytest.approx([1.001, 1.001, 0.001, 0.001])
     assert table["net_bytes_per_s"].tolist() == pytest.approx((table["observed"] * CLIENT).tolist())
     assert (table["n"] == 3).all()
+    noise = hci.traffic(both, counters(both, lambda run: 1 + run["rep"] / 100), "repl").iloc[0]
+    assert noise["observed"] == pytest.approx(np.exp(np.log([1.011, 1.021, 1.031]).mean()))
+    assert noise["observed_lo"] < noise["observed"] < noise["observed_hi"]
     checked = hci.check_traffic(table, hci.expected_traffic(Raid5(5)))
     assert set(letters(checked)) == {"T", "?nothing-expected"}
     mirrored = hci.check_traffic(table, hci.expected_traffic(Mirror(2) * Raid5(5)))
     assert letters(mirrored[mirrored["ddir"] == "write"]) == ["F", "F"]
-
-
-def test_its_interval_is_over_runs():
-    noise = (0.99, 1.0, 1.02, 1.03)
-    own = clients(("1m-write", "owner", 4))
-    row = hci.traffic(own, counters(own, lambda run: noise[run["rep"] - 1]), "repl").iloc[0]
-    assert row["observed"] == pytest.approx(np.exp(np.mean(np.log(np.add(noise, 0.001)))))
-    assert row["observed_lo"] < row["observed"] < row["observed_hi"]
 
 
 def test_a_run_without_the_card_is_missed_aloud_and_counts_in_no_mean():
@@ -209,15 +204,6 @@ def test_what_binds(row, between, options, binds, used, bottleneck, network):
     assert found[["pct_of_binding", "network_iops"]].tolist() == pytest.approx([used, network], nan_ok=True)
     assert (found["stated_cpu"] == found["stated_cpu"]) == (row["node_cpu_pct"].isna().item() and 20 in options.get(
         "stated_cpu", {}))  # fmt: skip
-
-
-def test_the_articles_curve_is_bound_by_its_cpu():
-    """06_scaling said "not known: node CPU" where the article says close to 100 % at 20 VMs."""
-    stated = hci.stated_cpu("starwind-vsan-4node-scaling")
-    assert stated == {20: "close to 100 %"}
-    told = hci.fleet_curves(hci.read_results("data/published/scaling.csv").query("pattern == '4k-randread'"))
-    best = hci.best_share(told.query("iodepth == 8"), None, 8, Mirror(2)).assign(ceiling_iops=3_680_000.0)
-    assert set(hci.bottleneck(best, None, Mirror(2), 0.0, stated)["binds"]) == {"node CPU"}
 
 
 # ---- the drives
