@@ -99,7 +99,7 @@ CALLS: dict[str, Callable[[], pd.DataFrame]] = {
     "audit": lambda: hci.audit(PUBLISHED),
     "cost": lambda: hci.cost(hci.peak(PUBLISHED), hci.load_systems(hci.ROOT / "params/systems")),
     "check_claims": lambda: hci.check_claims(hci.published(), hci.published_claims()),
-    "system_capacity": lambda: hci.system_capacity({}, {"a": hci.Mirror(2)}, 10**13),
+    "system_capacity": lambda: hci.system_capacity({}, {"a": "Mirror(2)"}, 1e13),
 }
 
 

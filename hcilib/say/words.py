@@ -104,10 +104,8 @@ def _outwards(end: float, width: float, whole: Callable[[float], int]) -> str:
         return _factor(end)
     finest = min(end / 10, *(far for far in (abs(end - 1), width) if far > FINEST))
     places = -math.floor(math.log10(steady(finest)))
-    step = 10.0**-places
-    ticks = end / step
-    near = round(ticks) if math.isclose(ticks, round(ticks), rel_tol=1e-9) else whole(ticks)
-    return f"{near * step:,.{max(places, 0)}f}".removesuffix(".0")
+    near = whole(round(end * 10.0**places, 6)) / 10.0**places
+    return f"{near:,.{max(places, 0)}f}".removesuffix(".0")
 
 
 def _percent(ratio: float, lo: float, hi: float) -> str:
