@@ -1,33 +1,31 @@
-"""What a failure costs, and for how long: the gap, the degraded level, the dip while copies are made again.
+"""What a failure costs, and for how long: the outage, the degraded level, the dip after the repair.
 
-One run is disturbed once: its first event is the failure, a second one heals it. Levels inside a run come with
-intervals that know autocorrelation (METHODS section 2); what is claimed about the system rests on repeats.
+One run is disturbed once: its first event is the failure, a second one repairs it. Levels inside a run come
+with intervals that know autocorrelation (METHODS 2). What is claimed of the system rests on repeats.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
 from hcilib.analyse.compare import SINGLE_RUN, TWO_RUNS
-from hcilib.analyse.rows import as_list, groups_of, numbered, refuse_varying, require_columns
+from hcilib.analyse.rows import as_list, groups_of, numbered, refuse_varying
 from hcilib.analyse.series import mean_interval, mser5, run_columns
-from hcilib.analyse.stats import CONFIDENCE, mean_of
-from hcilib.model.caveats import join_codes
+from hcilib.analyse.stats import mean_of
+from hcilib.model.caveats import add_codes
 from hcilib.model.metrics import FACTORS, in_order
 
 TOLERANCE, WINDOW_S, MIN_CUT_S = 0.1, 5, 20
+COLUMNS = [
+    "failure", "fail_s", "heal", "heal_s", "runtime_s", "healthy_iops", "healthy_iops_lo", "healthy_iops_hi",
+    "gap_s", "gap_from_s", "gaps", "gap_sum_s", "resolution_s", "degraded_iops", "degraded_iops_lo",
+    "degraded_iops_hi", "degraded_from_s", "ratio", "dip_pct", "back_s", "whole_s", "max_lat_ns", "warnings",
+]  # fmt: skip
 CONDITIONS = ("system", *FACTORS, "failure", "heal")
 """What was set and what was done: runs that differ in one of these are no repeats of each other."""
-COLUMNS = [
-    "failure", "fail_s", "heal", "heal_s", "runtime_s", "healthy_iops", "healthy_iops_lo",
-    "healthy_iops_hi", "gap_s",
-    "gap_from_s", "gaps", "gap_sum_s", "resolution_s", "degraded_iops", "degraded_iops_lo", "degraded_iops_hi",
-    "degraded_from_s", "ratio", "heal_gap_s", "dip_iops", "dip_pct", "back_s", "whole_s", "max_lat_ns",
-    "confidence", "warnings",
-]  # fmt: skip
 
 
 def failures(
@@ -38,89 +36,99 @@ def failures(
     window_s: int = WINDOW_S,
     silences: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
-    """What one failure did to each run.
+    """Return what one failure did to each run.
 
     Parameters
     ----------
-    series : the `series` table (``read_series``); a second it lacks is one without I/O
-    events : what was done, by the same run keys: t_s on the series' axis, `what`; where a row's `seen` is
-        true it was not done but seen, and ``whole`` says that the system was whole again. One or two done per run
+    series : ``read_series``; a second that it lacks is one without I/O
+    events : ``read_events``. Rows with `seen` are reports, and ``whole`` says that all copies are complete.
+        One or two actions a run
     hosts : ``read_hosts``, for the longest single I/O
-    tolerance : back is a level of at least 1 - tolerance of the healthy one; faster than before is back
-    window_s : seconds of which the median must be back before the return is believed
-    silences : ``read_io_gaps``, which sees what lies inside a second; without it outages are found in whole silent
-        seconds of `series`
+    tolerance : recovered is a level of at least 1 - tolerance of the healthy one
+    window_s : seconds of which the median must be at that level
+    silences : ``read_io_gaps``, which sees what lies inside a second; without it outages are whole seconds
+        of `series` without I/O
 
     Returns
     -------
-    One row per disturbed run: its keys; failure, fail_s, heal, heal_s (NaN without one), runtime_s; healthy_iops before
-    the failure; gap_s, the outage: the longest time without a completion of all that ended after the failure, cut
-    neither at the failure nor at the heal, which lasted at least that long and less than two resolution_s longer (NaN:
-    none was seen, so it was shorter than two resolution_s), gap_from_s its begin; gaps, how many outages were seen, and
-    gap_sum_s, their sum;
-    degraded_iops, the level after the gap from degraded_from_s on (MSER-5 from 20 s), and its ratio to the healthy one;
-    after the heal heal_gap_s (the longest part of an outage after it), dip_iops (the lowest second from the heal to the
-    end of the run), dip_pct (how far that is below healthy, 0 if it is not), back_s (seconds from the heal to the first
-    second that is back, with the window it begins, after which the median of every two windows in a row is back to the
-    end: a burst does not pay for a stall, nor a fast start for a later one; NaN: not back when the run ended), whole_s
-    (from the heal until the system said so); max_lat_ns; confidence, warnings. `_lo`, `_hi` are NaN where a phase is
-    too short for an interval.
+    DataFrame, a row a disturbed run: its keys, and
 
-    Source: METHODS section 9.
+    - failure, fail_s, heal, heal_s (NaN without a repair), runtime_s;
+    - healthy_iops, degraded_iops (from degraded_from_s on), their 95 % intervals, and `ratio` of the second
+      to the first;
+    - gap_s, the outage: the longest time without a completion of all that ended after the failure (NaN: none
+      was seen), gap_from_s, gaps (how many), gap_sum_s. Each lasted up to two resolution_s longer;
+    - dip_pct: how far the lowest second after the repair is below healthy; back_s: seconds from the repair
+      to the recovery (NaN: not recovered when the run ended); whole_s: until all copies were complete;
+    - max_lat_ns, warnings.
 
     Raises
     ------
     ValueError : no run of `events` is in `series`, or a run was disturbed more than once
+
+    Source: METHODS 9.
     """
     keys = [c for c in run_columns(events) if c in series]
-    done = events[~events["seen"].astype(bool)] if "seen" in events else events
-    rates = {key: _rates(run) for key, run in _groups(series, keys)}
-    quiet = {} if silences is None else dict(_groups(silences, keys))
-    ios = {} if hosts is None or not set(keys) <= set(hosts) else dict(_groups(hosts, keys))
+    seen = events["seen"].astype(bool)
+    rates, complete = _by_run(series, keys), _by_run(events[seen & (events["what"] == "whole")], keys)
+    quiet, ios = ({} if table is None else _by_run(table, keys) for table in (silences, hosts))
     rows = []
-    for key, own in _groups(done, keys):
+    for key, done in _by_run(events[~seen], keys).items():
+        place = dict(zip(keys, key, strict=True))
         if key not in rates:
-            raise ValueError(
-                f"no series of {dict(zip(keys, key, strict=True))}, in which {own['what'].iloc[0]} was done"
-            )
-        row = _cost(rates[key], own.sort_values("t_s"), quiet.get(key), tolerance, window_s)
-        row |= {"whole_s": _whole(events, keys, key, row["heal_s"]), "max_lat_ns": np.nan}
-        if key in ios:
-            row["max_lat_ns"] = float(ios[key]["lat_ns_max"].max())
-        if row["whole_s"] > row["runtime_s"] - row["heal_s"]:
-            row["warnings"] = join_codes(row["warnings"], "not-whole")
-        rows.append(dict(zip(keys, key, strict=True)) | row | {"confidence": CONFIDENCE})
-    return in_order(pd.DataFrame(rows, columns=[*keys, *COLUMNS]))
+            raise ValueError(f"no series of {place}, in which {done['what'].iloc[0]} was done")
+        row = _cost(_rates(rates[key]), done.sort_values("t_s"), quiet.get(key), tolerance, window_s)
+        last_s = complete[key]["t_s"].max() if key in complete else np.nan
+        row["whole_s"] = last_s - row["heal_s"] if last_s >= row["heal_s"] else np.nan
+        row["max_lat_ns"] = ios[key]["lat_ns_max"].max() if key in ios else np.nan
+        rows.append(place | row)
+    costs = pd.DataFrame(rows, columns=[*keys, "healthy_s", *COLUMNS])
+    costs["warnings"] = add_codes(
+        [""] * len(costs),
+        (costs["healthy_s"] < window_s, "too-short"),
+        ((costs["healthy_s"] >= window_s) & ~(costs["healthy_iops"] > 0), "zero"),
+        (costs["degraded_from_s"].isna(), "no-level"),
+        (costs["heal_s"].notna() & costs["back_s"].isna(), "not-back"),
+        (costs["whole_s"] > costs["runtime_s"] - costs["heal_s"], "not-whole"),
+    )
+    return in_order(costs.drop(columns="healthy_s"))
 
 
 def aligned(series: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
-    """The fleet's rate of every run of `costs`, its time counted from the failure: the keys, t_s, since_s, iops."""
+    """Return the fleet's rate in every run of `costs`, its time counted from the failure.
+
+    Returns
+    -------
+    DataFrame : the keys of the runs, t_s, since_s, iops
+
+    Examples
+    --------
+    >>> folder = "data/samples/box/failure-ceph"
+    >>> series = hci.read_series(folder)
+    >>> costs = hci.failures(series, hci.read_events(folder))
+    >>> hci.aligned(series, costs)["since_s"].min()
+    np.float64(-12.0)
+    """
     keys = [c for c in run_columns(costs) if c in series]
-    begun = {key: own["fail_s"].iloc[0] for key, own in _groups(costs, keys)}
-    frames = []
-    for key, run in _groups(series, keys):
-        if key in begun:
-            rate = _rates(run).rename_axis("t_s").rename("iops").reset_index()
-            since_s = rate["t_s"] - np.floor(begun[key])
-            frames.append(rate.assign(since_s=since_s, **dict(zip(keys, key, strict=True))))
-    columns = [*keys, "t_s", "since_s", "iops"]
-    together = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
-    return in_order(together[columns])
+    runs, columns = _by_run(series, keys), [*keys, "t_s", "since_s", "iops"]
+    frames = [pd.DataFrame(columns=columns)] if costs.empty else []
+    for key, own in _by_run(costs, keys).items():
+        rate = _rates(runs[key]).rename_axis("t_s").reset_index(name="iops")
+        rate["since_s"] = rate["t_s"] - np.floor(own["fail_s"].iloc[0])
+        frames.append(rate.assign(**dict(zip(keys, key, strict=True))))
+    return in_order(pd.concat(frames, ignore_index=True)[columns])
 
 
-def _groups(table: pd.DataFrame, keys: list[str]) -> Iterator[tuple[tuple, pd.DataFrame]]:
-    if not keys:
-        yield (), table
-        return
-    for key, rows in table.groupby(keys, dropna=False, sort=False):
-        yield tuple(None if value != value else value for value in key), rows  # NaN is not equal to itself
+def _by_run(table: pd.DataFrame, keys: list[str]) -> dict[tuple, pd.DataFrame]:
+    """Return the rows of each run. A missing key is None, as NaN does not equal itself."""
+    runs = groups_of(table, keys)
+    return {tuple(None if pd.isna(key) else key for key in place.values()): rows for place, rows in runs}
 
 
 def _rates(run: pd.DataFrame) -> pd.Series:
-    """The fleet's I/Os of every second: a second that a host's log lacks is one in which it did nothing."""
-    seconds = run["t_s"].astype(int)
-    total = run["iops"].fillna(0).groupby(seconds).sum()
-    return total.reindex(range(int(seconds.min()), int(seconds.max()) + 1), fill_value=0.0)
+    """Return the fleet's I/Os of every second: in one that a host's log lacks it did nothing."""
+    total = run["iops"].fillna(0).groupby(run["t_s"].astype(int)).sum()
+    return total.reindex(range(total.index.min(), total.index.max() + 1), fill_value=0.0)
 
 
 def _cost(
@@ -130,125 +138,86 @@ def _cost(
     tolerance: float,
     window_s: int,
 ) -> dict:
-    """The row of one run, but for what is not in its rates."""
+    """Return the row of one run, but for what is not in its rates."""
     if len(done) > 2:
-        raise ValueError(
-            f"{len(done)} events in one run ({', '.join(done['what'])}): a run has one failure and at most one heal"
-        )
-    fail_s, heal_s = (float(done["t_s"].iloc[i]) if i < len(done) else np.nan for i in (0, 1))
-    end_s = float(rate.index[-1]) + 1
-    turn_s = np.floor(heal_s) if heal_s == heal_s else end_s  # the second of the heal is one of the time after it
-    before, broken = rate[rate.index < np.floor(fail_s)], rate[(rate.index >= np.floor(fail_s)) & (rate.index < turn_s)]
-    healthy = _level(_steady(before))
+        what = ", ".join(done["what"])
+        raise ValueError(f"{len(done)} events in one run ({what}): a run has one failure and at most one heal")
+    (fail_s, *healed), (failure, *heals) = done["t_s"].astype(float), done["what"]
+    end_s = rate.index[-1] + 1.0
+    heal_s = healed[0] if healed else np.nan
+    turn_s = np.floor(heal_s) if healed else end_s  # the second of the heal is one of the time after it
+    before, after = rate[rate.index < np.floor(fail_s)], rate[rate.index >= turn_s]
+    broken = rate[(rate.index >= np.floor(fail_s)) & (rate.index < turn_s)]
     plateau = _steady(_resumed(broken.iloc[1:], window_s))  # the second of the failure itself is half of each
-    degraded = _level(plateau)
+    healthy, degraded = _level("healthy_iops", _steady(before)), _level("degraded_iops", plateau)
+    iops = healthy["healthy_iops"]
     if silences is None or silences["resolution_s"].isna().all():
         silences = _silent_seconds(rate)
-    silences = silences.reset_index(drop=True)
-    gaps, heal_gaps = _gaps(silences, fail_s), _gaps(silences, heal_s)
-    after = rate[rate.index >= turn_s]
-    row = {
-        "failure": done["what"].iloc[0], "fail_s": fail_s, "heal": done["what"].iloc[1] if len(done) > 1 else "",
-        "heal_s": heal_s, "runtime_s": end_s, **_named("healthy", healthy), "gap_s": gaps.max(),
-        "gap_from_s": silences["from_s"][gaps.idxmax()] if len(gaps) else np.nan, "gaps": len(gaps),
-        "gap_sum_s": gaps.sum(min_count=1), "resolution_s": silences["resolution_s"].max(),
-        **_named("degraded", degraded),
-        "degraded_from_s": float(plateau.index[0]) if len(plateau) else np.nan,
-        "ratio": degraded["mean"] / healthy["mean"] if healthy["mean"] > 0 else np.nan,
-        "heal_gap_s": np.minimum(heal_gaps, silences["to_s"] - heal_s).max(),
-        **_recovery(after, healthy["mean"], heal_s, tolerance, window_s),
-    }  # fmt: skip
-    return row | {"warnings": " ".join(_complaints(row, before, plateau, window_s))}
+    ended = silences[silences["to_s"] > fail_s].reset_index(drop=True)
+    gaps = (ended["to_s"] - ended["from_s"]).loc[lambda length: length > 0]
+    return {
+        "failure": failure,
+        "fail_s": fail_s,
+        "heal": heals[0] if heals else "",
+        "heal_s": heal_s,
+        "runtime_s": end_s,
+        "healthy_s": len(before),
+        **healthy,
+        "gap_s": gaps.max(),
+        "gap_from_s": ended["from_s"][gaps.idxmax()] if len(gaps) else np.nan,
+        "gaps": len(gaps),
+        "gap_sum_s": gaps.sum(min_count=1),
+        "resolution_s": silences["resolution_s"].max() if len(silences) else 1.0,
+        **degraded,
+        "degraded_from_s": plateau.index.min(),
+        "ratio": degraded["degraded_iops"] / iops if iops > 0 else np.nan,
+        **_recovery(after, iops, heal_s, tolerance, window_s),
+    }
 
 
 def _steady(phase: pd.Series) -> pd.Series:
-    """The phase without the transient at its start; a short one whole, of which MSER-5 would keep the luckier half."""
+    """Return the phase without its transient; a short one whole, of which MSER-5 would keep the luckier half."""
     return phase.iloc[mser5(phase.to_numpy())[0] :] if len(phase) >= MIN_CUT_S else phase
 
 
 def _resumed(phase: pd.Series, window_s: int) -> pd.Series:
-    """The phase from where I/O goes on, for a whole window; nothing if it never does."""
-    busy = (phase > 0).to_numpy()
-    if busy.size < window_s:
-        return phase.iloc[:0]
-    whole = np.lib.stride_tricks.sliding_window_view(busy, window_s).all(axis=1)
-    return phase.iloc[int(np.argmax(whole)) :] if whole.any() else phase.iloc[:0]
+    """Return the phase from where I/O goes on, for a whole window; nothing if it never does."""
+    busy = phase.gt(0)[::-1].rolling(window_s).min().eq(1)[::-1]
+    return phase[busy.cummax()]
 
 
-def _level(phase: pd.Series) -> pd.Series:
-    return mean_interval(phase.to_numpy(float)).iloc[0]
-
-
-def _named(name: str, level: pd.Series) -> dict:
-    return {f"{name}_iops": level["mean"], f"{name}_iops_lo": level["mean_lo"], f"{name}_iops_hi": level["mean_hi"]}
+def _level(name: str, phase: pd.Series) -> dict[str, float]:
+    """Return the mean of a phase, and its interval."""
+    level = mean_interval(phase.to_numpy(float)).iloc[0]
+    return {f"{name}{end}": level[f"mean{end}"] for end in ("", "_lo", "_hi")}
 
 
 def _silent_seconds(rate: pd.Series) -> pd.DataFrame:
-    """Silences as far as whole seconds tell them, in the form of ``read_io_gaps``; one of length 0 where there is
-    none."""
-    silent = rate.index[rate == 0].to_numpy(float)
-    begins = np.flatnonzero(np.diff(silent, prepend=-np.inf) > 1)
-    lengths = np.diff(np.append(begins, len(silent)))
-    spans = pd.DataFrame({"from_s": silent[begins], "to_s": silent[begins] + lengths})
-    return (spans if len(spans) else pd.DataFrame({"from_s": [0.0], "to_s": [0.0]})).assign(resolution_s=1.0)
-
-
-def _gaps(silences: pd.DataFrame, from_s: float) -> pd.Series:
-    """Return the lengths of the silences that end after a moment. None of them is cut."""
-    lengths = silences["to_s"] - silences["from_s"]
-    return lengths[(lengths > 0) & (silences["to_s"] > from_s)]
+    """Return silences as far as whole seconds tell them, in the form of ``read_io_gaps``."""
+    silent = pd.DataFrame({"t_s": rate.index, "after": rate.gt(0).cumsum()})[rate.eq(0).to_numpy()]
+    spans = silent.groupby("after")["t_s"].agg(from_s="min", to_s="max").astype(float)
+    return spans.assign(to_s=spans["to_s"] + 1, resolution_s=1.0)
 
 
 def _recovery(after: pd.Series, healthy: float, heal_s: float, tolerance: float, window_s: int) -> dict:
-    """The dip after the heal, and when the healthy level is back.
+    """Return the dip after the repair, and when the healthy level is back.
 
-    By medians: in a mean a burst pays for a stall. Seconds of 1607, 322, 15, 20, 161 and 71 against a healthy 414 have
-    a mean that is back and are nothing of the kind.
+    Recovered is a second at that level, with a window that is, from which on the median of any two windows
+    in a row is. By medians: in a mean a burst pays for a stall. Seconds of 1607, 322, 15, 20, 161 and 71
+    against a healthy 414 have a mean that is back and are nothing of the kind.
     """
-    y = after.to_numpy(float)
-    if not healthy > 0 or y.size < window_s:
-        return dict.fromkeys(("dip_iops", "dip_pct", "back_s"), np.nan)
+    if not healthy > 0 or len(after) < window_s:
+        return {"dip_pct": np.nan, "back_s": np.nan}
     least = (1 - tolerance) * healthy * (1 - 1e-9)  # the last bits of a level decide nothing
-    found = np.flatnonzero(_stays(y, least, window_s))
-    back = found[0] if len(found) else None
-    lowest = float(y.min())
+    backwards = after[::-1]
+    one, two = (backwards.rolling(n).median() for n in (window_s, 2 * window_s))
+    stays = two.ge(least)[two.notna()].cummin()
+    back = stays & one.ge(least) & backwards.ge(least)
+    seconds = back.index[back]
     return {
-        "dip_iops": lowest,
-        "dip_pct": 100 * max(0.0, 1 - lowest / healthy),
-        "back_s": np.nan if back is None else max(0.0, float(after.index[back]) - heal_s),
+        "dip_pct": 100 * max(0.0, 1 - after.min() / healthy),
+        "back_s": max(0.0, seconds.min() - heal_s) if len(seconds) else np.nan,
     }
-
-
-def _stays(y: np.ndarray, least: float, window_s: int) -> np.ndarray:
-    """Return, for each second with two windows left, whether it and its window are at least at a level and the median
-    of any two windows in a row is from then on."""
-    if y.size < 2 * window_s:
-        return np.zeros(0, bool)
-    one, two = (np.median(np.lib.stride_tricks.sliding_window_view(y, n), axis=1) for n in (window_s, 2 * window_s))
-    from_then_on = np.logical_and.accumulate((two >= least)[::-1])[::-1]
-    return from_then_on & (one[: two.size] >= least) & (y[: two.size] >= least)
-
-
-def _complaints(row: dict, before: pd.Series, plateau: pd.Series, window_s: int) -> list[str]:
-    said = []
-    if len(before) < window_s:
-        said.append("too-short")
-    elif not row["healthy_iops"] > 0:
-        said.append("zero")
-    if not len(plateau):
-        said.append("no-level")
-    if row["heal"] and row["back_s"] != row["back_s"]:
-        said.append("not-back")
-    return said
-
-
-def _whole(events: pd.DataFrame, keys: list[str], key: tuple, heal_s: float) -> float:
-    """Seconds from the heal until the system was last seen to become whole; NaN if nobody looked."""
-    if "seen" not in events or heal_s != heal_s:
-        return np.nan
-    seen = dict(_groups(events[events["seen"].astype(bool) & (events["what"] == "whole")], keys)).get(key)
-    later = seen.loc[seen["t_s"] >= heal_s, "t_s"] if seen is not None else []
-    return float(max(later)) - heal_s if len(later) else np.nan
 
 
 QUANTITIES = {
@@ -263,71 +232,74 @@ QUANTITIES = {
 }
 """Column of `failures` -> how it is called; max_lat_s is max_lat_ns in seconds."""
 RATIOS = ("healthy_iops", "ratio")
-GAPS = ("gap_s", "gap_sum_s")
 BY = ("system", "pattern", "iodepth", "failure")
+SUMMARY = ["quantity", "n", "seen", "median", "worst", "mean", "mean_lo", "mean_hi", "resolution_s", "late"]
+SUMMARY += ["warnings", "column"]
+INTEGRITY = ["lost", "kept", "unchecked"]
 
 
 def failure_summary(costs: pd.DataFrame, by: str | Sequence[str] = BY) -> pd.DataFrame:
-    """Every quantity of `failures` over the repeats of a failure: median and worst run, mean with a t interval.
+    """Return every quantity of `failures` over the repeats of a failure: median, worst run, and mean.
 
-    The mean is geometric (t on logs) for rates and their ratio, arithmetic for seconds and percent, which may be 0 and
-    whose interval ends there (a dip also at 100). An outage that was not seen counts as 0 s, and each was up to two
-    `resolution_s` longer: the interval of `gap_s` is wider by that, never of no width. The sum is of those seen. A
-    quantity that some run did not live to see (not back when it ended) has no mean: a warning says how many. Its median
-    and worst count such a run as infinitely late.
+    The mean is geometric for rates and their ratio (t on logs), arithmetic for seconds and percent, whose
+    interval of 95 % ends at 0 (of a dip also at 100). An outage that was not seen counts as 0 s, and each was up
+    to two `resolution_s` longer: the interval of `gap_s` is wider by that. A quantity that some run did not
+    live to see has no mean. In the median and the worst a run that did not recover is infinitely late.
 
-    Returns the by columns, quantity, n, seen (runs with a value), median, worst (the lowest rate or
-    ratio, the longest time, the deepest dip), mean, mean_lo, mean_hi, resolution_s (of `gap_s`; NaN
-    of others), late (of `whole_s`: runs that ended before), confidence, warnings; quantities nobody
-    has are left out. Raises ValueError for runs of one failure that vary in a factor, or in what
-    was done, and it is not in `by`.
+    Returns
+    -------
+    DataFrame : the by columns, quantity and column (its name), n, seen (runs with a value), median, worst
+    (the lowest rate or ratio, the longest time, the deepest dip), mean, mean_lo, mean_hi, resolution_s (of
+    `gap_s`), late (of `whole_s`: runs that ended before), warnings. Quantities that no run has are left out.
+
+    Raises
+    ------
+    ValueError : runs of one failure vary in a factor, or in what was done, and it is not in `by`
+
+    Examples
+    --------
+    >>> folder = "data/samples/box/failure-ceph"
+    >>> costs = hci.failures(hci.read_series(folder), hci.read_events(folder))
+    >>> hci.failure_summary(costs).query("column == 'ratio'")[["n", "mean"]].round(2)
+       n  mean
+    1  3  1.25
     """
     by = as_list(by)
-    others = [c for c in CONDITIONS if c in costs and c not in by]
-    for name in others:
+    for name in (c for c in CONDITIONS if c in costs and c not in by):
         refuse_varying(costs[name], numbered(costs, by))
-    table = costs.assign(max_lat_s=costs["max_lat_ns"] / 1e9, **{name: costs[name].fillna(0) for name in GAPS})
+    zeros = costs[["gap_s", "gap_sum_s"]].fillna(0)
+    table = costs.assign(max_lat_s=costs["max_lat_ns"] / 1e9, **zeros)
     rows = []
     for place, runs in groups_of(table, by):
-        for column, name in QUANTITIES.items():
-            if column == "gap_sum_s" and not (runs["gaps"] > 1).any():
-                continue  # it would say the same as gap_s
-            if runs[column].notna().any() or (column == "back_s" and (runs["heal"] != "").any()):
-                found = _over_repeats(runs[column].to_numpy(float), column)
-                if column == "gap_s":  # an outage is known to be shorter than two resolutions more
-                    resolution_s = runs["resolution_s"].max()
-                    found |= {"mean_hi": found["mean_hi"] + 2 * resolution_s, "resolution_s": resolution_s}
-                    if len(runs) == 1:
-                        found |= {"mean_lo": found["mean"], "mean_hi": found["mean"] + 2 * resolution_s}
-                if column == "whole_s":
-                    found["late"] = int((runs["whole_s"] > runs["runtime_s"] - runs["heal_s"]).sum())
-                rows.append(place | {"quantity": name, "column": column} | found)
-    numbers = ["n", "seen", "median", "worst", "mean", "mean_lo", "mean_hi", "resolution_s", "late", "confidence"]
-    columns = [*by, "quantity", *numbers, "warnings", "column"]
-    return in_order(pd.DataFrame(rows, columns=columns).assign(by=" ".join(by)))
+        shown = runs[[*QUANTITIES]].notna().any()
+        shown["back_s"] |= runs["heal_s"].notna().any()
+        shown["gap_sum_s"] &= (runs["gaps"] > 1).any()  # else it would say the same as gap_s
+        for column in shown.index[shown]:
+            named = {"quantity": QUANTITIES[column], "column": column}
+            rows.append(place | named | _over_repeats(runs, column))
+    return in_order(pd.DataFrame(rows, columns=[*by, *SUMMARY]))
 
 
-def _over_repeats(values: np.ndarray, column: str) -> dict:
-    known, n = values[~np.isnan(values)], values.size
-    late = np.nan_to_num(values, nan=np.inf) if column == "back_s" else known
-    worst = {"median": np.median(late), "worst": late.min() if column in RATIOS else late.max()}
-    whole = {
-        "n": n,
-        "seen": known.size,
-        **worst,
-        "mean": np.nan,
-        "mean_lo": np.nan,
-        "mean_hi": np.nan,
-        "confidence": CONFIDENCE,
-    }
-    if known.size < n:
-        return whole | {"warnings": "not-seen"}
-    logs = column in RATIOS and bool((known > 0).all())
-    x = np.log(known) if logs else known
-    ends = np.array([*mean_of("mean", x).values()])
-    mean, lo, hi = np.exp(ends) if logs else np.clip(ends, 0.0, 100.0 if column == "dip_pct" else np.inf)
-    few = {1: SINGLE_RUN, 2: TWO_RUNS}.get(n, "")
-    return whole | {"mean": mean, "mean_lo": lo, "mean_hi": hi, "warnings": few}
+def _over_repeats(runs: pd.DataFrame, column: str) -> dict:
+    """Return one quantity over the repeats of a failure."""
+    known, n = runs[column].dropna().to_numpy(float), len(runs)
+    ranked = runs[column].fillna(np.inf) if column == "back_s" else known
+    row = {"n": n, "seen": len(known), "median": np.median(ranked)}
+    row["worst"] = np.min(ranked) if column in RATIOS else np.max(ranked)
+    if column == "whole_s":
+        row["late"] = (runs["whole_s"] > runs["runtime_s"] - runs["heal_s"]).sum()
+    if len(known) < n:
+        return row | {"warnings": "not-seen"}
+    if column in RATIOS and (known > 0).all():
+        ends = {name: np.exp(end) for name, end in mean_of("mean", np.log(known)).items()}
+    else:
+        most = 100.0 if column == "dip_pct" else np.inf
+        ends = {name: np.clip(end, 0, most) for name, end in mean_of("mean", known).items()}
+    if column == "gap_s":  # an outage is known to be shorter than two resolutions more
+        row["resolution_s"] = resolution_s = runs["resolution_s"].max()
+        lo, hi = (ends["mean"] if n == 1 else ends[name] for name in ("mean_lo", "mean_hi"))
+        ends |= {"mean_lo": lo, "mean_hi": hi + 2 * resolution_s}
+    return row | ends | {"warnings": {1: SINGLE_RUN, 2: TWO_RUNS}.get(n, "")}
 
 
 def failure_verdicts(summary: pd.DataFrame, results: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -335,18 +307,15 @@ def failure_verdicts(summary: pd.DataFrame, results: pd.DataFrame | None = None)
 
     Parameters
     ----------
-    summary : DataFrame
-        As ``failure_summary`` returns it.
-    results : DataFrame, optional
-        The rows of the same runs, whose `integrity` has the verdict on stamped writes.
+    summary : ``failure_summary``
+    results : the rows of the same runs, whose `integrity` has the verdict on stamped writes
 
     Returns
     -------
-    DataFrame
-        A row a failure: the columns of the summary's `by`; runs; verdict: ``faster`` or ``slower`` where the interval
-        of degraded / healthy is on one side of 1, ``undecided`` where it holds 1, ``untested`` for one run,
-        ``missing`` without a degraded level; lost, kept, unchecked: runs that lost an acknowledged write, lost none
-        that was checked, or could not be checked.
+    DataFrame, a row a failure: the columns that the summary was made by; runs; verdict: ``faster`` or
+    ``slower`` where the interval of degraded / healthy is on one side of 1, ``undecided`` where it holds 1,
+    ``untested`` for one run, ``missing`` without a degraded level; lost, kept, unchecked: runs that lost an
+    acknowledged write, lost none that was checked, or could not be checked.
 
     Examples
     --------
@@ -356,39 +325,29 @@ def failure_verdicts(summary: pd.DataFrame, results: pd.DataFrame | None = None)
          failure  runs verdict  lost  kept
     0  kill-osd1     3  faster     0     0
     """
-    require_columns(summary, ["by"])
-    by, rows = str(summary["by"].iloc[0]).split() if len(summary) else [*BY], []
-    for place, group in groups_of(summary, by):
-        found = {row["column"]: row for row in group.to_dict("records")}
-        lost, kept, unchecked = _integrity_counts(results, place)
-        verdict = _verdict(found["ratio"]) if "ratio" in found else "missing"
-        row = {"runs": group["n"].max(), "verdict": verdict, "lost": lost, "kept": kept, "unchecked": unchecked}
-        late = "back_s" in found and np.isinf(found["back_s"]["worst"])
-        longest_s = found["gap_s"]["worst"] + 2 * found["gap_s"]["resolution_s"]
-        rows.append(place | row | {"_bad": (lost > 0, late, longest_s)})
-    rows.sort(key=lambda row: row["_bad"], reverse=True)  # the worst first
-    columns = [*by, "runs", "verdict", "lost", "kept", "unchecked"]
-    return in_order(pd.DataFrame(rows, columns=columns))
+    by = [name for name in summary if name not in SUMMARY]
+    gap, ratio, back = (summary[summary["column"] == name] for name in ("gap_s", "ratio", "back_s"))
+    table = gap.assign(runs=gap["n"], longest_s=gap["worst"] + 2 * gap["resolution_s"])
+    table = table[[*by, "runs", "longest_s"]].merge(ratio[[*by, "mean", "mean_lo", "mean_hi"]], how="left")
+    table = table.merge(back[[*by, "worst"]], how="left")
+    cases = [table["mean"].isna(), table["mean_lo"].isna(), table["mean_lo"] > 1, table["mean_hi"] < 1]
+    table["verdict"] = np.select(cases, ["missing", "untested", "faster", "slower"], "undecided")
+    table = table.join(_integrity(table, by, results))
+    order = {"loses": table["lost"] > 0, "never": table["worst"].eq(np.inf)}
+    table = table.assign(**order).sort_values([*order, "longest_s"], ascending=False, kind="stable")
+    return in_order(table[[*by, "runs", "verdict", *INTEGRITY]].reset_index(drop=True))
 
 
-def _integrity_counts(results: pd.DataFrame | None, place: Mapping) -> tuple[int, int, int]:
-    """Return how many of a failure's runs lost writes, kept them, and could not be checked."""
-    if results is None or "integrity" not in results or "events" not in results:
-        return 0, 0, 0
-    rows = results["events"].astype(str).str.partition("@")[0] == place["failure"]
-    for name in (name for name in place if name != "failure" and name in results):
-        rows &= results[name] == place[name]
-    verdicts = results.loc[rows, "integrity"].dropna().astype(str)
-    lost, kept = int(verdicts.eq("lost").sum()), int(verdicts.eq("kept").sum())
-    return lost, kept, len(verdicts) - lost - kept
-
-
-def _verdict(ratio: Mapping) -> str:
-    if ratio["mean"] != ratio["mean"]:
-        return "missing"
-    if ratio["mean_lo"] != ratio["mean_lo"]:
-        return "untested"
-    return "faster" if ratio["mean_lo"] > 1 else "slower" if ratio["mean_hi"] < 1 else "undecided"
+def _integrity(table: pd.DataFrame, by: list[str], results: pd.DataFrame | None) -> pd.DataFrame:
+    """Return how many runs of each failure lost writes, kept them, and could not be checked."""
+    if results is None or not {"integrity", "events"} <= set(results):
+        return pd.DataFrame(0, table.index, INTEGRITY)
+    told = results.dropna(subset=["integrity"])
+    told = told.assign(failure=told["events"].astype(str).str.split("@").str[0])
+    keys = [name for name in by if name in told]
+    runs = table[keys].reset_index(names="at").merge(told[[*keys, "integrity"]])
+    states = runs["integrity"].where(runs["integrity"].isin(INTEGRITY), "unchecked")
+    return pd.crosstab(runs["at"], states).reindex(table.index, columns=INTEGRITY, fill_value=0)
 
 
 # ---- The phases of a disturbed run, and which of several runs is the worst
@@ -399,60 +358,47 @@ def phases(costs: pd.DataFrame) -> pd.DataFrame:
 
     Parameters
     ----------
-    costs : as ``failures`` returns it
+    costs : ``failures``
 
     Returns
     -------
-    DataFrame : the keys of the runs, failure, phase, from_s and to_s (seconds since the failure), duration_s, place
-    (`worst` and, of three runs and more, `median` of the runs of one failure, as ``places`` orders them). `degraded`
-    lasts from the failure to the repair, `recovering` from the repair until the level is back (to the end of a run that
-    did not recover), `outage` is the longest time without a completion. Phases without a duration are left out.
+    DataFrame : the keys of the runs, failure, phase, from_s and to_s (seconds since the failure), duration_s,
+    place (`worst` and, of three runs and more, `median` of the runs of one failure, as ``by_harm`` orders them).
+    `degraded` lasts from the failure to the repair, `recovering` from the repair until the level is back (to the
+    end of a run that did not recover), `outage` is the longest time without a completion. Phases without a
+    duration are left out.
     """
-    keys = [name for name in (*run_columns(costs), "failure") if name in costs]
-    keys = list(dict.fromkeys(keys))
-    at = {
-        "fail": 0.0,
-        "heal": costs["heal_s"] - costs["fail_s"],
-        "end": costs["runtime_s"] - costs["fail_s"],
-        "gap": costs["gap_from_s"] - costs["fail_s"],
-    }
-    repaired = at["heal"].fillna(at["end"])
-    back = (at["heal"] + costs["back_s"]).fillna(at["end"]).where(at["heal"].notna(), at["end"])
+    keys = list(dict.fromkeys(c for c in (*run_columns(costs), "failure") if c in costs))
+    since = costs[["heal_s", "runtime_s", "gap_from_s"]].sub(costs["fail_s"], axis=0)
+    end = since["runtime_s"]
+    repaired = since["heal_s"].fillna(end)
+    back = (since["heal_s"] + costs["back_s"]).fillna(end)
     ends = {
         "normal": (-costs["fail_s"], 0.0),
-        "degraded": (at["fail"], repaired),
+        "degraded": (0.0, repaired),
         "recovering": (repaired, back),
-        "recovered": (back, at["end"]),
-        "outage": (at["gap"], at["gap"] + costs["gap_s"]),
+        "recovered": (back, end),
+        "outage": (since["gap_from_s"], since["gap_from_s"] + costs["gap_s"]),
     }
-    rows = [
-        costs[keys].assign(phase=phase, from_s=begin, to_s=end, place=places(costs))
-        for phase, (begin, end) in ends.items()
-    ]
-    table = pd.concat(rows).sort_index(kind="stable").reset_index(drop=True)
-    table["duration_s"] = table["to_s"] - table["from_s"]
-    return table[table["duration_s"] > 0].reset_index(drop=True)[
-        [*keys, "phase", "from_s", "to_s", "duration_s", "place"]
-    ]
+    known = costs[keys].assign(place=places(costs))
+    table = pd.concat(known.assign(phase=phase, from_s=begin, to_s=to) for phase, (begin, to) in ends.items())
+    table = table.sort_index(kind="stable").eval("duration_s = to_s - from_s").query("duration_s > 0")
+    return table.reset_index(drop=True)[[*keys, "phase", "from_s", "to_s", "duration_s", "place"]]
 
 
-def places(costs: pd.DataFrame) -> np.ndarray:
-    """Return `worst`, `median` or nothing for each run among those of its failure.
+def by_harm(costs: pd.DataFrame) -> pd.DataFrame:
+    """Return runs with the worst first: those that did not recover (METHODS 9), then by the longest outage, the
+    time to recover, and the lower degraded level."""
+    back_s = costs["back_s"].fillna(np.inf).where(costs["heal_s"].notna(), 0.0)
+    order = costs.assign(never=np.isinf(back_s), still=costs["gap_s"].fillna(0), back_s=back_s)
+    columns = ["never", "still", "back_s", "degraded_iops"]
+    return costs.loc[order.sort_values(columns, ascending=[False] * 3 + [True], kind="stable").index]
 
-    The order is by runs that did not recover (METHODS section 9: they are the worst case), then by the longest outage,
-    then by the time to recover, then by the lower degraded level.
-    """
-    keys = [name for name in ("system", "pattern", "iodepth", "failure") if name in costs]
-    back = costs["back_s"].fillna(np.inf).where(costs["heal_s"].notna(), 0.0)
-    order = costs.assign(
-        never=np.isinf(back),
-        still=costs["gap_s"].fillna(0),
-        back=back,
-        row=np.arange(len(costs)),
-    ).sort_values(["never", "still", "back", "degraded_iops"], ascending=[False, False, False, True], kind="stable")
-    place = np.full(len(costs), "", dtype=object)
-    for _, runs in order.groupby(keys, sort=False, dropna=False)["row"]:
-        if len(runs) >= 3:
-            place[runs.iloc[len(runs) // 2]] = "median"
-        place[runs.iloc[0]] = "worst"
-    return place
+
+def places(costs: pd.DataFrame) -> pd.Series:
+    """Return `worst`, `median` or nothing for each run among those of its failure."""
+    order = by_harm(costs)
+    runs = order.groupby([c for c in BY if c in costs], sort=False, dropna=False, observed=True)["failure"]
+    rank, size = runs.cumcount(), runs.transform("size")
+    median = (rank == size // 2) & (size > 2)
+    return pd.Series(np.select([rank == 0, median], ["worst", "median"], ""), order.index)
