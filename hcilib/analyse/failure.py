@@ -15,14 +15,17 @@ from hcilib.analyse.compare import SINGLE_RUN, TWO_RUNS
 from hcilib.analyse.rows import as_list, groups_of, numbered, refuse_varying
 from hcilib.analyse.series import mean_interval, mser5, run_columns
 from hcilib.analyse.stats import mean_of
-from hcilib.model.caveats import add_codes
+from hcilib.model.caveats import add_codes, join_codes
 from hcilib.model.metrics import FACTORS, in_order
 
-TOLERANCE, WINDOW_S, MIN_CUT_S = 0.1, 5, 20
+WINDOW_S, MIN_CUT_S = 5, 20
+LEAST_TOLERANCE, MOST_TOLERANCE = 0.1, 0.5
+"""Of `failures`, where none is given: a system at less than half of its IOPS has not recovered."""
 COLUMNS = [
     "failure", "fail_s", "heal", "heal_s", "runtime_s", "healthy_iops", "healthy_iops_lo", "healthy_iops_hi",
     "gap_s", "gap_from_s", "gaps", "gap_sum_s", "resolution_s", "degraded_iops", "degraded_iops_lo",
-    "degraded_iops_hi", "degraded_from_s", "ratio", "dip_pct", "back_s", "whole_s", "max_lat_ns", "warnings",
+    "degraded_iops_hi", "degraded_from_s", "ratio", "tolerance", "dip_pct", "back_s", "whole_s",
+    "max_lat_ns", "warnings",
 ]  # fmt: skip
 CONDITIONS = ("system", *FACTORS, "failure", "heal")
 """What was set and what was done: runs that differ in one of these are no repeats of each other."""
@@ -32,7 +35,7 @@ def failures(
     series: pd.DataFrame,
     events: pd.DataFrame,
     hosts: pd.DataFrame | None = None,
-    tolerance: float = TOLERANCE,
+    tolerance: float | None = None,
     window_s: int = WINDOW_S,
     silences: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
@@ -44,7 +47,9 @@ def failures(
     events : ``read_events``. Rows with `seen` are reports, and ``whole`` says that all copies are complete.
         One or two actions a run
     hosts : ``read_hosts``, for the longest single I/O
-    tolerance : recovered is a level of at least 1 - tolerance of the healthy one
+    tolerance : recovered is a level of at least 1 - tolerance of the healthy one. None is twice the standard
+        deviation of the healthy seconds, but at least 0.1. Recovery is not judged by a smaller tolerance
+        than that, nor by more than 0.5 where none is given
     window_s : seconds of which the median must be at that level
     silences : ``read_io_gaps``, which sees what lies inside a second; without it outages are whole seconds
         of `series` without I/O
@@ -58,6 +63,7 @@ def failures(
       to the first;
     - gap_s, the outage: the longest time without a completion of all that ended after the failure (NaN: none
       was seen), gap_from_s, gaps (how many), gap_sum_s. Each lasted up to two resolution_s longer;
+    - tolerance, by which recovery was judged (NaN: it cannot be judged);
     - dip_pct: how far the lowest second after the repair is below healthy; back_s: seconds from the repair
       to the recovery (NaN: not recovered when the run ended); whole_s: until all copies were complete;
     - max_lat_ns, warnings.
@@ -83,12 +89,14 @@ def failures(
         row["max_lat_ns"] = ios[key]["lat_ns_max"].max() if key in ios else np.nan
         rows.append(place | row)
     costs = pd.DataFrame(rows, columns=[*keys, "healthy_s", *COLUMNS])
+    healed = costs["heal_s"].notna()
     costs["warnings"] = add_codes(
         [""] * len(costs),
         (costs["healthy_s"] < window_s, "too-short"),
         ((costs["healthy_s"] >= window_s) & ~(costs["healthy_iops"] > 0), "zero"),
         (costs["degraded_from_s"].isna(), "no-level"),
-        (costs["heal_s"].notna() & costs["back_s"].isna(), "not-back"),
+        (healed & costs["tolerance"].isna(), "recovery-unknown"),
+        (healed & costs["tolerance"].notna() & costs["back_s"].isna(), "not-back"),
         (costs["whole_s"] > costs["runtime_s"] - costs["heal_s"], "not-whole"),
     )
     return in_order(costs.drop(columns="healthy_s"))
@@ -135,7 +143,7 @@ def _cost(
     rate: pd.Series,
     done: pd.DataFrame,
     silences: pd.DataFrame | None,
-    tolerance: float,
+    tolerance: float | None,
     window_s: int,
 ) -> dict:
     """Return the row of one run, but for what is not in its rates."""
@@ -149,8 +157,13 @@ def _cost(
     before, after = rate[rate.index < np.floor(fail_s)], rate[rate.index >= turn_s]
     broken = rate[(rate.index >= np.floor(fail_s)) & (rate.index < turn_s)]
     plateau = _steady(_resumed(broken.iloc[1:], window_s))  # the second of the failure itself is half of each
-    healthy, degraded = _level("healthy_iops", _steady(before)), _level("degraded_iops", plateau)
+    steady = _steady(before)
+    healthy, degraded = _level("healthy_iops", steady), _level("degraded_iops", plateau)
     iops = healthy["healthy_iops"]
+    spread = 2 * steady.std() / iops if iops > 0 else np.nan
+    if tolerance is None:
+        tolerance = np.clip(spread, LEAST_TOLERANCE, MOST_TOLERANCE)
+    tolerance = tolerance if spread <= tolerance else np.nan
     if silences is None or silences["resolution_s"].isna().all():
         silences = _silent_seconds(rate)
     ended = silences[silences["to_s"] > fail_s].reset_index(drop=True)
@@ -171,6 +184,7 @@ def _cost(
         **degraded,
         "degraded_from_s": plateau.index.min(),
         "ratio": degraded["degraded_iops"] / iops if iops > 0 else np.nan,
+        "tolerance": tolerance,
         **_recovery(after, iops, heal_s, tolerance, window_s),
     }
 
@@ -244,7 +258,8 @@ def failure_summary(costs: pd.DataFrame, by: str | Sequence[str] = BY) -> pd.Dat
     The mean is geometric for rates and their ratio (t on logs), arithmetic for seconds and percent, whose
     interval of 95 % ends at 0 (of a dip also at 100). An outage that was not seen counts as 0 s, and each was up
     to two `resolution_s` longer: the interval of `gap_s` is wider by that. A quantity that some run did not
-    live to see has no mean. In the median and the worst a run that did not recover is infinitely late.
+    live to see has no mean. In the median and the worst a run that did not recover is infinitely late. Of `back_s`
+    n counts the runs of which recovery can be judged.
 
     Returns
     -------
@@ -262,7 +277,7 @@ def failure_summary(costs: pd.DataFrame, by: str | Sequence[str] = BY) -> pd.Dat
     >>> costs = hci.failures(hci.read_series(folder), hci.read_events(folder))
     >>> hci.failure_summary(costs).query("column == 'ratio'")[["n", "mean"]].round(2)
        n  mean
-    1  3  1.25
+    1  3  1.54
     """
     by = as_list(by)
     for name in (c for c in CONDITIONS if c in costs and c not in by):
@@ -276,16 +291,20 @@ def failure_summary(costs: pd.DataFrame, by: str | Sequence[str] = BY) -> pd.Dat
         shown["gap_sum_s"] &= (runs["gaps"] > 1).any()  # else it would say the same as gap_s
         for column in shown.index[shown]:
             named = {"quantity": QUANTITIES[column], "column": column}
-            rows.append(place | named | _over_repeats(runs, column))
+            judged = runs[runs["tolerance"].notna()] if column == "back_s" else runs
+            row = _over_repeats(judged, column)
+            if len(judged) < len(runs):
+                row["warnings"] = join_codes(row["warnings"], "recovery-unknown")
+            rows.append(place | named | row)
     return in_order(pd.DataFrame(rows, columns=[*by, *SUMMARY]))
 
 
 def _over_repeats(runs: pd.DataFrame, column: str) -> dict:
     """Return one quantity over the repeats of a failure."""
     known, n = runs[column].dropna().to_numpy(float), len(runs)
-    ranked = runs[column].fillna(np.inf) if column == "back_s" else known
-    row = {"n": n, "seen": len(known), "median": np.median(ranked)}
-    row["worst"] = np.min(ranked) if column in RATIOS else np.max(ranked)
+    ranked = runs[column].fillna(np.inf) if column == "back_s" else runs[column]
+    row = {"n": n, "seen": len(known), "median": ranked.median()}
+    row["worst"] = ranked.min() if column in RATIOS else ranked.max()
     if column == "whole_s":
         row["late"] = (runs["whole_s"] > runs["runtime_s"] - runs["heal_s"]).sum()
     if len(known) < n:
@@ -364,19 +383,21 @@ def phases(costs: pd.DataFrame) -> pd.DataFrame:
     -------
     DataFrame : the keys of the runs, failure, phase, from_s and to_s (seconds since the failure), duration_s,
     place (`worst` and, of three runs and more, `median` of the runs of one failure, as ``by_harm`` orders them).
-    `degraded` lasts from the failure to the repair, `recovering` from the repair until the level is back (to the
-    end of a run that did not recover), `outage` is the longest time without a completion. Phases without a
-    duration are left out.
+    `degraded` lasts from the failure to the repair, `recovering` from the repair until the level is back (to
+    the end of a run that did not recover), `repaired` is the time after it where recovery cannot be judged,
+    `outage` is the longest time without a completion. Phases without a duration are left out.
     """
     keys = list(dict.fromkeys(c for c in (*run_columns(costs), "failure") if c in costs))
     since = costs[["heal_s", "runtime_s", "gap_from_s"]].sub(costs["fail_s"], axis=0)
     end = since["runtime_s"]
     repaired = since["heal_s"].fillna(end)
     back = (since["heal_s"] + costs["back_s"]).fillna(end)
+    unknown = costs["tolerance"].isna()
     ends = {
         "normal": (-costs["fail_s"], 0.0),
         "degraded": (0.0, repaired),
-        "recovering": (repaired, back),
+        "recovering": (repaired, back.mask(unknown, repaired)),
+        "repaired": (repaired, end.where(unknown, repaired)),
         "recovered": (back, end),
         "outage": (since["gap_from_s"], since["gap_from_s"] + costs["gap_s"]),
     }
@@ -389,7 +410,8 @@ def phases(costs: pd.DataFrame) -> pd.DataFrame:
 def by_harm(costs: pd.DataFrame) -> pd.DataFrame:
     """Return runs with the worst first: those that did not recover (METHODS 9), then by the longest outage, the
     time to recover, and the lower degraded level."""
-    back_s = costs["back_s"].fillna(np.inf).where(costs["heal_s"].notna(), 0.0)
+    judged = costs["heal_s"].notna() & costs["tolerance"].notna()
+    back_s = costs["back_s"].fillna(np.inf).where(judged, 0.0)
     order = costs.assign(never=np.isinf(back_s), still=costs["gap_s"].fillna(0), back_s=back_s)
     columns = ["never", "still", "back_s", "degraded_iops"]
     return costs.loc[order.sort_values(columns, ascending=[False] * 3 + [True], kind="stable").index]

@@ -143,7 +143,7 @@ def _draw_runs(ax: Axes, series: pd.DataFrame, runs: pd.DataFrame) -> None:
         ax.plot(own["since_s"], own["iops"], color=ink, lw=1 + is_worst, gid="run")
         healed, back_s = run.heal_s - run.fail_s, np.nan_to_num(run.back_s, nan=np.inf)
         begin = run.gap_from_s - np.floor(run.fail_s)
-        end = min(healed + back_s, series["since_s"].max() + 1)
+        end = min(healed + back_s, series["since_s"].max() + 1) if run.tolerance > 0 else np.nan
         ax.axvspan(begin, begin + run.gap_s, color=WARN, gid="outage", **faint)
         ax.axvspan(healed, end, color=AMBER, gid="recovery", **faint)
     ax.set_xlim(series["since_s"].min(), series["since_s"].max() + 1)

@@ -267,8 +267,8 @@ def _in_unit_of_check(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _not_lost(frame: pd.DataFrame, values: pd.Series, cells: pd.Series) -> pd.Series:
     """Replace "missing" where no value was lost: no crossing, no recovery, an outage below the logs' resolution."""
-    if values.name == "back_s" and "heal_s" in frame:
-        return cells.mask(values.isna() & frame["heal_s"].notna(), "not recovered")
+    if values.name == "back_s" and "tolerance" in frame:
+        return cells.mask(values.isna() & frame[["heal_s", "tolerance"]].notna().all(axis=1), "not recovered")
     if values.name in OUTAGES and "resolution_s" in frame:
         known = (values.isna() | values.eq(0)) & frame["resolution_s"].notna()
         least = (2 * frame["resolution_s"]).map("< {:g}".format)

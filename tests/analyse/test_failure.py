@@ -14,6 +14,7 @@ from hcilib import aligned, failure_summary, failure_verdicts, failures, summari
 
 HEALTHY, DEGRADED, DIP = 1000.0, 4400.0, 400.0
 FAIL_S, GAP_S, HEAL_S, RESYNC_S, END_S = 30, 3, 70, 15, 130
+NAN = np.nan
 CELL = {"system": "box-drbd", "pattern": "4k-randwrite", "iodepth": 8, "events": "cut-link@30 heal-link@70"}
 
 
@@ -287,6 +288,30 @@ def test_recovered_is_at_or_above_the_level_before_less_the_tolerance(level, bac
     row = failures(series(truth(resync_s=60, dip=level * HEALTHY)), happened()).iloc[0]
     assert np.isnan(row["back_s"]) if back is None else row["back_s"] == back
     assert ("not-back" in row["warnings"].split()) == (back is None)
+
+
+@pytest.mark.parametrize(
+    ("spread", "given", "tolerance", "code"),
+    [
+        (0.04, None, 0.1, "not-back"),
+        (0.1, None, 0.2, "not-back"),
+        (0.1, 0.25, 0.25, "not-back"),
+        (0.1, 0.15, NAN, "recovery-unknown"),
+        (0.3, None, NAN, "recovery-unknown"),
+        (0.3, 0.7, 0.7, ""),
+    ],
+)
+def test_recovery_is_judged_by_twice_the_spread_of_healthy_seconds_or_not_at_all(spread, given, tolerance, code):
+    y = truth(resync_s=60, dip=0.6 * HEALTHY)
+    y[:FAIL_S] *= 1 + spread * np.tile([1, -1], FAIL_S // 2) * np.sqrt((FAIL_S - 1) / FAIL_S)
+    row = failures(series(y), happened(), tolerance=given).iloc[0]
+    assert row["tolerance"] == pytest.approx(tolerance, nan_ok=True)
+    assert row["warnings"] == code
+    assert np.isnan(row["back_s"]) == bool(code)
+    back = failure_summary(row.to_frame().T.infer_objects()).set_index("column").loc["back_s"]
+    assert back["n"] == (code != "recovery-unknown")
+    assert ("recovery-unknown" in back["warnings"]) == (code == "recovery-unknown")
+    assert np.isinf(back["worst"]) == (code == "not-back")
 
 
 def test_a_fast_start_does_not_pay_for_a_later_stall():

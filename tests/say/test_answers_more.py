@@ -54,6 +54,7 @@ CASES = [
      "worst.kept": (6, "5", "6")}),
     ("failure", failure(BACK | {"seen": 1, "worst": inf}), {"recoveries.seen": (2, "1", "2"),
      "recoveries.n": (5, "4", "5")}),
+    ("failure", failure(BACK | {"n": 1, "seen": 1}), {"recoveries.n": (2, "1", "2")}),
     ("failure", failure(BACK | {"worst": 0.0}, unchecked=7), {"worst.unchecked": (8, "7", "8"),
      "outages.n": (2, "3", "2")}),
     ("failure", failure(None, {"worst": 0.0, "resolution_s": 0.5}),

@@ -42,6 +42,7 @@ def row(block, **changes) -> dict:
         "gap_from_s": 10.0,
         "degraded_iops": 4000.0,
         "degraded_from_s": 12.0,
+        "tolerance": 0.2,
         "back_s": 8.0,
         "ratio": 4.0,
         **changes,

@@ -137,10 +137,10 @@ def test_each_check_has_its_unit():
 
 
 def test_a_system_that_did_not_come_back_has_no_missing_time():
-    costs = pd.DataFrame({"healthy_iops": [9.0, 9.0], "degraded_iops": 5.0, "gap_s": 0.0, "back_s": NAN,
-                          "heal_s": [20.0, NAN], "system": "a", "failure": "kill", "block": [1, 2]})  # fmt: skip
+    known = {"healthy_iops": 9.0, "degraded_iops": 5.0, "gap_s": 0.0, "back_s": NAN, "system": "a", "failure": "kill"}
+    costs = pd.DataFrame({**known, "block": [1, 2, 3], "heal_s": [20.0, NAN, 20.0], "tolerance": [0.2, 0.2, NAN]})
     cells = text(costs, "failure block back_s")
-    assert cells["IOPS recovered after the repair (s)"].tolist() == ["not recovered", "–"]
+    assert cells["IOPS recovered after the repair (s)"].tolist() == ["not recovered", "–", "–"]
 
 
 def test_how_many_runs_has_no_decimals_unless_it_is_a_mean():
