@@ -149,10 +149,14 @@ def test_repeats_give_intervals():
     assert "gap_sum_s" not in summary.index, "of one outage it is the same"
     deep = failure_summary(repeats(3).assign(dip_pct=[0.0, 50.0, 100.0])).set_index("column").loc["dip_pct"]
     assert (deep["mean_lo"], deep["mean_hi"]) == (0, 100), "an interval of a share ends where shares do"
+    assert deep["warnings"] == "bound", "what covers everything is no interval of 95 %"
+    assert summary["warnings"].map({"bound": "bound", "": ""}).to_dict() == {
+        **dict.fromkeys(summary.index, ""), "gap_s": "bound"
+    }  # fmt: skip
     one = failure_summary(repeats(1)).set_index("column")
     assert one["mean_lo"].drop("gap_s").isna().all()
     assert tuple(one.loc["gap_s", ["mean_lo", "mean_hi"]]) == (3, 5)
-    assert one["warnings"].map(lambda own: set(own.split()) == {"single-run"}).all()
+    assert one["warnings"].map(lambda own: set(own.split()) - {"bound"} == {"single-run"}).all()
 
 
 def test_the_interval_of_the_ratio_covers_the_truth():
