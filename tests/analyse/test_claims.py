@@ -437,6 +437,8 @@ def test_no_claim_is_judged_by_itself():
         (740, "off"),
         (764, "off"),
         (449, "opposite"),
+        (632, "holds"),  # uneven: the mirror tier falls by 9.5 % from one depth to the next
+        (634, "opposite"),  # both tiers rise at every depth: a steady rise is even
     ],
 )
 def test_the_readings_decide(checked, number, verdict):
