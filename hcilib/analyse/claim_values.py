@@ -49,11 +49,7 @@ LOADS = ("numjobs", "vms", "nodes", "rate_bytes", "span_bytes", "placement")
 
 
 class NotCheckableError(LookupError):
-    """The tables hold nothing to judge this claim by: the reason, and the system that it is about if it is one."""
-
-    def __init__(self, reason: str, system: str = ""):
-        super().__init__(reason)
-        self.reason, self.system = reason, system
+    """The tables hold nothing to judge this claim by."""
 
 
 @dataclass(frozen=True)
@@ -148,14 +144,14 @@ def cells(claim: dict, runs: Runs, system: str) -> list[Printed]:
                 found.setdefault((pattern, row["iodepth"]), []).append(row)
     if not found:
         patterns = ", ".join(words(claim["pattern"]))
-        raise NotCheckableError(f"the tables have no {described(metric).label} in {patterns}", system)
+        raise NotCheckableError(f"the tables have no {described(metric).label} of {system} in {patterns}")
     return [_mean_run(rows, metric, system, pattern, int(iodepth)) for (pattern, iodepth), rows in found.items()]
 
 
 def _mean_run(rows: list[dict], metric: str, system: str, pattern: str, iodepth: int) -> Printed:
     varying = [load for load in LOADS if len({str(row.get(load)) for row in rows}) > 1]
     if varying:
-        raise NotCheckableError(f"rows in {pattern} at iodepth {iodepth} vary in {', '.join(varying)}", system)
+        raise NotCheckableError(f"rows of {system} in {pattern} at iodepth {iodepth} vary in {', '.join(varying)}")
     return Printed(*_means((r[metric], half_unit(r, metric)) for r in rows), system, pattern, iodepth)
 
 
@@ -213,7 +209,7 @@ def _pairs(claim: dict, subject: list[Printed], comparators: list[list[Printed]]
     chosen = [cell for cell in subject if not stated or cell.iodepth in stated]
     absent = stated - {cell.iodepth for cell in chosen}
     if absent:
-        raise NotCheckableError(f"the tables have no row at iodepth {_list(sorted(absent))}", claim["subject"])
+        raise NotCheckableError(f"the tables have no row of {claim['subject']} at iodepth {_list(sorted(absent))}")
     if not comparators:
         return [[cell] for cell in chosen]
     both = ([a, b] for side, a in product(comparators, chosen) for b in side)
@@ -242,23 +238,21 @@ def _along_the_curve(claim: dict, runs: Runs) -> Recomputed:
     """One of `CURVES` over the stated depths of one pattern, or over all."""
     curves = [_curve(claim, runs, system) for system in (claim["subject"], *words(claim["comparator"]))]
     subject = curves[0]
+    ends = [end for curve in curves for end in _ends(curve)]
+    steps = [_propagate(STATISTICS["pct_higher"], (deeper, cell)) for cell, deeper in pairwise(subject)]
+    least = min(steps, key=lambda step: step.value)
     match claim["statistic"]:
         case "overtakes_at":
             return _overtaking(claim, *curves)
         case "spread":
-            return _propagate(STATISTICS["pct_higher"], _ends(subject))
+            return _propagate(STATISTICS["pct_higher"], ends)
         case "spread_lower":
-            return _propagate(
-                lambda a, b, c, d: 100 * (1 - (a / b - 1) / (c / d - 1)),
-                [end for curve in curves for end in _ends(curve)],
-            )
+            return _propagate(lambda a, b, c, d: 100 * (1 - (a / b - 1) / (c / d - 1)), ends)
         case "fall":
-            return _propagate(STATISTICS["pct_lower"], (subject[-1], _ends(subject)[0]))
+            return _propagate(STATISTICS["pct_lower"], (subject[-1], ends[0]))
         case "drop":
-            falls = [_propagate(STATISTICS["pct_lower"], (deeper, cell)) for cell, deeper in pairwise(subject)]
-            return max(falls, key=lambda fall: fall.value)
-    steps = [_propagate(STATISTICS["pct_higher"], (deeper, cell)) for cell, deeper in pairwise(subject)]
-    return replace(min(steps, key=lambda step: step.value), compared=tuple(step.value for step in steps))
+            return Recomputed(-least.value, least.slack)
+    return replace(least, compared=tuple(step.value for step in steps))
 
 
 def _ends(curve: list[Printed]) -> tuple[Printed, Printed]:
@@ -272,7 +266,7 @@ def _curve(claim: dict, runs: Runs, system: str) -> list[Printed]:
     found = sorted(cells(claim, runs, system), key=lambda cell: cell.iodepth)
     chosen = [cell for cell in found if not stated or cell.iodepth in stated]
     if len({cell.pattern for cell in chosen}) != 1 or len(chosen) < 2:
-        raise NotCheckableError(f"a curve needs one pattern at two depths or more, here are {len(chosen)}", system)
+        raise NotCheckableError(f"a curve of {system} needs one pattern at two depths or more, here are {len(chosen)}")
     return chosen
 
 

@@ -48,9 +48,7 @@ REQUIRED = ("id", "source", "statistic", "subject", "claimed", "unit", "resoluti
 OPTIONAL = ("metric", "pattern", "vms", "reduce", "iodepth", "comparator", "formula", "note", "word", "low", "high")
 
 
-TEXTS = ("reason", "reason_system")
-NUMBERS = ("held", "compared")
-COLUMNS = ("id", "claimed", "recomputed", "verdict", "off_by", "unit", "source", *TEXTS, *NUMBERS, "note")
+COLUMNS = ("id", "claimed", "recomputed", "verdict", "off_by", "unit", "source", "reason", "note")
 VERDICTS = ("opposite", "off", "rounding", "not checkable", "holds")
 """Verdicts, those first that an editor should look at first."""
 
@@ -80,8 +78,7 @@ def check_claims(
         - verdict: ``holds``, ``rounding``, ``off``, ``opposite`` or ``not checkable``;
         - off_by: claimed minus recomputed, or how far the number lies outside the word's bounds, in `unit`. NaN where
           the claim is not ``off`` or ``opposite``;
-        - held, compared: at how many loads and comparators the claim holds, and of how many. NaN for one number;
-        - reason, reason_system: why it is not checkable and for which system, or a fault other than its size.
+        - reason: why it is not checkable, or a fault other than its size.
 
     Raises
     ------
@@ -105,124 +102,106 @@ def check_claims(
     runs = valid_runs(results)
     judged = [_judge(claim, runs, facts) for claim in claims.to_dict("records")]
     table = pd.DataFrame(judged, columns=COLUMNS)
-    return table.assign(**{name: table[name].astype(object).fillna("") for name in TEXTS})
+    return table.assign(reason=table["reason"].astype(object).fillna(""))
 
 
 def _judge(claim: dict, runs: Runs, facts: pd.DataFrame | None) -> dict:
+    """Return the row of one claim."""
     scale = UNITS[claim["unit"]]
     row = {column: claim.get(column) for column in ("id", "claimed", "unit", "source", "note")}
+    bounds = {"low": claim["low"] * scale, "high": claim["high"] * scale}
     try:
         if claim["statistic"] == UNMEASURED:
             raise NotCheckableError(f"no table judges it: {claim['note']}")
         if claim["statistic"] == "formula":
             made = from_facts(claim, facts)
         else:
-            bounds = {"low": claim["low"] * scale, "high": claim["high"] * scale}
             made = from_results(claim | bounds, runs, claim["claimed"] * scale)
     except NotCheckableError as error:
-        unknown = {"reason": error.reason, "reason_system": error.system}
-        return row | {"recomputed": math.nan, "verdict": "not checkable"} | unknown
-    value = made.value / scale
-    compared = [number / scale for number in made.compared or (made.value,)]
-    verdict = _verdict_of(claim, value, compared, made.slack / scale)
+        return row | {"recomputed": math.nan, "verdict": "not checkable", "reason": str(error)}
+    value, slack = made.value / scale, made.slack / scale
+    if is_reading(claim):
+        verdict, off_by = _verdict_of_word(claim, value, slack, made.compared or (value,))
+    else:
+        verdict, off_by = _verdict_of_figure(claim, value, slack), claim["claimed"] - value
     if made.fault and verdict in ("holds", "rounding"):
         verdict = "off"
     row |= {"recomputed": value, "verdict": verdict}
-    if made.compared and is_reading(claim):
-        row |= {"held": sum(_inside(claim, number) for number in compared), "compared": len(compared)}
-    if verdict != "holds":
-        row["reason"] = made.fault
-    if verdict in ("off", "opposite"):
-        row["off_by"] = _off_by(claim, value)
-    return row
+    row["off_by"] = off_by if verdict in ("off", "opposite") else math.nan
+    return row | {"reason": "" if verdict == "holds" else made.fault}
 
 
-def _off_by(claim: Mapping, value: float) -> float:
-    """Return claimed minus recomputed, or how far a number lies below (-) or above (+) the word's bounds."""
-    if not is_reading(claim):
-        return claim["claimed"] - value
-    return value - claim["low"] if value <= claim["low"] else value - claim["high"]
+def _verdict_of_word(claim: Mapping, value: float, slack: float, compared: Iterable[float]) -> tuple[str, float]:
+    """Return the verdict by the word's bounds, and how far the number lies below (-) or above (+) them."""
+    low, high = claim["low"], claim["high"]
+    off_by = value - low if value <= low else value - high
+    is_one_sided, is_order = math.inf in (-low, high), 0 in (low, high)
+    if outside(claim, value) < 0 or (not is_one_sided and outside(claim, value) <= 1e-9):
+        return "holds", off_by  # a bound without another one is outside
+    reversed_ = all(number < 0 if low >= 0 else number > 0 for number in compared)
+    if claim["statistic"] in SIGNED and (low >= 0) != (high <= 0) and reversed_:
+        return "opposite", off_by
+    is_close = outside(claim, value) <= slack and not (is_order and is_one_sided)
+    return "rounding" if is_close else "off", off_by
 
 
-def _verdict_of(claim: Mapping, value: float, compared: Iterable[float], slack: float) -> str:
-    """Return the verdict on a figure at its printed precision, or on a word by its bounds."""
-    if not is_reading(claim):
-        signs = value * claim["claimed"] < 0 and claim["statistic"] in SIGNED
-        return "opposite" if signs else _verdict(value, claim["claimed"], claim["resolution"], slack)
-    if _inside(claim, value):
-        return "holds"
-    wants_more, wants_less = claim["low"] >= 0, claim["high"] <= 0
-    reversed_ = all(number < 0 if wants_more else number > 0 for number in compared)
-    if claim["statistic"] in SIGNED and wants_more != wants_less and reversed_:
+def _verdict_of_figure(claim: Mapping, value: float, slack: float) -> str:
+    """Return the verdict on a figure at its printed precision."""
+    claimed, resolution = claim["claimed"], claim["resolution"]
+    error = abs(value - claimed)
+    if value * claimed < 0 and claim["statistic"] in SIGNED:
         return "opposite"
-    is_order = 0 in (claim["low"], claim["high"]) and math.inf in (-claim["low"], claim["high"])
-    return "rounding" if outside(claim, value) <= slack and not is_order else "off"
-
-
-def _inside(claim: Mapping, value: float) -> bool:
-    """Whether a number lies inside the word's bounds. A bound without another one is outside."""
-    one_sided = math.inf in (-claim["low"], claim["high"])
-    return outside(claim, value) < 0 if one_sided else outside(claim, value) <= 1e-9
-
-
-def _verdict(recomputed: float, claimed: float, resolution: float, slack: float) -> str:
-    """holds, rounding or off; see `check_claims`. All four numbers in the claim's unit."""
-    error = abs(recomputed - claimed)
-    if _rounds_to(recomputed, claimed, resolution):
+    if error <= resolution / 2 * (1 + 1e-6):  # 2.675 printed as 2.68 is rounded, whatever its binary form
         return "holds"
-    cut_off = error < resolution and abs(recomputed) > abs(claimed) and recomputed * claimed > 0
-    return "rounding" if cut_off or error < resolution / 2 + slack else "off"
-
-
-def _rounds_to(value: float, claimed: float, resolution: float) -> bool:
-    # a hair more than half: 2.675 printed as 2.68 is rounded, whatever its binary form
-    return abs(value - claimed) <= resolution / 2 * (1 + 1e-6)
+    is_cut_off = error < resolution and abs(value) > abs(claimed) and value * claimed > 0
+    return "rounding" if is_cut_off or error < resolution / 2 + slack else "off"
 
 
 def _validated(claims: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
-    """The claims with every column there, words checked, empty text as ''."""
-    absent = [column for column in REQUIRED if column not in claims]
-    if absent:
+    """Return the claims with every column there, words checked, empty text as ''."""
+    if absent := [column for column in REQUIRED if column not in claims]:
         raise ValueError(f"claims: column {', '.join(absent)} is missing; expected {', '.join(REQUIRED + OPTIONAL)}")
     claims = claims.reindex(columns=[*REQUIRED, *OPTIONAL])
-    numbers = ("id", "claimed", "resolution", "vms", "low", "high")
-    text = [column for column in (*REQUIRED, *OPTIONAL) if column not in numbers]
+    text = claims.columns.difference(["id", "claimed", "resolution", "vms", "low", "high"])
     claims[text] = claims[text].astype(object).where(claims[text].notna(), "")
     claims = claims.assign(low=claims["low"].fillna(-math.inf), high=claims["high"].fillna(math.inf))
-    unmeasured = claims["statistic"] == UNMEASURED
-    worded = claims["word"].ne("")
+    statistic, others = claims["statistic"], claims["comparator"].str.split().str.len()
+    is_open, worded = statistic == UNMEASURED, claims["word"].ne("")
     is_number = claims["resolution"].gt(0) & claims["claimed"].notna()
-    got = "got {0.claimed}, {0.resolution}"
-    _refuse(claims[~is_number & ~unmeasured & ~worded], f"claimed must be a number and resolution one above 0, {got}")
-    wanted = "needs a note that says what would have to be measured"
-    _refuse(claims[unmeasured & claims["note"].eq("")], f"{UNMEASURED} {wanted}")
-    _known(claims, "statistic", (*STATISTICS, *CURVES, "formula", UNMEASURED))
-    _known(claims, "unit", UNITS)
     bounded = claims[["low", "high"]].abs().lt(math.inf).any(axis=1)
-    _refuse(claims[worded != bounded], "word {0.word!r} with bounds {0.low} and {0.high}: expected both or none")
-    formula = claims["statistic"].isin(("formula", UNMEASURED))  # neither is about cells of the results
-    _known(claims[~formula], "metric", METRICS)
-    _known(claims[~formula & ~claims["statistic"].isin(CURVES)], "reduce", REDUCE)
-    alone = claims["statistic"].isin(("value", "spread", "least_step", "drop", "fall"))
-    _known(claims[~formula & alone], "comparator", ("",))
-    _refuse(claims[~formula & ~alone & claims["comparator"].eq("")], "{0.statistic} needs a comparator")
-    several = claims["reduce"].isin(("max", "min")) & claims["comparator"].str.split().str.len().gt(1)
-    _refuse(claims[several], "reduce {0.reduce} compares with one system, not with {0.comparator}")
-    needed = {"source", "system", "pattern", "iodepth", "vms", "iops", "bs_bytes", *claims.loc[~formula, "metric"]}
+    of_results = ~statistic.isin(("formula", UNMEASURED))  # neither of these is about cells of the results
+    is_alone = statistic.isin(("value", "spread", "least_step", "drop", "fall"))
+    wrong = [
+        (is_open & claims["note"].eq(""), f"{UNMEASURED} needs a note that says what would have to be measured"),
+        (
+            ~is_number & ~is_open & ~worded,
+            "claimed must be a number and resolution one above 0, got {0.claimed}, {0.resolution}",
+        ),
+        (worded != bounded, "word {0.word!r} with bounds {0.low} and {0.high}: expected both or none"),
+        _unknown(claims["statistic"], (*STATISTICS, *CURVES, "formula", UNMEASURED)),
+        _unknown(claims["unit"], UNITS),
+        _unknown(claims.loc[of_results, "metric"], METRICS),
+        _unknown(claims.loc[of_results & ~statistic.isin(CURVES), "reduce"], REDUCE),
+        (of_results & is_alone & others.gt(0), "{0.statistic} compares with nothing, not with {0.comparator!r}"),
+        (of_results & ~is_alone & others.eq(0), "{0.statistic} needs a comparator"),
+        (
+            claims["reduce"].isin(("max", "min")) & others.gt(1),
+            "reduce {0.reduce} compares with one system, not with {0.comparator}",
+        ),
+    ]
+    for rows, why in wrong:
+        for claim in claims[rows.reindex(claims.index, fill_value=False)].itertuples():
+            raise ValueError(f"claim {claim.id}: {why.format(claim)}")
+    needed = {"source", "system", "pattern", "iodepth", "vms", "iops", "bs_bytes", *claims.loc[of_results, "metric"]}
     if lacking := needed - {*results.columns}:
         raise ValueError(f"results: column {', '.join(sorted(lacking))} is missing, and the claims need it")
     return claims
 
 
-def _known(claims: pd.DataFrame, column: str, known: Iterable[str]) -> None:
+def _unknown(values: pd.Series, known: Iterable[str]) -> tuple[pd.Series, str]:
+    """Return which values are unknown, and what is said of the first."""
     expected = ", ".join(map(repr, known))
-    _refuse(claims[~claims[column].isin(list(known))], f"unknown {column} {{0.{column}!r}}; expected one of {expected}")
-
-
-def _refuse(wrong: pd.DataFrame, why: str) -> None:
-    """ValueError of the first of these claims, which stands as 0 in the text."""
-    for claim in wrong.itertuples():
-        raise ValueError(f"claim {claim.id}: {why.format(claim)}")
+    return ~values.isin([*known]), f"unknown {values.name} {{0.{values.name}!r}}; expected one of {expected}"
 
 
 IN_WORDS = {
@@ -257,17 +236,16 @@ def claim_checks(judged: pd.DataFrame, claims: pd.DataFrame) -> pd.DataFrame:
     claim is a word: it has no ratio), least and most (the ratios within the claim's last printed digit),
     ok (`holds` or `rounding`; <NA> where not checkable).
     """
-    asked = claims.reindex(columns=["id", "word", "statistic", "resolution"]).set_index("id")
-    statistic, is_figure = judged["id"].map(asked["statistic"]), judged["id"].map(asked["word"].fillna("") == "")
-    ratio = judged["claimed"] / judged["recomputed"].where(judged["recomputed"] != 0)
-    half = judged["id"].map(asked["resolution"]) / 2 / judged["recomputed"].abs()
-    ok = judged["verdict"].isin(("holds", "rounding")).astype("boolean")
-    table = judged.rename(columns={"claimed": "measured", "recomputed": "expected"})
+    asked = claims.reindex(columns=["id", "word", "statistic", "resolution"])
+    table = judged.rename(columns={"claimed": "measured", "recomputed": "expected"}).merge(asked, how="left")
+    half = table["resolution"] / 2 / table["expected"].abs()
+    ratio = table["measured"] / table["expected"].where(table["expected"] != 0)
+    ok = table["verdict"].isin(("holds", "rounding")).astype("boolean")
     table = table.assign(
-        check=statistic.map(IN_WORDS),
-        ratio=ratio.where(is_figure.ne(False)),
+        check=table["statistic"].map(IN_WORDS),
+        ratio=ratio.where(table["word"].fillna("").eq("")),
         least=1 - half,
         most=1 + half,
-        ok=ok.mask(judged["verdict"] == "not checkable"),
+        ok=ok.mask(table["verdict"] == "not checkable"),
     )
     return table[["id", "check", "measured", "expected", "ratio", "least", "most", "ok"]]

@@ -136,7 +136,7 @@ def test_where_curves_cross():
     slow = judge(late, claimed=4, **crossing | {"metric": "lat_ns"})
     assert "deepest iodepth" in slow["reason"]  # equal latencies: nobody leads
     lone = judge(small(a={8: 2}, b={8: 1}), claimed=8, **crossing)
-    assert (lone["verdict"], lone["reason_system"]) == ("not checkable", "a")
+    assert lone["verdict"] == "not checkable"
 
 
 def test_a_side_within_the_printed_digits_is_rounding():
@@ -158,7 +158,6 @@ def test_the_size_of_what_is_off_is_given():
     assert judge(AB, claimed=41_000)["off_by"] == 1000
     worst = judge(AB, **WORDS, low=0)
     assert worst["off_by"] == pytest.approx(-20)
-    assert (worst["held"], worst["compared"]) == (1, 3)
     assert judge(AB, **WORDS, low=0, high=15, **{})["off_by"] == pytest.approx(35)
     assert pd.isna(judge(AB, claimed=40_000)["off_by"])
 
@@ -223,10 +222,10 @@ def test_a_peak_claimed_at_another_depth_is_wrong_though_its_size_is_right():
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({"subject": "c"}, "no IOPS in 4k-randread"),
-        ({"iodepth": "64"}, "no row at iodepth 64"),
-        ({"vms": 9}, "no IOPS in"),
-        ({"source": "other"}, "no IOPS in"),
+        ({"subject": "c"}, "no IOPS of c in 4k-randread"),
+        ({"iodepth": "64"}, "no row of a at iodepth 64"),
+        ({"vms": 9}, "no IOPS of a"),
+        ({"source": "other"}, "no IOPS of a"),
         ({"iodepth": ""}, "3 rows match"),
         ({"statistic": "formula", "formula": "a.b * 2"}, "facts="),
     ],
@@ -299,7 +298,7 @@ def test_every_claim_is_judged_in_order(tables, checked):
     assert [*checked.index] == tables[1]["id"].tolist()
     assert set(checked["verdict"]) == {"holds", "rounding", "off", "opposite", "not checkable"}
     assert checked["recomputed"].isna().equals(checked["verdict"].eq("not checkable"))
-    assert (checked.loc[checked["verdict"].eq("holds"), ["reason", "reason_system"]] == "").all(axis=None)
+    assert (checked.loc[checked["verdict"].eq("holds"), "reason"] == "").all()
 
 
 def test_known_errors_are_found(checked):
