@@ -6,12 +6,11 @@ No function here averages percentiles: of one real run the pooled p99.9 is 4.95 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from hcilib.analyse.rows import refuse_mixing
+from hcilib.analyse.rows import refuse_mixing, require_columns
 from hcilib.analyse.series import run_columns
 from hcilib.model.caveats import BEYOND, THIN_TAIL, add_codes
 from hcilib.model.fio_buckets import BUCKETS, MIDPOINTS, TAIL, ios_to_reach
@@ -59,17 +58,20 @@ def percentiles(
     names = _names(q)
     if "kind" in bins and "kind" not in by:
         bins = bins[bins["kind"].eq("measure")]
-    merged = merged_by(bins, by)
+    cells = merged_by(bins, by)
     refuse_mixing(bins, by, among=("log", *FACTORS))
-    total = merged.count.cumsum()
-    before = total[merged.starts] - merged.count[merged.starts]
-    n = np.diff(before, append=total[-1:])
+    group = cells.groupby(by, dropna=False, observed=True).ngroup() if by else pd.Series(0, cells.index)
+    n = cells["count"].groupby(group).sum().to_numpy()
+    total, before = cells["count"].cumsum(), n.cumsum() - n
     reached = {name: np.searchsorted(total, before + ios_to_reach(q, n)) for name, q in names.items()}
-    latencies = pd.DataFrame({name: merged.lat_ns[cells] for name, cells in reached.items()}, merged.keys.index)
+    latencies = pd.DataFrame({name: cells["lat_ns"].to_numpy()[at] for name, at in reached.items()})
     is_beyond = latencies >= MIDPOINTS[-1]  # fio's last bucket has no upper end
-    codes = add_codes(_thin_tails(n, names), (is_beyond.any(axis=1), BEYOND))
+    highest = max((percent for percent in names.values() if percent < 100), default=0)
+    is_thin = n * (1 - highest / 100) < TAIL - 1e-6  # the story of those few
+    codes = add_codes([""] * len(n), (is_thin, THIN_TAIL), (is_beyond.any(axis=1), BEYOND))
+    keys = cells.loc[~group.duplicated(), by].reset_index(drop=True)
     latencies = latencies.mask(is_beyond) if is_beyond.any(axis=None) else latencies
-    return merged.keys.assign(n=n, **latencies, warnings=codes)
+    return in_order(keys).assign(n=n, **latencies, warnings=codes)
 
 
 def _names(q: Sequence[float]) -> dict[str, float]:
@@ -83,90 +85,34 @@ def _names(q: Sequence[float]) -> dict[str, float]:
     return names
 
 
-def _thin_tails(n: np.ndarray, names: dict[str, float]) -> np.ndarray:
-    """A percentile that fewer than `TAIL` I/Os exceed is the story of those few."""
-    highest = max((percent for percent in names.values() if percent < 100), default=0)
-    return np.where(n * (1 - highest / 100) < TAIL - 1e-6, THIN_TAIL, "").astype(object)
+def merged_by(bins: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """Return histograms summed over everything not in `by`: by, lat_ns, count, sorted. No I/O is gained or lost.
 
-
-# ---- fio's latency histograms: their exact sum
-
-
-_MIDDLES = np.array(MIDPOINTS)
-
-
-@dataclass(frozen=True)
-class Merged:
-    """Histograms added up, sorted by group and latency.
-
-    `keys` : a row for each group. `starts` : the cell at which it begins. `count`, `lat_ns` : I/Os and latency of every
-        cell.
+    `bins` has latencies as lat_ns, the middles of fio's buckets, or as bucket, their number. ValueError for a
+    missing column, or a count or latency that is none.
     """
-
-    keys: pd.DataFrame
-    starts: np.ndarray
-    count: np.ndarray
-    lat_ns: np.ndarray
-
-
-def merged_by(bins: pd.DataFrame, by: list[str]) -> Merged:
-    """Histograms summed over everything not in `by`: associative, commutative, no I/O gained or lost.
-
-    `bins` says latencies as lat_ns, the middles of fio's buckets, or as bucket, their number. ValueError for a missing
-    column, or a count or latency that is none.
-
-    A cell is one number, its group's times the number of latencies, plus its latency's: rows are added up by one key,
-    and dividing gives the latency back.
-    """
-    _check(bins, by)
-    told = bins[[name for name in bins if name in (*by, "lat_ns", "bucket", "count")]]
-    told = told[told["count"].to_numpy() >= 1]
-    if "lat_ns" in told:
-        latency, middles = pd.factorize(told["lat_ns"], sort=True)
-    else:
-        latency, middles = told["bucket"].to_numpy(), _MIDDLES
-    # A group's rows mostly stand together, as those of a rollup's second do: pandas sorts the first of each such run,
-    # not every row. A missing key equals nothing, so that each is a run; groupby joins them.
-    begins = np.zeros(len(told), bool)
-    begins[:1] = True
-    for key in by:
-        begins[1:] |= (told[key].iloc[1:] != told[key].array[:-1]).fillna(True).to_numpy(bool)
-    runs, rows = told[begins], np.diff(np.flatnonzero(begins), append=len(told))
-    group = runs.groupby(by, dropna=False).ngroup().to_numpy() if by else np.zeros(len(runs), int)
-    groups, first = np.unique(group, return_index=True)
-    every = max(len(groups), 1) * len(middles)
-    narrow = np.min_scalar_type(every)  # of millions of rows: half the bytes take half the time
-    cell = np.repeat((group * len(middles)).astype(narrow), rows) + latency.astype(narrow)
-    count = told["count"].astype("int64").to_numpy()
-    if (cell[1:] <= cell[:-1]).any():  # else there is nothing to add up, as in a rollup by second and direction
-        place, places = (cell, np.arange(every)) if every <= len(told) else pd.factorize(cell, sort=True)
-        sums = np.zeros(len(places), "int64")
-        np.add.at(sums, place, count)  # integers: the floats that np.bincount adds up are exact up to 2^53 alone
-        cell, count = places[sums > 0], sums[sums > 0]
-    return Merged(
-        keys=in_order(runs[by].iloc[first].reset_index(drop=True)),
-        starts=np.searchsorted(cell, (groups * len(middles)).astype(cell.dtype)),
-        count=count,
-        lat_ns=middles.take(cell % len(middles)),
-    )
-
-
-def _check(bins: pd.DataFrame, by: list[str]) -> None:
-    latency = "bucket" if "bucket" in bins and "lat_ns" not in bins else "lat_ns"
-    if missing := [c for c in [*by, latency, "count"] if c not in bins]:
-        raise ValueError(f"bins have no column {', '.join(missing)}; they have {', '.join(map(str, bins))}")
-    if latency == "bucket" and not pd.api.types.is_integer_dtype(bins["bucket"]):
-        raise ValueError("bins: bucket holds no whole numbers, expected those of fio's buckets, or lat_ns beside it")
-    if "averaged" in bins and bins["averaged"].any() and (bins["averaged"] & (bins["count"] > 0)).any():
+    latency = "lat_ns" if "lat_ns" in bins else "bucket"
+    require_columns(bins, [*by, latency, "count"])
+    told = bins[bins["count"].ne(0).fillna(True)]
+    if "averaged" in told and told["averaged"].any():
         raise ValueError(
-            "these rows are averages (log_avg_msec), which have no percentiles; log single I/Os or "
+            "these rows are averages (log_avg_msec), which have no percentiles. Log single I/Os or "
             "histograms (log_hist_msec), or take the bins of json+"
         )
-    known = bins[latency].notna() if latency == "lat_ns" else bins[latency].between(0, BUCKETS - 1)
-    # Nearly every row holds I/Os and says their latency: only the rest is looked at again.
-    rest = bins["count"][~(known & (bins["count"] > 0)).fillna(False).to_numpy(bool)]
-    if (bad := rest.ne(0).fillna(True).to_numpy(bool)).any():
-        raise ValueError(f"bins: row {rest.index[bad][0]} has a missing latency or a missing or negative count")
+    is_known = told[latency].notna() if latency == "lat_ns" else told["bucket"].isin(range(BUCKETS))
+    if (bad := ~(is_known & told["count"].gt(0).fillna(False))).any():
+        raise ValueError(f"bins: row {told.index[bad][0]} has no known {latency}, or a missing or negative count")
+    lat_ns = told["lat_ns"] if latency == "lat_ns" else np.array(MIDPOINTS)[told["bucket"].to_numpy(int)]
+    cells = told[by].assign(lat_ns=lat_ns, count=told["count"].astype("int64"))
+    return cells.groupby([*by, "lat_ns"], dropna=False, observed=True)["count"].sum().reset_index()
+
+
+def _in_ranges(bins: pd.DataFrame, by: list[str], a_decade: int) -> pd.DataFrame:
+    """Return the I/Os of each range of latencies: by, lat_lo_ns, lat_hi_ns, count."""
+    step = np.floor(a_decade * np.log10(bins["lat_ns"]))
+    ranges = bins[[*by, "count"]].assign(lat_lo_ns=10 ** (step / a_decade), lat_hi_ns=10 ** ((step + 1) / a_decade))
+    edges = ["lat_lo_ns", "lat_hi_ns"]
+    return ranges.groupby([*by, *edges], dropna=False, observed=True, as_index=False)["count"].sum()
 
 
 def latency_shares(bins: pd.DataFrame, runs: pd.DataFrame, by: Sequence[str] = ("system", "pattern")) -> pd.DataFrame:
@@ -195,16 +141,14 @@ def latency_shares(bins: pd.DataFrame, runs: pd.DataFrame, by: Sequence[str] = (
     >>> shares.groupby("pattern")["pct_of_ios"].sum().round(6).unique().tolist()
     [100.0]
     """
-    keys, edges = list(by), ["lat_lo_ns", "lat_hi_ns"]
+    keys = list(by)
     if bins.empty:
-        return pd.DataFrame(columns=[*keys, *edges, "count", "pct_of_ios"])
+        return pd.DataFrame(columns=[*keys, "lat_lo_ns", "lat_hi_ns", "count", "pct_of_ios"])
     same = [name for name in RUN if name in bins and name in runs]
     counted = in_order(bins[bins["kind"].eq("measure")].merge(runs[same].drop_duplicates(), on=same))
     refuse_mixing(counted, keys)
-    step = np.floor(RIDGE * np.log10(counted["lat_ns"]))
-    ranges = counted.assign(lat_lo_ns=10 ** (step / RIDGE), lat_hi_ns=10 ** ((step + 1) / RIDGE))
-    table = ranges.groupby([*keys, *edges], as_index=False)["count"].sum()
-    whole = table.groupby(keys)["count"].transform("sum")
+    table = _in_ranges(counted, keys, RIDGE)
+    whole = table.groupby(keys, observed=True)["count"].transform("sum")
     return table.assign(pct_of_ios=100 * table["count"] / whole)
 
 
@@ -242,28 +186,22 @@ def latency_over_time(
     0    0   8254042.0  10000000.0      1
     1    0  10000000.0  12115277.0      1
     """
-    seconds, edges = ("since_s" if costs is not None else "t_s"), ["lat_lo_ns", "lat_hi_ns"]
     if histograms.empty:
-        return pd.DataFrame(columns=["system", "pattern", seconds, *edges, "count", "p50_ns"])
-    refuse_mixing(histograms, run_columns(histograms), among=("log",))
+        seconds = "t_s" if costs is None else "since_s"
+        return pd.DataFrame(columns=["system", "pattern", seconds, "lat_lo_ns", "lat_hi_ns", "count", "p50_ns"])
     told = histograms[(histograms["bucket"] >= 0) & (histograms["count"] > 0)]
-    if told["averaged"].any():
-        raise ValueError("these rows are averages (log_avg_msec): keep histograms by log_hist_msec, or log single I/Os")
     keys = run_columns(told)
     medians = percentiles(told, by=[*keys, "t_s"], q=[50]).drop(columns=["n", "warnings"])
-    step = np.floor(A_DECADE * np.log10(told["lat_ns"]))
-    table = told.assign(lat_lo_ns=10 ** (step / A_DECADE), lat_hi_ns=10 ** ((step + 1) / A_DECADE))
-    table = table.groupby([*keys, "t_s", *edges], dropna=False, sort=True, as_index=False)["count"].sum()
-    table = table.merge(medians, on=[*keys, "t_s"])
+    table = _in_ranges(told, [*keys, "t_s"], A_DECADE).merge(medians, on=[*keys, "t_s"])
     if costs is None:
         return table
     shared = [name for name in keys if name in costs]
     begun = costs[shared].assign(failed_s=np.floor(costs["fail_s"]))
     if events is not None:
         done = events[~events["seen"].astype(bool)].sort_values("t_s").drop_duplicates(shared)
-        dates = told.assign(origin_s=told["second"] - told["t_s"]).drop_duplicates(shared)[[*shared, "origin_s"]]
-        dated = begun.merge(done[[*shared, "at_s"]], on=shared, how="left").merge(dates, on=shared, how="left")
-        begun = dated.assign(failed_s=(dated["at_s"] - dated["origin_s"]).fillna(dated["failed_s"]))[list(begun)]
+        dates = told.assign(origin_s=told["second"] - told["t_s"]).drop_duplicates(shared)
+        dated = begun.merge(done[[*shared, "at_s"]], how="left").merge(dates[[*shared, "origin_s"]], how="left")
+        begun["failed_s"] = (dated["at_s"] - dated["origin_s"]).fillna(dated["failed_s"])
     since = in_order(table.merge(begun, on=shared))
     since.insert(since.columns.get_loc("t_s"), "since_s", (since["t_s"] - since["failed_s"]).round(3))
     return since.drop(columns=["t_s", "failed_s"])

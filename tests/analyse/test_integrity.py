@@ -6,7 +6,6 @@ import pytest
 
 import hcilib as hci
 from hcilib import integrity_verdicts
-from hcilib.analyse.integrity import block_states, none_found
 
 ONE = {"run_id": "r", "vm": "vm1", "serial": "A"}
 NAN = float("nan")
@@ -34,8 +33,8 @@ def read(*found: tuple, replica="system", **of) -> pd.DataFrame:
     ("last", "found", "state"),
     [
         (3, (3, 3, 0), "latest"),
-        (3, (4, 4, 0), "in flight"),
-        (3, (3, 4, 0), "in flight"),
+        (3, (4, 4, 0), "in_flight"),
+        (3, (3, 4, 0), "in_flight"),
         (3, (2, 2, 0), "lost"),
         (3, (0, 0, 0), "lost"),
         (3, (1, 2, 0), "lost"),
@@ -49,7 +48,10 @@ def read(*found: tuple, replica="system", **of) -> pd.DataFrame:
     ],
 )
 def test_a_block_is_what_its_sectors_say(last, found, state):
-    assert list(block_states(acknowledged(last), read(found))["state"]) == [state]
+    [row] = integrity_verdicts(acknowledged(last), read(found)).to_dict("records")
+    states = ["latest", "in_flight", "lost", "torn", "foreign", "unreadable"]
+    assert [name for name in states if row[name]] == [state] * (state != "never acknowledged")
+    assert row["checked"] == (state not in ("unreadable", "never acknowledged"))
 
 
 def test_each_replica_is_judged_by_what_the_system_acknowledged():
@@ -66,19 +68,12 @@ def test_each_replica_is_judged_by_what_the_system_acknowledged():
     assert np.isnan(table.loc["node2", "at_most_pct"]), "what was seen is no bound of what was not"
 
 
-def test_none_found_of_n_may_still_be_three_in_n():
-    assert none_found(100) == pytest.approx(3 / 100, rel=0.02)
-    assert none_found(1) == pytest.approx(0.95)
-    table = integrity_verdicts(acknowledged(*[1] * 50), read(*[(1, 1, 0)] * 50))
-    assert table["at_most_pct"].item() == pytest.approx(100 * (1 - 0.05 ** (1 / 50)))
-
-
-def test_the_bound_covers_what_it_says():
-    """Of systems that lose exactly the bound's share, one in twenty shows none in n."""
-    n, trials = 40, 20_000
-    rng = np.random.default_rng(7)
-    none = (rng.random((trials, n)) > none_found(n)).all(axis=1).mean()
-    assert none == pytest.approx(0.05, abs=0.005)
+@pytest.mark.parametrize(("n", "pct"), [(1, 95), (50, 5.816), (100, 2.951)])
+def test_none_found_of_n_may_still_be_three_in_n(n, pct):
+    """Of systems that lose exactly this share, one in twenty shows none in n."""
+    table = integrity_verdicts(acknowledged(*[1] * n), read(*[(1, 1, 0)] * n))
+    assert table["at_most_pct"].item() == pytest.approx(pct, rel=1e-3)
+    assert (1 - table["at_most_pct"].item() / 100) ** n == pytest.approx(0.05)
 
 
 @pytest.mark.parametrize("state", [(1, 1, 0), (1, 2, 0), (2, 2, 1)])
@@ -87,15 +82,25 @@ def test_one_block_in_a_thousand_is_enough(state):
     assert table["verdict"].item() == "lost"
 
 
-def test_what_cannot_be_known_is_never_fine():
-    unreadable = integrity_verdicts(acknowledged(1, 1), read((1, 1, 0), (NAN, NAN, NAN)))["verdict"].item()
-    assert unreadable == "not checkable: 1 of 2 blocks could not be read"
-    nothing = integrity_verdicts(acknowledged(0, 0), read((0, 0, 0), (0, 0, 0)))
-    assert nothing["verdict"].item() == "not checkable: no write was acknowledged"
-    gone = integrity_verdicts(acknowledged(1), read((NAN, NAN, NAN)))["verdict"].item()
-    assert gone == "not checkable: no block could be read"
-    both = integrity_verdicts(acknowledged(1, 1), read((0, 0, 0), (NAN, NAN, NAN)))["verdict"].item()
-    assert both == "lost", "a loss that was seen is not hidden by a block that was not"
+@pytest.mark.parametrize(
+    ("last", "found", "verdict"),
+    [
+        ((1, 1), [(1, 1, 0), (NAN, NAN, NAN)], "not checkable: 1 of 2 blocks could not be read"),
+        ((0, 0), [(0, 0, 0), (0, 0, 0)], "not checkable: no write was acknowledged"),
+        ((1,), [(NAN, NAN, NAN)], "not checkable: no block could be read"),
+        ((1, 1), [(0, 0, 0), (NAN, NAN, NAN)], "lost"),
+    ],
+)
+def test_what_cannot_be_known_is_never_fine_and_hides_no_loss(last, found, verdict):
+    assert integrity_verdicts(acknowledged(*last), read(*found))["verdict"].item() == verdict
+
+
+@pytest.mark.parametrize(("low", "verdict"), [(1, "not checkable: its writer died at 5 s"), (0, "lost")])
+def test_a_writer_that_died_before_the_event_proves_only_a_loss(low, verdict):
+    died = {("r", "vm1", "A"): "at 5 s", ("r", "vm2", "A"): "at 6 s"}
+    [row] = integrity_verdicts(acknowledged(1), read((low, low, 0)), died=died).to_dict("records")
+    assert row["verdict"] == verdict
+    assert np.isnan(row["at_most_pct"])
 
 
 def test_what_was_on_the_disk_before_accuses_nobody():
