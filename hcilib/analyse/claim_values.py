@@ -190,24 +190,27 @@ def _depths(claim: dict) -> list[int]:
     return [int(float(depth)) for depth in words(claim["iodepth"])]
 
 
+def _at_stated_depths(claim: dict, cells: list[Printed]) -> list[Printed]:
+    """Return the cells at the stated depths, or all if none is stated."""
+    stated = _depths(claim)
+    return [cell for cell in cells if not stated or cell.iodepth in stated]
+
+
 def _at_extreme(claim: dict, subject: list[Printed], comparators: list[list[Printed]]) -> Recomputed:
     """Each system at its own maximum or minimum. A stated iodepth says where the subject's lies, and is checked."""
     pick = max if claim["reduce"] == "max" else min
     best = [pick(side, key=lambda cell: cell.value) for side in (subject, *comparators)]
-    made = _evaluate(claim, best)
-    stated = _depths(claim)
+    made, stated = _evaluate(claim, best), _depths(claim)
     at = [cell.iodepth for cell in subject if cell.value == best[0].value]
-    fault = ""
-    if stated and not set(stated) & set(at):
-        fault = f"the {claim['reduce']}imum is at iodepth {_list(at)}, not {_list(stated)}"
-    return Recomputed(made.value, made.slack, fault)
+    if not stated or {*stated} & {*at}:
+        return made
+    return replace(made, fault=f"the {claim['reduce']}imum is at iodepth {_list(at)}, not {_list(stated)}")
 
 
 def _pairs(claim: dict, subject: list[Printed], comparators: list[list[Printed]]) -> list[list[Printed]]:
     """The subject's cells at the stated depths (all if none is), each with the comparator's cell of the same load."""
-    stated = set(_depths(claim))
-    chosen = [cell for cell in subject if not stated or cell.iodepth in stated]
-    absent = stated - {cell.iodepth for cell in chosen}
+    chosen = _at_stated_depths(claim, subject)
+    absent = {*_depths(claim)} - {cell.iodepth for cell in chosen}
     if absent:
         raise NotCheckableError(f"the tables have no row of {claim['subject']} at iodepth {_list(sorted(absent))}")
     if not comparators:
@@ -262,9 +265,7 @@ def _ends(curve: list[Printed]) -> tuple[Printed, Printed]:
 
 
 def _curve(claim: dict, runs: Runs, system: str) -> list[Printed]:
-    stated = set(_depths(claim))
-    found = sorted(cells(claim, runs, system), key=lambda cell: cell.iodepth)
-    chosen = [cell for cell in found if not stated or cell.iodepth in stated]
+    chosen = _at_stated_depths(claim, sorted(cells(claim, runs, system), key=lambda cell: cell.iodepth))
     if len({cell.pattern for cell in chosen}) != 1 or len(chosen) < 2:
         raise NotCheckableError(f"a curve of {system} needs one pattern at two depths or more, here are {len(chosen)}")
     return chosen
@@ -273,23 +274,22 @@ def _curve(claim: dict, runs: Runs, system: str) -> list[Printed]:
 def _overtaking(claim: dict, subject: list[Printed], other: list[Printed]) -> Recomputed:
     """The lowest depth from which on the subject is ahead at every common depth: 0 and a fault where it never is, or
     always."""
-    lower_leads = claim["metric"].endswith("_ns") or claim["metric"] == "node_cpu_pct"
-    there = {cell.iodepth: cell for cell in other}
-    common = [(cell, there[cell.iodepth]) for cell in subject if cell.iodepth in there]
-    ahead = [(a.value < b.value) if lower_leads else (a.value > b.value) for a, b in common]
-    if not any(ahead) or not ahead[-1]:
+    sign = -1 if claim["metric"].endswith("_ns") or claim["metric"] == "node_cpu_pct" else 1
+    there = {cell.iodepth: cell.value for cell in other}
+    common = [cell for cell in subject if cell.iodepth in there]
+    behind = [at for at, cell in enumerate(common) if sign * (cell.value - there[cell.iodepth]) <= 0]
+    if not common or len(common) - 1 in behind:
         return Recomputed(0.0, fault="it does not lead at the deepest iodepth")
-    if all(ahead):
+    if not behind:
         return Recomputed(0.0, fault="it leads at every iodepth, so it overtakes nowhere")
-    first = max(position for position, leads in enumerate(ahead) if not leads) + 1
-    return Recomputed(float(common[first][0].iodepth))
+    return Recomputed(float(common[behind[-1] + 1].iodepth))
 
 
 def _evaluate(claim: dict, inputs: Iterable[Printed]) -> Recomputed:
     """The statistic of printed inputs. A claim that quotes one number gets no slack: it must be that number."""
     inputs = tuple(inputs)
     made = _propagate(STATISTICS[claim["statistic"]], inputs)
-    return Recomputed(made.value, made.slack if len(inputs) > 1 else 0.0)
+    return made if len(inputs) > 1 else Recomputed(made.value)
 
 
 def _propagate(function: Callable, inputs: Iterable[Printed]) -> Recomputed:

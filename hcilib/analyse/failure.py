@@ -23,7 +23,7 @@ LEAST_TOLERANCE, MOST_TOLERANCE = 0.1, 0.5
 """Of `failures`, where none is given: a system at less than half of its IOPS has not recovered."""
 COLUMNS = [
     "failure", "fail_s", "heal", "heal_s", "runtime_s", "healthy_iops", "healthy_iops_lo", "healthy_iops_hi",
-    "gap_s", "gap_from_s", "gaps", "gap_sum_s", "resolution_s", "degraded_iops", "degraded_iops_lo",
+    "gap_s", "gap_from_s", "gap_sum_s", "resolution_s", "degraded_iops", "degraded_iops_lo",
     "degraded_iops_hi", "degraded_from_s", "ratio", "tolerance", "dip_pct", "back_s", "whole_s",
     "max_lat_ns", "warnings",
 ]  # fmt: skip
@@ -62,7 +62,7 @@ def failures(
     - healthy_iops, degraded_iops (from degraded_from_s on), their 95 % intervals, and `ratio` of the second
       to the first;
     - gap_s, the outage: the longest time without a completion of all that ended after the failure (NaN: none
-      was seen), gap_from_s, gaps (how many), gap_sum_s. Each lasted up to two resolution_s longer;
+      was seen), gap_from_s, gap_sum_s (of all). Each lasted up to two resolution_s longer;
     - tolerance, by which recovery was judged (NaN: it cannot be judged);
     - dip_pct: how far the lowest second after the repair is below healthy; back_s: seconds from the repair
       to the recovery (NaN: not recovered when the run ended); whole_s: until all copies were complete;
@@ -178,7 +178,6 @@ def _cost(
         **healthy,
         "gap_s": gaps.max(),
         "gap_from_s": ended["from_s"][gaps.idxmax()] if len(gaps) else np.nan,
-        "gaps": len(gaps),
         "gap_sum_s": gaps.sum(min_count=1),
         "resolution_s": silences["resolution_s"].max() if len(silences) else 1.0,
         **degraded,
@@ -289,7 +288,7 @@ def failure_summary(costs: pd.DataFrame, by: str | Sequence[str] = BY) -> pd.Dat
     for place, runs in groups_of(table, by):
         shown = runs[[*QUANTITIES]].notna().any()
         shown["back_s"] |= runs["heal_s"].notna().any()
-        shown["gap_sum_s"] &= (runs["gaps"] > 1).any()  # else it would say the same as gap_s
+        shown["gap_sum_s"] &= (runs["gap_sum_s"] > runs["gap_s"]).any()  # else it would say the same as gap_s
         for column in shown.index[shown]:
             named = {"quantity": QUANTITIES[column], "column": column}
             judged = runs[runs["tolerance"].notna()] if column == "back_s" else runs

@@ -63,17 +63,6 @@ FIO_BINS = {
 FIO_PERCENTILES = {1: 38, 50: 67, 90: 70, 99: 74, 99.5: 74, 99.9: 9792, 99.95: 9792, 99.99: 9792, 100: 9792}
 
 
-@pytest.mark.parametrize(
-    ("lat_ns", "bucket", "middle"),
-    [(0, 0, 0), (127, 127, 127), (128, 128, 129), (129, 128, 129), (130, 129, 131), (255, 191, 255), (256, 192, 258),
-     (1000, 317, 1004), (10**6, 954, 1003520), (2**34 - 1, 1855, 17112760320), (2**40, 1855, 17112760320)],
-)  # fmt: skip
-def test_buckets_as_fio_counts_them(lat_ns, bucket, middle):
-    assert bucket_of(lat_ns) == bucket
-    assert buckets_of(np.array([lat_ns])) == bucket
-    assert midpoint(bucket) == MIDDLES[bucket] == middle
-
-
 def stat_c(val):
     """fio's stat.c, plat_val_to_idx, with 6 bits."""
     msb = max(int(val).bit_length() - 1, 0)
