@@ -384,7 +384,7 @@ def phases(costs: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame : the keys of the runs, failure, phase, from_s and to_s (seconds since the failure), duration_s,
-    place (`worst` and, of three runs and more, `median` of the runs of one failure, as ``by_harm`` orders them).
+    place (`worst` and, of three runs and more, `median` of the runs of one failure, as ``places`` orders them).
     `degraded` lasts from the failure to the repair, `recovering` from the repair until the level is back (to
     the end of a run that did not recover), `repaired` is the time after it where recovery cannot be judged,
     `outage` is the longest time without a completion. Phases without a duration are left out.
@@ -409,19 +409,17 @@ def phases(costs: pd.DataFrame) -> pd.DataFrame:
     return table.reset_index(drop=True)[[*keys, "phase", "from_s", "to_s", "duration_s", "place"]]
 
 
-def by_harm(costs: pd.DataFrame) -> pd.DataFrame:
-    """Return runs with the worst first: those that did not recover (METHODS 9), then by the longest outage, the
-    time to recover, and the lower degraded level."""
+def places(costs: pd.DataFrame) -> pd.Series:
+    """Return `worst`, `median` or nothing for each run among those of its failure.
+
+    The worst first: runs that did not recover (METHODS 9), then the longest outage, the time to recover, and
+    the lower degraded level.
+    """
     judged = costs["heal_s"].notna() & costs["tolerance"].notna()
     back_s = costs["back_s"].fillna(np.inf).where(judged, 0.0)
     order = costs.assign(never=np.isinf(back_s), still=costs["gap_s"].fillna(0), back_s=back_s)
     columns = ["never", "still", "back_s", "degraded_iops"]
-    return costs.loc[order.sort_values(columns, ascending=[False] * 3 + [True], kind="stable").index]
-
-
-def places(costs: pd.DataFrame) -> pd.Series:
-    """Return `worst`, `median` or nothing for each run among those of its failure."""
-    order = by_harm(costs)
+    order = order.sort_values(columns, ascending=[False] * 3 + [True], kind="stable")
     runs = order.groupby([c for c in BY if c in costs], sort=False, dropna=False, observed=True)["failure"]
     rank, size = runs.cumcount(), runs.transform("size")
     median = (rank == size // 2) & (size > 2)

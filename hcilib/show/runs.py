@@ -11,7 +11,6 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.ticker import EngFormatter, NullFormatter
 
-from hcilib.analyse.failure import by_harm
 from hcilib.model.metrics import FACTORS
 from hcilib.say.codes import event_words
 from hcilib.show.looks import INK, WARN, darker, looks
@@ -101,7 +100,7 @@ def plot_latency_over_time(table: pd.DataFrame, costs: pd.DataFrame) -> np.ndarr
             "plot_latency_over_time: no histograms were kept. Set fio: {log_hist_msec: 500} and measure again."
         )
     groups = costs.groupby(PANEL, sort=False, dropna=False)
-    worst = [by_harm(runs).head(1) for _, runs in groups]
+    worst = [_by_harm(runs).head(1) for _, runs in groups]
     shown = [run for run in worst if len(_of(table, run))]
     axes = _panels(len(shown))
     for ax, run in zip(axes, shown, strict=True):
@@ -124,6 +123,15 @@ def _refuse_unlike(runs: pd.DataFrame) -> None:
             raise ValueError(f"plot_failure: runs of one panel differ in {name}. Filter the table.")
 
 
+def _by_harm(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return runs in the order of ``phases``: the worst first."""
+    judged = runs["heal_s"].notna() & runs["tolerance"].notna()
+    back_s = runs["back_s"].fillna(np.inf).where(judged, 0.0)
+    order = runs.assign(never=np.isinf(back_s), still=runs["gap_s"].fillna(0), back_s=back_s)
+    by = ["never", "still", "back_s", "degraded_iops"]
+    return runs.loc[order.sort_values(by, ascending=[False] * 3 + [True], kind="stable").index]
+
+
 def _panels(number: int) -> np.ndarray:
     size = (8.4, 0.9 + 2.6 * number)
     _, grid = plt.subplots(number, 1, figsize=size, squeeze=False)
@@ -133,7 +141,7 @@ def _panels(number: int) -> np.ndarray:
 
 def _draw_runs(ax: Axes, series: pd.DataFrame, runs: pd.DataFrame) -> None:
     """Draw every run. Where several have an outage or a recovery, the colour is darker."""
-    system, worst = runs["system"].iloc[0], by_harm(runs).index[0]
+    system, worst = runs["system"].iloc[0], _by_harm(runs).index[0]
     colour = looks([system])[system].colour
     faint: Any = {"alpha": 0.35 / len(runs), "linewidth": 0}
     for run in runs.itertuples():
