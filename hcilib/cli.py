@@ -113,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     check.add_argument("folder", help="the folder that holds the campaigns, or a saved history")
     check.add_argument("--against", default="last", help="last, best, or the name of a campaign (default: %(default)s)")
-    check.add_argument("--size", type=_share, default=0.05, help="the loss that must not be missed (default: 5%%)")
+    check.add_argument("--size", type=_share, default=0.05, help="the least loss that exits with 1 (default: 5%%)")
     check.add_argument("--metric", default="iops", help="iops, lat_ns, ... (default: %(default)s)")
     check.add_argument("--json", type=Path, metavar="FILE", help="write the findings; - for standard output")
     check.add_argument("--junit", type=Path, metavar="FILE", help="write the findings as JUnit XML")

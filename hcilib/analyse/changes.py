@@ -25,8 +25,8 @@ OFTEN = 4
 UNITS = (1000, 1024, 1e6, 1024**2, 1e9)
 """A change by one of these factors is more likely one of units."""
 POWER, MOST_NEEDED, SEEN = 0.8, 400, 1.5
-CODES = {"regression": 1, "too-few": 2, "too-noisy": 2, "missing": 2}
-"""Verdict of `check` -> exit status, where it is not 0."""
+UNDECIDED = ("too-few", "too-noisy", "missing")
+"""Verdicts of `check` with exit status 2."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def check(
     Parameters
     ----------
     against : ``last`` (the level before), ``best`` (the best earlier level) or the name of a campaign (its level)
-    size : the loss that must not be missed, 0.05 for 5 %
+    size : the loss that matters and must not be missed, 0.05 for 5 %
     power : the chance with which the loss `visible_pct` is proven
 
     Returns
@@ -150,7 +150,7 @@ def check(
         n_baseline (campaigns of the newest level and of the one that it is held against), ratio with its interval, p,
         visible_pct (the smallest loss that three more campaigns prove), needed (campaigns after a loss of `size` that
         prove it; none beyond 400), cv_pct (between campaigns), candidates (facts that changed where the newest level
-        begins), verdict, code, confidence. Verdicts and codes: ``regression`` 1;
+        begins), verdict, code, confidence. Verdicts and codes: ``regression`` 1 where the loss reaches `size`, else 0;
         ``too-few``, ``too-noisy``, ``missing`` (no campaign `against`) 2; ``suspect`` (the newest is an outlier on
         the worse side), ``accepted``, ``improvement``, ``changed``, ``no change`` 0.
 
@@ -311,7 +311,8 @@ def _checked(cell: _Cell, against: str, size: float, metric: str, power: float, 
         verdict = "too-few"
     elif verdict == "no change" and visible > size:
         verdict = "too-noisy"
-    return row | {"verdict": verdict, "code": CODES.get(verdict, 0)}
+    code = 2 if verdict in UNDECIDED else int(verdict == "regression" and abs(row["ratio"] - 1) >= size)
+    return row | {"verdict": verdict, "code": code}
 
 
 def _baseline(cell: _Cell, against: str, metric: str) -> int | None:

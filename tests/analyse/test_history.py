@@ -113,6 +113,14 @@ def test_check_says_what_was_decided_and_what_was_not():
     assert (noisy["code"] == 2).all()
 
 
+@pytest.mark.parametrize(("metric", "worse"), [("iops", -1), ("lat_ns", 1)])
+@pytest.mark.parametrize(("loss", "size", "code"), [(0.03, 0.05, 0), (0.03, 0.02, 1), (0.08, 0.05, 1)])
+def test_a_proven_loss_below_the_size_is_found_and_exits_with_0(metric, worse, loss, size, code):
+    table = check(months(step=worse * loss, spread=0.003, metric=metric), size=size, metric=metric)
+    assert verdicts(table)[2] == "regression"
+    assert table["code"].max() == code
+
+
 def test_one_or_two_new_campaigns_are_suspect_and_prove_nothing():
     for newest in (1, 2):
         table = check(months(at=30 - newest, step=-0.2))

@@ -54,9 +54,11 @@ def test_each_verdict_has_a_sentence_of_its_own():
 
 def test_losses_come_first_and_tests_with_too_few_campaigns_are_one_line():
     rows = [row(verdict, code=code) for verdict, code in CODES.items()]
-    found = pd.DataFrame([*rows, row("too-few", campaigns=4, code=2)])
+    small = row("regression", ratio=0.97, code=0)
+    found = pd.DataFrame([small, *rows, row("too-few", campaigns=4, code=2)])
     *lines, few = hci.check_lines(found, 0.05)
-    order = ["regression", "too-noisy", "missing", "suspect", "no change", "accepted"]
-    assert lines == [said(verdict) for verdict in order]
+    order = ["too-noisy", "missing", "suspect", "no change", "accepted"]
+    losses = [said("regression"), said("regression", ratio=0.97)]
+    assert lines == [*losses, *(said(verdict) for verdict in order)]
     assert "2 tests" in few
     assert "30 campaigns" in few
