@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from scipy.special import gammaincinv, ndtr
+from scipy.special import chdtri, gammaincinv, ndtr
 
 from hcilib.analyse.compare import cells_of
 from hcilib.analyse.rows import as_list, listed, numbered, refuse_mixing
@@ -131,38 +131,52 @@ def _verdict(out: pd.DataFrame, metric: str, margin: float, alpha: float) -> np.
 
 
 def chance_to_see(
-    cv_pct: float, losses_pct: Sequence[float] | None = None, campaigns: Sequence[int] = (2, 3, 5, 12)
+    cv_pct: float,
+    cv_n: int,
+    losses_pct: Sequence[float] = (1, 2, 5, 10, 20),
+    campaigns: Sequence[int] = (2, 3, 5, 12),
 ) -> pd.DataFrame:
-    """Return how often a `regression` against k earlier campaigns shows a true loss of one cell: the test's power.
+    """Return how often a `regression` against k earlier campaigns shows a loss of one cell, at least.
 
-    P(|T| > t_{k-1}) of a noncentral t with k - 1 degrees of freedom and -log(1 - loss) / (s sqrt(1 + 1/k)), before any
-    correction for many cells (METHODS section 1).
+    P(|T| > t_{k-1}) of a noncentral t with k - 1 degrees of freedom and
+    -log(1 - loss) / (s sqrt(1 + 1/k)), before any correction for many cells. s is the upper 95 % limit
+    of the true spread, cv sqrt(df / chi2_{0.05, df}) with df = cv_n - 1. So the true chance is smaller
+    in at most 5 % of all cases.
 
     Parameters
     ----------
-    cv_pct : true spread between campaigns; of 0 the floor of `regression`, 0.1 %
-    losses_pct : true losses, above 0 and below 100; None for 1, 2, 5, 10 and 20, and the first whole per cent past
-        the range that a campaign without a change stays in, for each number of campaigns
+    cv_pct : spread between campaigns as measured; below 0.1 the floor of `regression`, 0.1 %
+    cv_n : campaigns from which it was computed; of fewer than two no chance is known
+    losses_pct : true losses, above 0 and below 100
+    campaigns : numbers of earlier campaigns
 
     Returns
     -------
-    loss_pct, k, chance_pct, confidence. Raises ValueError below two campaigns.
+    DataFrame : loss_pct, k, chance_pct (at least), cv_n
+
+    Raises
+    ------
+    ValueError : fewer than two campaigns to compare with
+
+    Examples
+    --------
+    >>> hci.chance_to_see(2.0, cv_n=2, losses_pct=[10], campaigns=[5])["chance_pct"].round().item()
+    6.0
+    >>> hci.chance_to_see(2.0, cv_n=18, losses_pct=[10], campaigns=[5])["chance_pct"].round().item()
+    73.0
     """
     if min(campaigns) < 2:
         raise ValueError(f"chance_to_see: {min(campaigns)} earlier campaign; a spread between them needs at least 2")
-    if losses_pct is None:
-        earlier = np.asarray(campaigns, int)
-        half = critical(earlier - 1) * cv_pct / 100 * np.sqrt(1 + 1 / earlier)
-        past_the_range = np.ceil(-100 * np.expm1(-half)).clip(1, 90).astype(int)
-        losses_pct = sorted({1, 2, 5, 10, 20, *past_the_range.tolist()})
-    spread, rows = cv_pct / 100 or FLOOR, []
+    df = max(cv_n - 1, 0) or np.nan
+    spread = max(cv_pct / 100 * np.sqrt(df / chdtri(df, CONFIDENCE)), FLOOR)
+    rows = []
     for loss in losses_pct:
         for k in campaigns:
             shift = -np.log1p(-loss / 100) / (spread * np.sqrt(1 + 1 / k))
             bound = float(critical(k - 1)) * np.sqrt(2 * gammaincinv((k - 1) / 2, _EVENLY) / (k - 1))
             chance = (ndtr(shift - bound) + ndtr(-shift - bound)).mean()
-            rows.append({"loss_pct": loss, "k": k, "chance_pct": 100 * float(chance)})
-    return pd.DataFrame(rows).assign(confidence=CONFIDENCE)
+            rows.append({"loss_pct": loss, "k": k, "chance_pct": 100 * float(chance), "cv_n": cv_n})
+    return pd.DataFrame(rows)
 
 
 _EVENLY = (np.arange(20_000) + 0.5) / 20_000
