@@ -27,7 +27,7 @@ import pandas as pd
 from parts.labs import served
 
 import hcilib as hci
-from hcilib.analyse.steps import steps_of
+from hcilib.analyse.history import find_levels
 from hcilib.measure import run
 from hcilib.model.sweeps import sweep
 from hcilib.model.system import System
@@ -91,7 +91,7 @@ def alarms(draws: int, seed: int = 49) -> pd.DataFrame:
             shown = 0
             for _ in range(draws):
                 logs, errors = drawn(rng, noise, campaigns, 0.02)
-                shown += any(len(steps.starts) > 1 for steps in steps_of(list(logs), list(errors)))
+                shown += any(len(levels.starts) > 1 for levels in find_levels(logs, errors))
             row = {"noise": noise, "campaigns": campaigns, "histories": draws, "cells": CELLS}
             rows.append(row | {"alarms_pct": 100 * shown / draws})
             print(rows[-1], flush=True)
@@ -110,7 +110,7 @@ def power(draws: int, seed: int = 12) -> pd.DataFrame:
                     at = int(rng.integers(campaigns // 3, 2 * campaigns // 3 + 1))
                     logs, errors = drawn(rng, "normal", campaigns, spread / 100)
                     logs[: CELLS // 2, at:] += np.log1p(-step / 100)
-                    starts = [steps.starts[1:] for steps in steps_of(list(logs), list(errors))]
+                    starts = [levels.starts[1:] for levels in find_levels(logs, errors)]
                     found += sum(any(abs(start - at) <= 2 for start in own) for own in starts[: CELLS // 2])
                     false += sum(map(len, starts[CELLS // 2 :]))
                 row = {"campaigns": campaigns, "noise_pct": spread, "step_pct": step, "cells": draws * CELLS // 2}

@@ -54,7 +54,7 @@ def test_a_loss_of_a_drive_s_speed_is_the_one_that_was_set():
     """lab-single-3 has drives of 3.52 MiB/s instead of 4: 12.1 % less, or a little less than that."""
     sources = [SAMPLES / f"lab-single{end}" for end in ("", "-2", "-3")]
     rate = [hci.read_set_speeds(source)["read_bytes_per_s"].iloc[0] for source in sources]
-    found = hci.regression(hci.read_results(sources), "lab-single-3").query("verdict == 'regression'")
+    found = hci.regression(hci.history(sources), "lab-single-3").query("verdict == 'regression'")
     assert len(found) == 3
     assert found["ratio"].tolist() == pytest.approx([rate[2] / rate[0]] * 3, abs=0.002)
 

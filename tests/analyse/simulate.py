@@ -7,6 +7,7 @@ true mean. Nothing here imports the code under test.
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 from scipy.signal import lfilter
 from scipy.stats import norm
 
@@ -34,20 +35,9 @@ def seconds(
     mean: float = 1e5,
     cv: float = 0.05,
     tau: float = 5,
-    outliers: float = 0.0,
-    second_level: float = 1.0,
-    dwell_s: int = 30,
-    rise: float = 0.0,
 ) -> np.ndarray:
-    """Per-second rates of runs, shape (..., T): AR(1) noise, then what else goes wrong.
-
-    outliers: share of seconds that stall to a tenth; second_level: level of the other regime, held for dwell_s at a
-    time; rise: linear change over the run, relative to its start.
-    """
-    t = np.arange(shape[-1])
-    y = mean * (1 + cv * ar1(rng, shape, tau)) * (1 + rise * t / shape[-1])
-    y = y * np.where(t // dwell_s % 2, second_level, 1.0)
-    return np.where(rng.random(shape) < outliers, 0.1 * y, y)
+    """Per-second rates of runs, shape (..., T), with AR(1) noise."""
+    return mean * (1 + cv * ar1(rng, shape, tau))
 
 
 def runs(
@@ -58,28 +48,15 @@ def runs(
     return np.where(rng.random(shape) < outliers, factor * level, level)
 
 
-def slow_drift(rng: np.random.Generator, starts_s: np.ndarray, sd: float = 0.02, tau_s: float = 4 * 3600) -> np.ndarray:
-    """What the hours do to a whole testbed: an Ornstein-Uhlenbeck path read at the runs' start times.
-
-    starts_s : shape (replicates, runs); returns the same shape, level around 1.
-    """
-    step = 300.0
-    cells = int(starts_s.max() / step) + 2
-    path = ar1(rng, (starts_s.shape[0], cells), tau=2 * tau_s / step)
-    return np.exp(sd * np.take_along_axis(path, (starts_s / step).astype(int), axis=-1))
-
-
-def starts(order: str, run_s: float, cells: int, repeats: int, replicates: int, rng: np.random.Generator) -> np.ndarray:
-    """Start times of every run of two systems, shape (replicates, system, cell, repeat).
-
-    `back-to-back`: one system after the other, a cell's repeats in a row. `blocks`: each block visits every cell of
-    both systems in random order.
-    """
-    per_block = 2 * cells
-    if order == "back-to-back":
-        slot = np.arange(per_block * repeats).reshape(1, 2, cells, repeats).repeat(replicates, axis=0)
-    else:
-        visit = rng.permuted(np.tile(np.arange(per_block), (replicates, repeats, 1)), axis=-1)
-        slot = (visit + per_block * np.arange(repeats)[None, :, None]).transpose(0, 2, 1)
-        slot = slot.reshape(replicates, 2, cells, repeats)
-    return slot * run_s
+def history_of(logs: np.ndarray, **columns) -> pd.DataFrame:
+    """A history as `hcilib.history` returns it, of log means of shape (cells, campaigns): c01, c02, ..."""
+    cells, nights = logs.shape
+    start = pd.Timestamp("2026-01-01", tz="UTC") + pd.to_timedelta(np.arange(nights), "D")
+    known = {
+        "campaign": np.tile([f"c{n + 1:02}" for n in range(nights)], cells), "start": np.tile(start, cells),
+        "testbed": "lab", "system": "a", "setup": "", "pattern": "4k-randread",
+        "iodepth": np.repeat(np.arange(cells) + 1, nights), "metric": "iops",
+        "value": 1000 * np.exp(logs).ravel(), "log_se": 0.001, "n": 3,
+        "accepted": False, "valid": True, "warnings": "",
+    }  # fmt: skip
+    return pd.DataFrame(known | columns)

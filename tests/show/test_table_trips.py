@@ -46,7 +46,7 @@ def tables() -> dict[str, pd.DataFrame]:
     """Public tables of one published article, one lab campaign and one failure."""
     results = hci.published().query("source == 'proxmox-2node-hci' and vms > 1")
     lab = hci.read_results(["data/samples/lab-single", "data/samples/lab-mirror"])
-    days = hci.read_results(["data/samples/lab-single", "data/samples/lab-single-2", "data/samples/lab-single-3"])
+    days = hci.history(["data/samples/lab-single", "data/samples/lab-single-2", "data/samples/lab-single-3"])
     priced = hci.load_system("params/systems/lab-single.yaml").model_copy(update={"price": 2.5, "currency": "EUR"})
     found, demand = hci.compare(lab, "lab-single"), hci.read_results("data/samples/lab-demand")
     return {
