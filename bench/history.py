@@ -1,25 +1,27 @@
 """Months of campaigns: how often nothing is taken for a change, how often a change is found, and one that is known.
 
-    .venv/bin/python bench/history.py                          histories simulated, 1,000 a case: about 20 minutes
+    .venv/bin/python bench/history.py                          histories simulated: about 15 minutes
     .venv/bin/python bench/history.py --draws 50               the same, roughly
-    .venv/bin/python bench/history.py --store                  1,000 campaigns in a folder, read twice
+    .venv/bin/python bench/history.py --only nights            `hci check` after every night alone: 8 minutes
     .venv/bin/python bench/history.py --lab data/runs/history  30 campaigns of the lab, the drives slower from number 19
 
-Simulated tables go to data/samples/history_alarms.csv and history_power.csv, with fixed seeds. The lab's campaigns go
-to data/samples/history.csv, as `hci.history` reads them. docs/METHODS.md section 12 says what they mean.
+Simulated tables go to data/samples/history_alarms.csv, history_power.csv and history_nights.csv, with fixed
+seeds. The lab's campaigns go to data/samples/history.csv, as `hci.history` reads them. docs/METHODS.md
+section 12 and docs/NIGHTLY.md say what they mean.
 
 Columns of history_alarms.csv: noise, campaigns, histories, cells, alarms_pct (histories in which any cell shows a
-change). Of history_power.csv: campaigns, noise_pct (between campaigns), step_pct, cells (that changed), found_pct
-(within two campaigns of the truth), false_pct (of all changes found, those in cells without one).
+change). Of history_power.csv: noise, campaigns, noise_pct (between campaigns), step_pct, cells (that changed),
+found_pct (within two campaigns of the truth), false_pct (of all changes found, those in cells without one). Of
+history_nights.csv, where nothing changes: noise, nights, histories, cells, exit_pct (histories in which `hci check`
+showed a loss by then, if it ran after every night), exit_size_pct (in which the loss was of --size, 5 %).
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import tempfile
-import time
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +29,7 @@ import pandas as pd
 from parts.labs import served
 
 import hcilib as hci
-from hcilib.analyse.history import find_levels
+from hcilib.analyse.history import LEAST_CAMPAIGNS, find_levels
 from hcilib.measure import run
 from hcilib.model.sweeps import sweep
 from hcilib.model.system import System
@@ -37,6 +39,7 @@ CELLS, RUNS, WITHIN = 28, 5, 0.01
 """A history has so many cells; a campaign has so many runs of each, which repeat within 1 %."""
 NOISES, LENGTHS = ("normal", "heavy tails", "autocorrelated", "bad days"), (10, 30, 60, 365)
 STEPS_PCT, SPREADS_PCT = (2, 5, 10), (0.5, 2.0, 5.0)
+NIGHTS, SIZE = (30, 60, 200, 365), 0.05
 LAB_CAMPAIGNS, SLOWER_FROM, SLOWER_BY = 30, 19, 0.12
 RATE, DELAY_S, DISK, RUN_S = 2**21, 0.004, 2**24, 1.2
 SYSTEM = "lab-single"
@@ -46,10 +49,10 @@ def main() -> None:
     asked = arguments()
     if asked.lab:
         measured(asked.lab)
-    elif asked.store:
-        print(stored().to_string(index=False))
     else:
-        for name, table in (("alarms", alarms(asked.draws)), ("power", power(max(10, asked.draws // 10)))):
+        for name in [asked.only] if asked.only else TABLES:
+            simulate, share = TABLES[name]
+            table = simulate(max(10, asked.draws // share))
             table.to_csv(SAMPLES / f"history_{name}.csv", index=False, float_format="%.4g")
             print(table.to_string(index=False), flush=True)
 
@@ -57,7 +60,7 @@ def main() -> None:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draws", type=int, default=1000, help="histories of each case (default: %(default)s)")
-    parser.add_argument("--store", action="store_true", help="only read 1,000 campaigns twice")
+    parser.add_argument("--only", choices=TABLES, help="simulate this table alone")
     parser.add_argument("--lab", type=Path, help="only measure, into this folder; what is there is not measured again")
     return parser.parse_args()
 
@@ -101,50 +104,52 @@ def alarms(draws: int, seed: int = 49) -> pd.DataFrame:
 def power(draws: int, seed: int = 12) -> pd.DataFrame:
     """How many per cent of changed cells are found within two campaigns, half of a history's cells changed at once."""
     rows = []
-    for campaigns in (30, 60):
-        for step in STEPS_PCT:
-            for spread in SPREADS_PCT:
-                rng = np.random.default_rng([seed, campaigns, step, round(10 * spread)])
-                found, false = 0, 0
-                for _ in range(draws):
-                    at = int(rng.integers(campaigns // 3, 2 * campaigns // 3 + 1))
-                    logs, errors = drawn(rng, "normal", campaigns, spread / 100)
-                    logs[: CELLS // 2, at:] += np.log1p(-step / 100)
-                    starts = [levels.starts[1:] for levels in find_levels(logs, errors)]
-                    found += sum(any(abs(start - at) <= 2 for start in own) for own in starts[: CELLS // 2])
-                    false += sum(map(len, starts[CELLS // 2 :]))
-                row = {"campaigns": campaigns, "noise_pct": spread, "step_pct": step, "cells": draws * CELLS // 2}
-                row |= {"found_pct": 100 * found / row["cells"], "false_pct": 100 * false / max(1, found + false)}
-                rows.append(row)
-                print(row, flush=True)
+    for noise, campaigns, step, spread in product(("normal", "autocorrelated"), (30, 60), STEPS_PCT, SPREADS_PCT):
+        rng = np.random.default_rng([seed, campaigns, step, round(10 * spread)])
+        found, false = 0, 0
+        for _ in range(draws):
+            at = int(rng.integers(campaigns // 3, 2 * campaigns // 3 + 1))
+            logs, errors = drawn(rng, noise, campaigns, spread / 100)
+            logs[: CELLS // 2, at:] += np.log1p(-step / 100)
+            starts = [levels.starts[1:] for levels in find_levels(logs, errors)]
+            found += sum(any(abs(start - at) <= 2 for start in own) for own in starts[: CELLS // 2])
+            false += sum(map(len, starts[CELLS // 2 :]))
+        row = {"noise": noise, "campaigns": campaigns, "noise_pct": spread, "step_pct": step}
+        row |= {"cells": draws * CELLS // 2, "found_pct": 100 * found / (draws * CELLS // 2)}
+        rows.append(row | {"false_pct": 100 * false / max(1, found + false)})
+        print(rows[-1], flush=True)
     return pd.DataFrame(rows)
 
 
-# ---- The store
+def nights(draws: int, seed: int = 64) -> pd.DataFrame:
+    """How many per cent of histories without a change end `hci check` with a loss, if it runs after every night."""
+    rows = []
+    for noise in ("normal", "autocorrelated"):
+        rng = np.random.default_rng([seed, NOISES.index(noise)])
+        first = np.array([first_losses(*drawn(rng, noise, NIGHTS[-1], 0.02)) for _ in range(draws)])
+        for number in NIGHTS:
+            any_loss, large = 100 * (first <= number).mean(axis=0)
+            row = {"noise": noise, "nights": number, "histories": draws, "cells": CELLS}
+            rows.append(row | {"exit_pct": any_loss, "exit_size_pct": large})
+            print(rows[-1], flush=True)
+    return pd.DataFrame(rows)
 
 
-def stored(campaigns: int = 1000) -> pd.DataFrame:
-    """Seconds that `hci.history` takes for copies of one run directory, each of another day, the first and later."""
-    folder = Path(tempfile.mkdtemp(prefix="hci-history-"))
-    try:
-        for n in range(campaigns):
-            place = folder / f"night-{n:04}"
-            shutil.copytree(hci.samples()[SYSTEM], place, ignore=shutil.ignore_patterns("logs"))
-            journal = place / "journal.jsonl"
-            events = [json.loads(line) for line in journal.read_text().splitlines()]
-            later_s = 86_400 * (n + 1 - campaigns)
-            journal.write_text("".join(json.dumps({**e, "t": e["t"] + later_s}) + "\n" for e in events))
-        rows = []
-        for call in ("first", "second", "third"):
-            started = time.perf_counter()
-            table = hci.history(folder)
-            seconds = time.perf_counter() - started
-            rows.append(
-                {"call": call, "campaigns": table["campaign"].nunique(), "rows": len(table), "seconds": seconds}
-            )
-        return pd.DataFrame(rows)
-    finally:
-        shutil.rmtree(folder)
+def first_losses(logs: np.ndarray, errors: np.ndarray) -> tuple[float, float]:
+    """The first night at which a newest level is proven worse than the one before it; and worse by SIZE."""
+    first = {0.0: np.inf, SIZE: np.inf}
+    for night in range(LEAST_CAMPAIGNS, logs.shape[1] + 1):
+        moved = [levels for levels in find_levels(logs[:, :night], errors[:, :night]) if len(levels.starts) > 1]
+        ratios = [np.exp(levels.level[-1] - levels.level[-2]) for levels in moved]
+        loss = 1 - min(ratios, default=1.0)
+        first |= {least: min(night, first[least]) for least in first if loss > 0 and loss >= least}
+        if np.isfinite(first[SIZE]):
+            break
+    return first[0.0], first[SIZE]
+
+
+TABLES = {"alarms": (alarms, 1), "power": (power, 10), "nights": (nights, 10)}
+"""Name -> its simulation, and for how many draws it simulates one history."""
 
 
 # ---- The lab

@@ -1,5 +1,7 @@
 """Months of campaigns: levels, changes and the verdict on the newest level, on histories whose truth is known."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -202,6 +204,27 @@ def test_the_smallest_loss_is_found_about_as_often_as_promised(before, new):
 
 
 SAMPLES = hci.ROOT / "data" / "samples"
+
+
+def printed(name: str, first: str) -> dict[str, list[int]]:
+    """The table of a document whose first heading this is: first column -> its other numbers."""
+    text = (hci.ROOT / "docs" / name).read_text()
+    rows = re.search(rf"\| {re.escape(first)} \|.*\n *\|[-|]+\n((?: *\|.*\n)+)", text)[1].splitlines()
+    cells = [[cell.strip() for cell in row.strip().strip("|").split("|")] for row in rows]
+    return {key: [float(number) for number in numbers] for key, *numbers in cells}
+
+
+def test_the_documents_print_what_was_simulated():
+    nights = pd.read_csv(SAMPLES / "history_nights.csv").pivot(index="nights", columns="noise")
+    shown = nights[[(f"exit{end}_pct", noise) for noise in ("normal", "autocorrelated") for end in ("", "_size")]]
+    assert printed("NIGHTLY.md", "nights") == {str(n): row.round().tolist() for n, row in shown.iterrows()}
+    power = pd.read_csv(SAMPLES / "history_power.csv").query("campaigns == 60 and noise_pct == 2")
+    power = power.pivot(index="step_pct", columns="noise", values="found_pct")[["normal", "autocorrelated"]]
+    assert printed("NIGHTLY.md", "loss") == {f"{step} %": row.round().tolist() for step, row in power.iterrows()}
+    alarms = pd.read_csv(SAMPLES / "history_alarms.csv").pivot(index="campaigns", columns="noise", values="alarms_pct")
+    assert (alarms <= 5).all(axis=None)
+    order = ["normal", "heavy tails", "autocorrelated", "bad days"]
+    assert printed("METHODS.md", "campaigns") == {str(m): row[order].tolist() for m, row in alarms.iterrows()}
 
 
 def test_the_labs_drives_that_were_slowed_are_found_where_they_limit_and_nowhere_else():
