@@ -40,8 +40,6 @@ NEAR = 7.0
 """Places that cost less than this more than the best (times the inflation) are where the change may be."""
 OFTEN = 4
 """A fact that is another in more than one of so many campaigns explains no change."""
-UNITS = (1000, 1024, 1e6, 1024**2, 1e9)
-"""A change by one of these factors is more likely one of units."""
 POWER, MOST_NEEDED, SEEN = 0.8, 400, 1.5
 CONTRAST = ("ratio", "ratio_lo", "ratio_hi", "p", "n_baseline", "n")
 UNDECIDED = ("too-few", "too-noisy", "missing")
@@ -62,7 +60,7 @@ def changes(history: pd.DataFrame, metric: str = "iops") -> pd.DataFrame:
         start (the first of the new level), first and last (campaigns between which it began), ratio to the
         level before with its 95 % interval, p, n_baseline and n (campaigns of both levels without
         outliers), verdict (``regression``, ``improvement``, ``changed``), drift (a line fits better than
-        steps), accepted, candidates (facts that changed there, never shown to be causes), warnings. Of
+        steps), accepted, candidates (facts that changed there, never shown to be causes). Of
         100 histories without a change, at most 5 show one in any of their cells.
 
     Raises
@@ -89,12 +87,11 @@ def changes(history: pd.DataFrame, metric: str = "iops") -> pd.DataFrame:
             row = cell[[*keys, "campaign", "start"]].iloc[levels.starts[number]].to_dict()
             row |= dict(zip(("first", "last"), cell["campaign"].iloc[[first, last]], strict=True))
             row |= levels.contrast(number - 1, number)
-            factor = np.exp(abs(np.log(row["ratio"]))) / UNITS
             row |= {"verdict": verdict_of(metric, row["ratio"]), "drift": levels.is_drift()}
             row |= {"accepted": _is_accepted(cell, first, last), "candidates": _candidates(cell, first, last)}
-            rows.append(row | {"warnings": "units" if (abs(factor - 1) < 0.02).any() else ""})
+            rows.append(row)
     columns = ["campaign", "start", "first", "last", *CONTRAST, "verdict", "drift", "accepted", "candidates"]
-    table = pd.DataFrame(rows, columns=[*keys, "metric", *columns, "warnings"]).assign(metric=metric)
+    table = pd.DataFrame(rows, columns=[*keys, "metric", *columns]).assign(metric=metric)
     return in_order(table).sort_values("start", kind="stable", ignore_index=True)
 
 

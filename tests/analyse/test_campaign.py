@@ -176,11 +176,6 @@ def test_spread_and_its_interval_by_hand():
     assert table["cv_pct_lo"].tolist() == pytest.approx(100 * sd * np.sqrt(2 / stats.chi2.ppf(0.975, 2)))
     assert table["cv_pct_hi"].tolist() == pytest.approx(100 * sd * np.sqrt(2 / stats.chi2.ppf(0.025, 2)))
     assert table["between_cv_pct"].tolist() == pytest.approx(np.sqrt(np.maximum((100 * sd) ** 2 - 3.0**2 / 300, 0)))
-    plan = {"long": {"runs": 3, "read_s": 1e12, "write_s": 1e12}}
-    few = noise(campaign(np.array([[1.0, 1.1]])), second_cv_pct=0, tau_s=1.0)
-    both = pd.concat([few, noise(campaign(levels[1:]), second_cv_pct=0, tau_s=1.0)])
-    pooled = np.sqrt((np.log([1.0, 1.1]).var(ddof=1) + 2 * sd[1] ** 2) / 3)  # by degrees of freedom
-    assert only(precision(both, plan))["cv_pct"] == pytest.approx(100 * pooled)
 
 
 @pytest.mark.parametrize(
@@ -188,14 +183,12 @@ def test_spread_and_its_interval_by_hand():
     [
         ([[1.0, 1.1, 0.9]], {}, "within_cv_pct second_cv_pct between_cv_pct tau_s", ["measured", "unknown"]),
         ([[1.0]], {"second_cv_pct": 3}, "cv_pct cv_pct_lo cv_pct_hi between_cv_pct tau_s", ["unknown", "declared"]),
-        ([[1.0]], {"between_cv_pct": 50}, "cv_pct second_cv_pct", ["declared", "unknown"]),
         ([[1.0, 1.1, 0.9]], {"second_cv_pct": 3, "between_cv_pct": 50, "tau_s": 2}, "", ["measured", "declared"]),
     ],
 )
 def test_what_nobody_measured_or_declared_is_missing(levels, given, missing, bases):
     row = only(noise(campaign(levels), **given))
-    parts = ["cv_pct", "cv_pct_lo", "cv_pct_hi", "within_cv_pct", "between_cv_pct", "second_cv_pct", "tau_s"]
-    assert {*missing.split()} <= {name for name in parts if np.isnan(row[name])}
+    assert row[missing.split()].isna().all()
     assert row[["runs_basis", "seconds_basis"]].tolist() == bases
     assert ("single-run-spread" in row["warnings"].split()) == (len(levels[0]) == 1)
     if bases == ["measured", "declared"]:

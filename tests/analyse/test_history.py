@@ -59,7 +59,7 @@ def test_an_example_worked_by_hand():
 
 
 def test_the_noise_is_that_of_neighbours_so_neither_level_nor_outlier_counts():
-    table = months(60, 30, -0.3, 0.02, cells=100, changed=range(1, 101))
+    table = months(60, 30, -0.1, 0.02, cells=100, changed=range(1, 101))
     table.loc[table["campaign"] == "c08", "value"] *= 3
     assert check(table)["cv_pct"].median() == pytest.approx(2.0, rel=0.15)
     found = changes(table)
@@ -105,11 +105,6 @@ def test_facts_that_changed_there_are_candidates_and_others_are_not():
     assert of_stepped(check(table))["candidates"] == "kernel from 6.1 to 6.6"
 
 
-@pytest.mark.parametrize(("factor", "warnings"), [(1024, "units"), (1 / 1000, "units"), (2, "")])
-def test_a_factor_of_units_is_said_of_a_change(factor, warnings):
-    assert changes(months(step=factor - 1))["warnings"].tolist() == [warnings]
-
-
 def test_a_drift_is_told_from_a_step():
     drifting = 0.005 * np.random.default_rng(1).standard_normal((1, 60)) - 0.004 * np.arange(60)
     assert changes(history_of(drifting))["drift"].all()
@@ -142,7 +137,6 @@ LATENCY = {"metric": "lat_ns"}
         ({"step": -0.03, "spread": 0.003}, {"size": 0.02}, "regression", 1),
         ({"step": -0.08, "spread": 0.003}, {"size": 0.05}, "regression", 1),
         ({"step": 0.03, "spread": 0.003, **LATENCY}, {"size": 0.05, **LATENCY}, "regression", 0),
-        ({"step": 0.08, "spread": 0.003, **LATENCY}, {"size": 0.05, **LATENCY}, "regression", 1),
         # one or two campaigns prove nothing
         ({"at": 29, "step": -0.2}, {}, "suspect", 0),
         ({"at": 29, "step": 0.2}, {}, "no change", 0),

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
-from simulate import ar1, reference_series, seconds
+from simulate import reference_series, seconds
 
 from hcilib import mean_interval
 from hcilib.analyse.series import confidence_sequence, enough_runs, mser5, stop_when
@@ -47,29 +47,6 @@ def test_reference_values():
     assert confidence_sequence(300, s=7.0) == pytest.approx(7 * 0.17523787276405017, rel=1e-9)
 
 
-# ---- the autocorrelation time
-
-
-def brute_force_geyer(y):
-    n, d = len(y), y - y.mean()
-    rho = [sum(d[: n - k] * d[k:]) / sum(d * d) for k in range(n)]
-    total, least = 0.0, np.inf
-    for k in range(n // 2):
-        pair = rho[2 * k] + rho[2 * k + 1]
-        if pair <= 0:
-            break
-        least = min(least, pair)
-        total += least
-    return 2 * total - 1
-
-
-@pytest.mark.parametrize("tau", [1, 5, 20])
-@pytest.mark.parametrize("n", [60, 151])
-def test_geyer_is_the_definition(tau, n):
-    for y in ar1(np.random.default_rng(n), (3, n), tau):
-        assert only(y)["tau"] == pytest.approx(max(brute_force_geyer(y), 1 / np.log10(n)))
-
-
 # ---- the interval of a run
 
 
@@ -94,12 +71,6 @@ def test_a_run_of_which_little_is_known(y, mean, tau, warnings):
     assert row[["mean_lo", "mean_hi", "se"]].isna().tolist() == ["too-short" in warnings] * 3
     if "no-variation" in warnings:
         assert row["mean_lo"] == row["mean_hi"] == mean
-
-
-def test_interval_covers():
-    rows = [only(y) for y in seconds(np.random.default_rng(4), (400, 600), tau=5)]
-    assert 0.92 < np.mean([row["mean_lo"] < 1e5 < row["mean_hi"] for row in rows]) < 0.98
-    assert mean_interval(table(S).iloc[:0]).empty
 
 
 # ---- summing the fleet
@@ -131,9 +102,8 @@ def test_the_fleet_is_the_sum_of_hosts_and_directions_where_all_have_a_second(na
 
 def test_runs_are_kept_apart():
     both = pd.concat([table(S, run="a"), table(2 * S[:300], run="b")])
-    rows = mean_interval(both).set_index("run")
-    assert rows["mean"].to_dict() == pytest.approx({"a": S.mean(), "b": 2 * S[:300].mean()})
-    assert rows["seconds"].to_dict() == {"a": 600, "b": 300}
+    assert mean_interval(both)["mean"].tolist() == pytest.approx([S.mean(), 2 * S[:300].mean()])
+    assert mean_interval(both.iloc[:0]).empty
 
 
 def test_latency_is_weighted_by_iops():
@@ -195,7 +165,6 @@ UNLIKE = VALUES * [1, 1.2, 1, 1, 1]
         (VALUES[:4], 0.02, False, False),
         (UNLIKE, 0.02, False, False),
         (np.tile(UNLIKE, 2), 0.001, True, False),
-        ([], 0.02, False, False),
     ],
 )
 def test_a_cell_gets_runs_until_its_mean_is_known(values, target, stop, reached):
