@@ -186,6 +186,8 @@ def test_the_exit_status_of_a_loss_of_none_and_of_what_is_undecided(months, tmp_
     assert [suite.get(name) for name in ("tests", "failures", "errors")] == ["1", "1", "0"]
     assert "n17.json" in capsys.readouterr().out
     assert [check("--against", name) for name in ("n02.json", "n20.json", "nosuch")] == [1, 0, 2]
+    assert check("--size", "30%") == 0, "a loss of 20 % is proven, and smaller"
+    assert json.loads(found.read_text())["findings"][0]["verdict"] == "regression"
     assert check("--metric", "nosuch") == 2
     notes = written(months / "history.yaml", "accept: [n17.json]\n")
     assert check() == 0
