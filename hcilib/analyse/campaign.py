@@ -79,7 +79,7 @@ def regression(
     rows = measured(history, metric)
     there = rows["campaign"].unique()
     earlier = there[there != new] if baselines is None else as_list(baselines)
-    for name in {new, *earlier}.difference(there):
+    for name in (name for name in (new, *earlier) if name not in there):
         raise ValueError(f"no campaign of these results is called {name!r}; they are called {listed(there)}")
     if not len(earlier):
         raise ValueError(f"the history has one campaign, {new}: nothing earlier to compare with; add a source")
@@ -200,13 +200,13 @@ def noise(
     within2 = table["within2"].fillna(second2 / table["runtime_s"])
     between2 = (total2 - within2).clip(lower=0).where(is_repeated, (between_cv_pct / 100) ** 2)
     parts = {"cv_pct": total2, "within_cv_pct": within2, "between_cv_pct": between2, "second_cv_pct": second2}
-    df = (n - 1.0).where(is_repeated)
+    df, basis = (n - 1.0).where(is_repeated), ["measured", "declared"]
     parts |= {"cv_pct_lo": df * total2 / chdtri(df, ALPHA / 2), "cv_pct_hi": df * total2 / chdtri(df, 1 - ALPHA / 2)}
     table = table.assign(**{name: 100 * np.sqrt(part) for name, part in parts.items()})
     return table.drop(columns=["within2", "second2"]).assign(
         tau_s=table["tau_s"].fillna(tau_s),
-        runs_basis=_basis(is_repeated, between2),
-        seconds_basis=_basis(is_measured, second2),
+        runs_basis=np.select([is_repeated, between2.notna()], basis, "unknown"),
+        seconds_basis=np.select([is_measured, second2.notna()], basis, "unknown"),
         warnings=add_codes(table["warnings"], (~is_repeated, "single-run-spread")),
     )
 
@@ -222,11 +222,6 @@ def _with_seconds(results: pd.DataFrame, series: pd.DataFrame | None, metric: st
     runs = runs.merge(inside[[*keys, "within2", "tau", "seconds"]], on=keys, how="left", validate="one_to_one")
     step_s = runs["runtime_s"] / runs["seconds"]  # a log may be finer than a second
     return runs.assign(second2=runs["within2"] * runs["runtime_s"], tau_s=runs["tau"] * step_s)
-
-
-def _basis(is_measured: pd.Series, spread2: pd.Series) -> pd.Series:
-    declared = spread2.notna().map({True: "declared", False: "unknown"})
-    return declared.mask(is_measured, "measured")
 
 
 # ---- how wide the next comparison will be

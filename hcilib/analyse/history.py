@@ -122,7 +122,7 @@ def levels(history: pd.DataFrame, metric: str = "iops") -> pd.DataFrame:
         lo, hi = interval(levels.level, levels.se, levels.df)
         logs = {metric: cell["y"], f"{metric}_lo": cell["y"] - own, f"{metric}_hi": cell["y"] + own}
         logs |= {"level": levels.level[levels.of], "level_lo": lo[levels.of], "level_hi": hi[levels.of]}
-        shown = cell[[*keys, "campaign", "start", "n"]].assign(**{name: np.exp(log) for name, log in logs.items()})
+        shown = cell[[*keys, "campaign", "start", "n"]].join(np.exp(pd.DataFrame(logs)))
         begins = shown["level"].where(np.diff(levels.of, prepend=0) > 0)
         shown = shown.assign(level_number=levels.of, begins=begins, outlier=levels.outlier)
         parts.append(shown)
@@ -238,9 +238,9 @@ def measured(history: pd.DataFrame, metric: str) -> pd.DataFrame:
     if rows["y"].isna().all():
         there = listed(history["metric"].unique())
         raise ValueError(f"the history has no valid row of metric {metric!r}. Its metrics: {there}.")
-    twice = rows[rows.duplicated([*keys_of(rows), "campaign"]) & rows["y"].notna()]
-    for campaign, *cell in twice[["campaign", *CELL]].head(1).to_numpy():
-        raise ValueError(f"campaign {campaign} is given twice for {listed(cell)}. Give it once.")
+    is_again = rows.duplicated([*keys_of(rows), "campaign"]) & rows["y"].notna()
+    for campaign in rows.loc[is_again, "campaign"]:
+        raise ValueError(f"campaign {campaign} is given twice for one cell. Give it once.")
     return rows
 
 
