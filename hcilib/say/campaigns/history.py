@@ -42,8 +42,8 @@ def check_lines(found: pd.DataFrame, size: float) -> list[str]:
     >>> len(hci.check_lines(found, 0.05))
     4
     """
-    order = pd.DataFrame({"other": found["verdict"].ne("regression"), "decided": found["code"].eq(0)})
-    rows = found.loc[order.sort_values(["other", "decided"], kind="stable").index]
+    order = found["code"].map({2: 2, 0: 3}).where(found["verdict"] != "regression", 1 - found["code"])
+    rows = found.loc[order.sort_values(kind="stable").index]
     few = rows["verdict"].eq("too-few")
     lines = check_sentences(rows[~few], size)
     if few.any():
