@@ -59,7 +59,7 @@ def test_an_example_worked_by_hand():
 
 
 def test_the_noise_is_that_of_neighbours_so_neither_level_nor_outlier_counts():
-    table = months(60, 30, -0.1, 0.02, cells=100, changed=range(1, 101))
+    table = months(60, 30, -0.07, 0.02, cells=100, changed=range(1, 101))
     table.loc[table["campaign"] == "c08", "value"] *= 3
     assert check(table)["cv_pct"].median() == pytest.approx(2.0, rel=0.15)
     found = changes(table)

@@ -78,7 +78,7 @@ def test_a_run_of_which_little_is_known(y, mean, tau, warnings):
 LOST = {
     "nothing, in any order": (lambda t: t.sample(frac=1, random_state=1), S, ""),
     "a host that died": (lambda t: t[~(t["host"].eq("vm1") & t["t_s"].ge(200))], S[:200], "cut"),
-    "a host that began late": (lambda t: t[~(t["host"].eq("vm1") & t["t_s"].lt(200))], S[200:], "cut"),
+    "a host's first and last second": (lambda t: t[~(t["host"].eq("vm1") & t["t_s"].isin([0, 599]))], S[1:599], ""),
     "seconds": (
         lambda t: t[~(t["host"].eq("vm1") & t["t_s"].isin([10, 11]) | t["t_s"].eq(50))],
         np.delete(S, [10, 11, 50]),
