@@ -129,11 +129,7 @@ def chance_to_see(
 
     Returns
     -------
-    DataFrame : loss_pct, k, chance_pct (at least), cv_n
-
-    Raises
-    ------
-    ValueError : fewer than two campaigns to compare with
+    DataFrame : loss_pct, k, chance_pct (at least; missing where k is 1, which is no test), cv_n
 
     Examples
     --------
@@ -142,8 +138,6 @@ def chance_to_see(
     >>> hci.chance_to_see(2.0, cv_n=18, losses_pct=[10], campaigns=[5])["chance_pct"].round().item()
     73.0
     """
-    if min(campaigns) < 2:
-        raise ValueError(f"chance_to_see: {min(campaigns)} earlier campaign; a spread between them needs at least 2")
     df = max(cv_n - 1, 0) or np.nan
     spread = max(cv_pct / 100 * np.sqrt(df / chdtri(df, CONFIDENCE)), FLOOR)
     shift = -np.log1p(-np.array(losses_pct) / 100) / spread

@@ -121,6 +121,7 @@ def test_a_chance_from_few_campaigns_is_promised_in_19_of_20_cases(cv_n):
         (0.0, 2, 1, 12, 100),  # at the floor of 0.1 %
         (1000.0, 5, 90, 2, 5),
         (5.0, 1, 90, 5, np.nan),  # one campaign has no spread
+        (5.0, 9, 90, 1, np.nan),  # and is no range
     ],
 )
 def test_chances_at_the_ends(cv_pct, cv_n, loss_pct, k, chance):

@@ -280,7 +280,6 @@ test_a_table_that_cannot_be_answered_is_refused = refusals(
         ("a regression of no campaign", "'c9'", lambda: hci.regression(HISTORY, "c9")),
         ("a regression since no campaign", "'c0'", lambda: hci.regression(HISTORY, "c2", "c0")),
         ("a regression of one campaign", "c1", lambda: hci.regression(HISTORY.head(1), "c1")),
-        ("one campaign's chances", "1 earlier", lambda: hci.chance_to_see(1.0, 9, [1], [1])),
         ("bins without counts", "count", lambda: hci.percentiles(BINS.drop(columns="count"), ["run_id"])),
         ("a bin without a count", "row 1", lambda: hci.percentiles(BINS.assign(count=[5, NAN]), ["run_id"])),
         ("a percentile of 0", "q", lambda: hci.percentiles(BINS, [], (0, 50))),
