@@ -10,7 +10,7 @@ import pandas as pd
 
 from hcilib.analyse.compare import cells_of, every_pair, summarize
 from hcilib.analyse.rows import as_list, refuse_varying, sorted_by
-from hcilib.analyse.stats import ALPHA, CONFIDENCE, below, welch
+from hcilib.analyse.stats import ALPHA, CONFIDENCE, below, guarded, welch
 from hcilib.model.caveats import LEFT_OUT, add_codes, has_code, join_codes
 from hcilib.model.metrics import FACTORS, better_sign, factors, in_order
 
@@ -35,16 +35,21 @@ def curves(results: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFram
     return cells
 
 
-def _worse(cells: pd.DataFrame, best: pd.DataFrame, sign: int) -> pd.DataFrame:
-    """Return cells beside the best of their curve, and whether each is shown to be worse.
+def _pairs(cells: pd.DataFrame, sign: int) -> pd.DataFrame:
+    """Return every two loads of a curve, and whether the first is shown to be worse than the second.
 
-    By a one-sided Welch test at 5 % / (k - 1), for a curve of k points.
+    By a one-sided Welch test at 5 % / (k - 1), for a curve of k loads. As in `compare`, a pair has at least
+    the variance that the other pairs of its second load make likely (docs/METHODS 16).
     """
-    pairs = cells.merge(best, on="curve", suffixes=("", "_baseline"))
-    pairs = pairs.assign(**welch(pairs))
-    others = (pairs["n"] > 0).groupby(pairs["curve"]).transform("sum") - 1
+    pairs = cells.merge(cells, on="curve", suffixes=("", "_baseline"))
+    pairs = pairs.assign(**welch(pairs), fewest=pairs[["n", "n_baseline"]].min(axis=1))
+    usable = pairs[(pairs["df"] > 0) & ~pairs["flat"] & (pairs["iodepth"] != pairs["iodepth_baseline"])]
+    for _, tests in usable.groupby(["curve", "iodepth_baseline"]):
+        if len(tests) > 1:
+            pairs.loc[tests.index, "se"] = np.sqrt(guarded(tests["v"], tests["f"]))
+    others = (cells["n"] > 0).groupby(cells["curve"]).sum() - 1
     p = below(pairs.assign(log_ratio=sign * pairs["log_ratio"]))
-    return pairs.assign(worse=p <= ALPHA / others.clip(lower=1), untested=pairs[["n", "n_baseline"]].min(axis=1) == 1)
+    return pairs.assign(worse=p <= ALPHA / pairs["curve"].map(others.clip(lower=1)))
 
 
 def peak(
@@ -76,7 +81,8 @@ def peak(
     cells = curves(results, metric, by)
     score = (sign * cells["center"]).where(cells["n"] > 0, -np.inf).fillna(-np.inf)
     top = cells.loc[score.groupby(cells["curve"]).idxmax()]
-    pairs = _worse(cells, top[["curve", "iodepth", "n", "log_mean", "log_var"]], sign)
+    pairs = _pairs(cells, sign)
+    pairs = pairs[pairs["iodepth_baseline"] == pairs["curve"].map(top.set_index("curve")["iodepth"])]
     fewest = pairs["n"].where(pairs["n"] > 0).groupby(pairs["curve"])
     tied = (pairs["n"] > 0) & (fewest.transform("min") > 1) & ~pairs["worse"]
     tied = pairs[tied | (pairs["iodepth"] == pairs["iodepth_baseline"])].groupby("curve")["iodepth"]
@@ -122,27 +128,23 @@ def load_losses(results: pd.DataFrame, drop: float = 0.1) -> pd.DataFrame:
     )[0]
     cells = cells[cells["n"] > 0]
     cells["curve"] = cells.groupby(keys, dropna=False, sort=False, observed=True).ngroup()
-    found = [row for _, curve in cells.groupby("curve") for row in _losses(curve, drop)]
+    pairs = _pairs(cells, 1)
+    pairs = pairs[pairs["iodepth"] > pairs["iodepth_baseline"]]
+    pairs["untested"] = pairs["fewest"] == 1
+    pairs["ratio"] = pairs["center"] / pairs["center_baseline"]
+    pairs["less"] = (pairs["ratio"] < 1) & (pairs["untested"] | pairs["worse"])
+    before = pairs.sort_values("center_baseline", ascending=False, kind="stable").drop_duplicates(["curve", "iodepth"])
+    lost = before[before["less"] & (before["ratio"] < 1 - drop)].sort_values(["curve", "iodepth"])
+    regained = pairs[~pairs["less"]].groupby(["curve", "iodepth_baseline"])["iodepth"].max().rename("regained")
+    lost = lost.join(regained, on=["curve", "iodepth_baseline"])
+    lost["kind"] = np.where(lost["regained"] > lost["iodepth"], "dip", "decline")
+    lost["verdict"] = np.where(lost["untested"], "untested", "lower")
+    unsteady = lost["warnings_baseline"].where(lost["unstable_baseline"], "")
+    lost["warnings"] = add_codes(unsteady, (lost["unstable"], lost["warnings"]))
+    keyed = {f"{name}_baseline": f"best_{new}" for name, new in (("center", "iops"), ("iodepth", "at"))}
+    lost = lost.drop(columns="n").rename(columns=keyed | {"center": "iops", "fewest": "n"})
     told = ["iops", "n", "best_iops", "best_at", "ratio", "kind", "verdict", "warnings"]
-    return in_order(pd.DataFrame(found, columns=[*keys, "iodepth", *told]))
-
-
-def _losses(curve: pd.DataFrame, drop: float) -> Iterator[dict[str, Any]]:
-    """Yield the losses of one curve, whose cells are in order of iodepth."""
-    for i in range(1, len(curve)):
-        best = curve.iloc[:i].nlargest(1, "center")
-        pairs = _worse(curve, best, 1).iloc[i:]
-        less = (pairs["center"] < pairs["center_baseline"]) & (pairs["untested"] | pairs["worse"])
-        here = pairs.iloc[0]
-        if less.iloc[0] and here["center"] < (1 - drop) * here["center_baseline"]:
-            unsteady = [here[f"warnings{end}"] for end in ("_baseline", "") if here[f"unstable{end}"]]
-            yield curve.iloc[i].to_dict() | {
-                "iops": here["center"], "n": min(here["n"], here["n_baseline"]),
-                "best_iops": here["center_baseline"], "best_at": here["iodepth_baseline"],
-                "ratio": here["center"] / here["center_baseline"],
-                "kind": "decline" if less.all() else "dip",
-                "verdict": "untested" if here["untested"] else "lower", "warnings": join_codes(*unsteady),
-            }  # fmt: skip
+    return in_order(lost[[*keys, "iodepth", *told]].reset_index(drop=True))
 
 
 # ---- where two systems change places

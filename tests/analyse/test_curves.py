@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from hcilib import best_points, crossover, peak, summarize
+from hcilib import best_points, crossover, load_losses, peak, summarize
 
 QD = [4, 8, 16, 32, 64, 128]
 A, B = [893, 1092, 1399, 1624, 1558, 1551], [858, 782, 1079, 1615, 2306, 2615]
@@ -173,23 +173,34 @@ def test_peak_ties_what_is_not_shown_to_be_worse():
 
 
 def test_ties_are_one_sided_welch_at_alpha_over_the_other_points():
-    rng = np.random.default_rng(8)
-    decided_by_correction = 0
-    for _ in range(30):
-        values = {
-            q: level * np.exp(0.02 * rng.normal(size=4)) for q, level in zip(QD, [90, 96, 98, 100, 97, 95], strict=True)
-        }
-        results = pd.DataFrame({"system": "a", "pattern": "p", "iodepth": q, "iops": v} for q in QD for v in values[q])
-        best = max(QD, key=lambda q: np.log(values[q]).mean())
-        p = {
-            q: stats.ttest_ind(np.log(values[q]), np.log(values[best]), equal_var=False, alternative="less").pvalue
-            for q in QD
-            if q != best
-        }
-        expected = tuple(q for q in QD if q == best or p[q] > 0.05 / 5)
-        assert peak(results)["tied"].iloc[0] == ", ".join(map(str, expected))
-        decided_by_correction += expected != tuple(q for q in QD if q == best or p[q] > 0.05)
-    assert decided_by_correction > 5
+    """Of loads that spread alike, so that the guard adds nothing."""
+    noise = (-0.024, 0.002, 0.006, 0.016)
+    shown = []
+    for gap in np.linspace(0.02, 0.06, 9):
+        levels = [100.0] + [100 * (1 - gap)] * 5
+        best, other = (np.log(level * (1 + np.array(noise))) for level in levels[:2])
+        p = stats.ttest_ind(other, best, equal_var=False, alternative="less").pvalue
+        tied = peak(curve("a", levels, noise=noise))["tied"].item()
+        assert (tied == "4") == (p <= 0.05 / 5)
+        shown.append(tied == "4")
+    assert 0 < sum(shown) < len(shown)
+
+
+def campaigns(levels, spread, runs=3, count=400):
+    """Curves with runs drawn at random, each a system of its own."""
+    index = pd.MultiIndex.from_product([range(count), range(len(levels)), range(runs)], names=["system", "at", "rep"])
+    table = index.to_frame(index=False)
+    noise = np.exp(spread * np.random.default_rng(2).normal(size=len(table)))
+    return table.assign(pattern="p", run_id="r", iodepth=2 ** table["at"], iops=np.take(levels, table["at"]) * noise)
+
+
+def test_runs_that_agree_by_chance_make_no_load_worse():
+    """FOUND T4: of six like loads of three runs one was called worse in 7 % of curves."""
+    like = campaigns([1.0] * 6, 0.02)
+    assert peak(like)["tied"].str.count(",").lt(5).mean() <= 0.03
+    assert load_losses(campaigns([1.0] * 6, 0.1)).groupby("system").ngroups <= 0.02 * 400
+    half = peak(campaigns([1.0] * 3 + [0.9] * 3, 0.02))["tied"].str.count(",")
+    assert half.le(2).mean() >= 0.6, "a loss of 10 % is still seen"
 
 
 def test_peak_interval_is_that_of_the_cell():
