@@ -34,6 +34,8 @@ LATENCY = ("latency_ns", "latency_ns_lo", "latency_ns_hi")
 """Columns of a table of several latencies, whose column `metric` says which."""
 SHORT_RUN = 12.0
 """How far the log of a latency may lie too low, times the run's length in relaxation times (METHODS section 6)."""
+BURST_S = 0.25
+"""Of its rate: what a drive may let through at once after a pause, so that a short run sees a faster one."""
 
 
 def load_curve(results: pd.DataFrame, metric: str | Sequence[str] = "p99_ns", by: Sequence[str] = BY) -> pd.DataFrame:
@@ -186,7 +188,7 @@ def load_within_runs(results: pd.DataFrame, by: Sequence[str] = BY, **limit: flo
     1      A      2  795.0   True
     """
     [(metric, limit_ns)] = _limits(limit)
-    return _crossings(results, by, metric, limit_ns).drop(columns=["least", "most", "maximum", "delivered"])
+    return _crossings(results, by, metric, limit_ns).drop(columns=["least", "most", "maximum", "delivered", "behind"])
 
 
 def latency_at(
@@ -346,10 +348,12 @@ def _crossings(results: pd.DataFrame, by: Sequence[str], metric: str, limit_ns: 
         crossing, bound = _crossing(x, y, np.log(limit_ns))
         hidden = _hidden(crossing, limit_ns, metric, block)
         least = _crossing(x, np.exp(y), limit_ns * np.exp(-hidden))[0]
+        behind = _behind(np.exp(y[-1]), metric, block) if bound == "at least" else 0.0
         most = np.inf if bound == "at least" else _last_crossing(x, np.exp(y), limit_ns)
-        ends = {"least": least, "most": most, "maximum": block["maximum"].iloc[0], "delivered": block["iops"].max()}
+        ends = {"least": least, "most": most, "maximum": block["maximum"].iloc[0], "delivered": block["iops"].max(),
+                "behind": behind}  # fmt: skip
         rows.append(key | {"iops": crossing} | ends | {"bound": bound, "valid": bound == ""})
-    found = ["iops", "least", "most", "maximum", "delivered", "bound", "valid"]
+    found = ["iops", "least", "most", "maximum", "delivered", "behind", "bound", "valid"]
     return in_order(pd.DataFrame(rows, columns=[*by, *own, *found]))
 
 
@@ -398,11 +402,26 @@ def _least_at(x: np.ndarray, y: np.ndarray, asked: float) -> float:
 def _hidden(iops: float, latency_ns: float, metric: str, block: pd.DataFrame) -> float:
     """How far the log of a latency may lie too low because the runs were short: they began with an empty queue, and
     hold few of its long fillings. 0 where their length is not known."""
-    seconds = block["runtime_s"].min() if "runtime_s" in block else np.nan
-    share = re.fullmatch(r"p(\d\d)(\d*)_ns", metric)
-    tail = -np.log1p(-float(f"0.{share[1]}{share[2]}")) if share else 1.0
+    tail = -np.log1p(-_share_below(metric))
     relaxation_s = 4 * iops * (latency_ns / 1e9 / tail) ** 2
-    return float(np.nan_to_num(SHORT_RUN * relaxation_s / seconds))
+    return float(np.nan_to_num(SHORT_RUN * relaxation_s / _seconds(block)))
+
+
+def _behind(latency_ns: float, metric: str, block: pd.DataFrame) -> float:
+    """Which share of the IOPS the storage may have fallen behind by, unseen: as many I/Os as wait when the run ends,
+    and a burst. 0 where the runs' length is not known."""
+    longest_s = latency_ns / 1e9 / _share_below(metric) + BURST_S
+    return float(np.nan_to_num(longest_s / _seconds(block)))
+
+
+def _seconds(block: pd.DataFrame) -> float:
+    return block["runtime_s"].min() if "runtime_s" in block else np.nan
+
+
+def _share_below(metric: str) -> float:
+    """Return the share of I/Os that are faster than a percentile. For a mean, as of exponential times."""
+    share = re.fullmatch(r"p(\d\d)(\d*)_ns", metric)
+    return float(f"0.{share[1]}{share[2]}") if share else 1 - np.exp(-1)
 
 
 # --- over blocks ------------------------------------------------------------------------------------------------------
@@ -423,6 +442,7 @@ def _over_blocks(blocks: pd.DataFrame) -> dict:
         bound = "at least"
         said.append("at-least")
         lowest = blocks["least"].min() if np.isnan(found["iops_lo"]) else found["iops_lo"]
+        lowest /= 1 + blocks["behind"].max()
         found |= {"iops": lowest, "iops_lo": lowest, "iops_hi": np.inf}
     elif under:
         bound = "below"
