@@ -1,63 +1,67 @@
-"""Which latency at which demand, and which demand does a latency allow? (METHODS section 6)
+"""Which latency at which demand, and which demand does a latency limit allow? (METHODS section 6)
 
-A closed loop cannot say: its latency is outstanding / IOPS. Here the load was *offered*: a demand of so many I/Os a
-second, whether or not the storage kept up. What it did not keep up with is saturated: its latencies are lower bounds
-and nothing is interpolated through them. Nor is what was offered beyond the closed-loop maximum, which a short run may
+A closed loop cannot say: its latency is outstanding / IOPS. Here the load was *offered*: so many I/Os a
+second, whether or not the storage kept up. Where it did not, latencies are lower bounds, and nothing is
+interpolated through them. Nor is it through a demand above the closed-loop maximum, which a short run may
 seem to keep up with.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
 from scipy.optimize import isotonic_regression
 
 from hcilib.analyse.compare import SINGLE_RUN, summarize
-from hcilib.analyse.rows import interval_names, numbered, refuse_mixing, valid_rows
-from hcilib.analyse.stats import CONFIDENCE, mean_of
+from hcilib.analyse.rows import (
+    as_list,
+    groups_of,
+    interval_names,
+    numbers_of,
+    refuse_mixing,
+    require_columns,
+    sorted_by,
+    valid_rows,
+)
+from hcilib.analyse.stats import half_width
+from hcilib.model.caveats import add_codes
 from hcilib.model.metrics import in_order
 
-BY = ("system", "pattern")
-DEMAND = ("rate_iops", "offered_iops", "open_loop", "iops")
-"""The columns that offered load brings: the level asked for, in IOPS, whether it was an open loop, and what was
-delivered."""
+BY = ["system", "pattern"]
 OF_A_LEVEL = ("iodepth", "rate_iops")
-"""Factors that differ along one curve: the level, and how deep a queue was granted so that it never binds."""
+"""Factors that differ along a curve: the level, and how deep a queue was granted so that it never binds."""
 ABOVE = 1.001
 """Of the closed-loop maximum: a demand is a whole number of I/Os a second."""
-LATENCY = ("latency_ns", "latency_ns_lo", "latency_ns_hi")
+LATENCY = ["latency_ns", "latency_ns_lo", "latency_ns_hi"]
 """Columns of a table of several latencies, whose column `metric` says which."""
 SHORT_RUN = 12.0
-"""How far the log of a latency may lie too low, times the run's length in relaxation times (METHODS section 6)."""
+"""How far the log of a latency may lie too low, times the relaxation time over the run's length."""
 BURST_S = 0.25
-"""Of its rate: what a drive may let through at once after a pause, so that a short run sees a faster one."""
+"""Of its rate: what a drive may let through at once, so that a short run sees a faster one."""
 
 
-def load_curve(results: pd.DataFrame, metric: str | Sequence[str] = "p99_ns", by: Sequence[str] = BY) -> pd.DataFrame:
-    """A latency over the IOPS that were delivered, one row a demand and metric.
+def load_curve(results: pd.DataFrame, metric: str | Sequence[str] = "p99_ns") -> pd.DataFrame:
+    """Return a latency over the IOPS that were delivered, one row a demand and metric.
 
     Parameters
     ----------
     results : the results table; only rows with a demand (`offered_iops`) count
-    metric : a latency of it, or several, such as `lat_ns`, `p50_ns`, `p99_ns`, `p999_ns`
-    by : what makes a curve
+    metric : a latency of it, or several, such as `lat_ns`, `p50_ns`, `p99_ns`
 
     Returns
     -------
-    `by`, demand, offered_iops and iops (geometric means over runs), metric, n (runs), latency_ns
-    (geometric mean), latency_ns_lo, latency_ns_hi (t on logs, NaN at n = 1), fitted_ns (latency_ns
-    made monotone over iops by isotonic regression, NaN where saturated), open_loop (no run fell
-    short, nor was more offered than the closed-loop maximum), confidence, warnings. Sorted by what
-    was offered.
+    DataFrame: system, pattern, rate_iops (the demand, as set), offered_iops and iops (geometric means),
+    metric, n (runs), latency_ns (geometric mean) with latency_ns_lo and latency_ns_hi (t on logs; NaN of
+    one run, of a level that the storage did not keep up with, and where an end lies above everything
+    measured), open_loop (no run fell short, nor was more offered than the closed-loop maximum),
+    warnings. Sorted by what was offered.
 
     Raises
     ------
-    ValueError : no such column, or runs of one curve that vary in a factor
+    ValueError : no such column, nothing offered, or runs of one curve that vary in a factor
 
     Examples
     --------
@@ -65,40 +69,51 @@ def load_curve(results: pd.DataFrame, metric: str | Sequence[str] = "p99_ns", by
     >>> results = pd.DataFrame({
     ...     "system": "A", "pattern": "4k-randread", "block": [1, 1, 1, 2, 2, 2],
     ...     "rate_iops": ["0.3", "0.6", "0.9"] * 2,
-    ...     "offered_iops": [300, 600, 900, 310, 620, 930], "iops": [300, 600, 900, 310, 620, 930], "open_loop": True,
-    ...     "p99_ns": [1e6, 2e6, 9e6, 1.1e6, 2.2e6, 9.4e6]})
+    ...     "offered_iops": [300, 600, 900, 310, 620, 930], "iops": [300, 600, 900, 310, 620, 930],
+    ...     "open_loop": True, "p99_ns": [1e6, 2e6, 9e6, 1.1e6, 2.2e6, 9.4e6]})
     >>> hci.load_curve(results)[["rate_iops", "iops", "n", "latency_ns", "open_loop"]].round(0)
       rate_iops   iops  n  latency_ns  open_loop
     0       0.3  305.0  2   1048809.0       True
     1       0.6  610.0  2   2097618.0       True
     2       0.9  915.0  2   9197826.0       True
     """
-    if not isinstance(metric, str):
-        return pd.concat([load_curve(results, one, by) for one in metric], ignore_index=True)
-    offered = _offered(results, metric, by)
-    rows = []
-    for key, runs in _groups(offered, by):
-        levels = [_level(level, metric) for _, level in runs.groupby("rate_iops", sort=False)]
-        curve = pd.DataFrame(levels).sort_values("offered_iops", ignore_index=True)
-        curve["fitted_ns"] = _monotone(curve["iops"], curve["latency_ns"], curve["open_loop"], curve["n"])
-        rows.append(curve.assign(**key))
-    columns = [*by, "rate_iops", "offered_iops", "iops", "metric", "n", *LATENCY, "fitted_ns", "open_loop"]
-    table = pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=[*columns, "warnings"])
-    return in_order(table).assign(confidence=CONFIDENCE)[[*columns, "confidence", "warnings"]]
+    return pd.concat([_curve(results, name) for name in as_list(metric)], ignore_index=True)
+
+
+def _curve(results: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Return `load_curve` of one metric."""
+    runs, keys = _offered(results, metric), [*BY, "rate_iops"]
+    n, mean, lo, hi = _means(runs, keys, [metric, "offered_iops", "iops"])
+    levels = runs.groupby(keys, sort=False, dropna=False, observed=True)
+    said = levels[["saturated", "above", "unsure"]].any()
+    table = mean[["offered_iops", "iops"]].assign(metric=metric, n=n[metric], open_loop=levels["kept_up"].all())
+    table["latency_ns"] = mean[metric]
+    for end, values in (("lo", lo), ("hi", hi)):  # a latency that is a lower bound has no interval
+        table[f"latency_ns_{end}"] = values[metric].where(table["open_loop"])
+    table["warnings"] = add_codes(
+        [""] * len(table),
+        (said["saturated"], "saturated"),
+        (said["above"], "above-maximum"),
+        (said["unsure"] & ~said["above"], "too-few"),
+        (table["n"] < levels.size(), "no-value"),
+        (table["n"] == 1, SINGLE_RUN),
+    )
+    table = _known(table, "latency_ns_hi", levels["measured"].max()).reset_index()
+    shown = ["rate_iops", "offered_iops", "iops", "metric", "n", *LATENCY, "open_loop", "warnings"]
+    return sorted_by(table.sort_values("offered_iops", kind="stable"), BY)[[*BY, *shown]]
 
 
 def latency_over_iops(results: pd.DataFrame) -> pd.DataFrame:
-    """The mean latency over the IOPS of the same tests: at demands where any was offered, else at the depths of a
-    closed loop.
+    """Return the mean latency over the IOPS of the same tests: at demands, or at depths of a closed loop.
 
-    Only the former says which latency a demand has: of a closed loop each axis is the other's reciprocal times the
-    queue, and the figure shows where more queue buys no more work.
+    Only the former tells which latency a demand has. In a closed loop each axis is the other's reciprocal
+    times the queue. Then the table shows where more queue buys no more work.
 
     Returns
     -------
-    `load_curve`'s table; of a closed loop system, pattern, iodepth, iops (of ``summarize``),
-    metric, n, latency_ns, latency_ns_lo, latency_ns_hi, open_loop (True: no demand was missed),
-    confidence, warnings, in the order of iodepth
+    DataFrame: `load_curve`'s where any demand was offered; else system, pattern, iodepth, iops, metric, n,
+    latency_ns, latency_ns_lo, latency_ns_hi, open_loop (True: no demand was missed), warnings, in the order
+    of iodepth
 
     Examples
     --------
@@ -108,33 +123,33 @@ def latency_over_iops(results: pd.DataFrame) -> pd.DataFrame:
     0  ceph-pve  64k-randwrite        1  36200.0   1323000.0
     """
     if "offered_iops" in results and results["offered_iops"].notna().any():
-        return load_curve(results, "lat_ns", BY)
+        return load_curve(results, "lat_ns")
     latency = summarize(results, "lat_ns").rename(columns=interval_names("lat_ns", "latency_ns"))
-    delivered = summarize(results, "iops")
-    table = latency.merge(delivered[[*BY, "iodepth", "iops"]], on=[*BY, "iodepth"])
+    delivered = summarize(results, "iops")[[*BY, "iodepth", "iops"]]
+    table = latency.merge(delivered, on=[*BY, "iodepth"])
     return table.assign(metric="lat_ns", open_loop=True).sort_values("iodepth", kind="stable", ignore_index=True)
 
 
-def load_within(results: pd.DataFrame, by: Sequence[str] = BY, **limits: float | Sequence[float]) -> pd.DataFrame:
-    """The most IOPS that a latency limit allows, with an interval over rounds.
+def load_within(results: pd.DataFrame, **limits: float | Sequence[float]) -> pd.DataFrame:
+    """Return the most IOPS that a latency limit allows, with an interval over rounds.
+
+    Each round's curve, log-linear between demands, is crossed with the limit. A latency is convex over the
+    load, so the curve lies below the line through two demands and above the lines of the intervals beside.
+    iops_lo is of the earliest crossing that this allows, less what short runs hide; iops_hi of the latest.
 
     Parameters
     ----------
-    limits : one or several of metric = limit in ns, or limits, such as ``p99_ns=[2e6, 5e6]``; each is a row of its own
+    limits : metric = a limit in ns, or several, such as ``p99_ns=[2e6, 5e6]``; each is a row
 
     Returns
     -------
-    `by`, metric, limit_ns, n (blocks), iops (geometric mean), iops_lo, iops_hi, bound, confidence,
-    warnings. No end of a larger limit is below that of a smaller one, and without `at least` none is above
-    the closed-loop maximum. `bound` is ``at least`` where in any round the limit was not reached while the storage
-    kept up (iops_hi is inf, iops is iops_lo), ``below`` where in any round even the least demand
-    exceeded it (iops_lo is 0, iops is iops_hi), else empty; `warnings` has the count. An upper end
-    above all IOPS that were measured is unknown, and NaN. Where rounds
-    disagree about that, iops is NaN and the row says so.
+    DataFrame: system, pattern, metric, limit_ns, n (rounds), iops (geometric mean), iops_lo, iops_hi, bound,
+    warnings. `bound` is ``at least`` where a round stayed within the limit at every demand (iops_hi is inf,
+    iops is iops_lo), ``below`` where one exceeded it at the least demand (iops_lo is 0, iops is iops_hi).
+    Where rounds disagree, iops is NaN. An upper end above all that was measured is NaN. A larger limit
+    never allows less.
 
-    Source: METHODS section 6. The crossing of each round's curve with the limit, log-linear between
-    levels. iops_lo is of the least that a convex curve through the levels allows, less what short
-    runs hide, and iops_hi of the most.
+    Source: METHODS section 6. On M/D/1 queues the interval holds in at least 98 % of campaigns.
 
     Examples
     --------
@@ -142,37 +157,45 @@ def load_within(results: pd.DataFrame, by: Sequence[str] = BY, **limits: float |
     >>> results = pd.DataFrame({
     ...     "system": "A", "pattern": "4k-randread", "block": [1, 1, 1, 2, 2, 2],
     ...     "rate_iops": ["0.3", "0.6", "0.9"] * 2,
-    ...     "offered_iops": [300, 600, 900, 310, 620, 930], "iops": [300, 600, 900, 310, 620, 930], "open_loop": True,
-    ...     "p99_ns": [1e6, 2e6, 9e6, 1.1e6, 2.2e6, 9.4e6]})
+    ...     "offered_iops": [300, 600, 900, 310, 620, 930], "iops": [300, 600, 900, 310, 620, 930],
+    ...     "open_loop": True, "p99_ns": [1e6, 2e6, 9e6, 1.1e6, 2.2e6, 9.4e6]})
     >>> hci.load_within(results, p99_ns=5e6)[["system", "metric", "n", "iops"]].round(0)
       system  metric  n   iops
     0      A  p99_ns  2  789.0
     """
-    rows = []
-    for metric, limit_ns in _limits(limits):
-        for key, blocks in _groups(_crossings(results, by, metric, limit_ns), by):
-            rows.append(key | {"metric": metric, "limit_ns": limit_ns} | _over_blocks(blocks))
-    columns = [*by, "metric", "limit_ns", "n", "iops", "iops_lo", "iops_hi", "bound", "warnings"]
-    table = pd.DataFrame(rows, columns=columns).assign(confidence=CONFIDENCE)
-    return _rising(in_order(table), [*by, "metric"])
+    rounds = pd.concat([_crossings(results, *limit) for limit in _limits(limits)])
+    keys = [*BY, "metric", "limit_ns"]
+    n, mean, least, most = _means(rounds, keys, ["iops", "least", "most", "maximum"])
+    every = rounds.groupby(keys, sort=False, dropna=False, observed=True)
+    under, over = every["under"].any(), every["over"].any()
+    disagree = under & over
+    lowest = least["least"].fillna(every["least"].min()) / (1 + every["behind"].max())
+    highest = np.fmin(most["most"], most["maximum"])
+    highest = highest.mask(under, highest.fillna(every["most"].max()))
+    table = mean[["iops"]].assign(n=n["iops"])
+    table["iops_lo"] = least["least"].mask(over, lowest).mask(under, 0.0)
+    table["iops_hi"] = highest.mask(over, np.inf)
+    table["bound"] = np.select([disagree, over, under], ["", "at least", "below"], "")
+    codes = [(disagree, "disagree"), (over & ~under, "at-least"), (under & ~over, "below")]
+    table["warnings"] = add_codes([""] * len(table), (table["n"] == 1, SINGLE_RUN), *codes)
+    table = _known(table, "iops_hi", every["measured"].max())
+    ends = ["iops", "iops_lo", "iops_hi"]
+    table[ends] = table[ends].mask(disagree)
+    # What a limit allows, a larger one allows too.
+    rising = table.sort_index(level="limit_ns", kind="stable")
+    table["iops_lo"] = rising.groupby(keys[:-1], dropna=False, observed=True)["iops_lo"].cummax()
+    table["iops_hi"] = rising[::-1].groupby(keys[:-1], dropna=False, observed=True)["iops_hi"].cummin()
+    table["iops"] = table["iops"].mask(over, table["iops_lo"]).mask(under, table["iops_hi"])
+    return table.reset_index()[[*keys, "n", *ends, "bound", "warnings"]]
 
 
-def _rising(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Return the table with bounds that hold for every limit: what a limit allows, a larger one allows too."""
-    rising = table.sort_values("limit_ns", kind="stable")
-    least = rising.groupby(list(by), dropna=False)["iops_lo"].cummax()
-    most = rising[::-1].groupby(list(by), dropna=False)["iops_hi"].cummin()
-    table = table.assign(iops_lo=least, iops_hi=most)
-    table.loc[table["bound"] == "at least", "iops"] = table["iops_lo"]
-    table.loc[table["bound"] == "below", "iops"] = table["iops_hi"]
-    return table
+def load_within_runs(results: pd.DataFrame, **limit: float) -> pd.DataFrame:
+    """Return what `load_within` averages, one row a round, for ``compare(..., metric="iops")``.
 
-
-def load_within_runs(results: pd.DataFrame, by: Sequence[str] = BY, **limit: float) -> pd.DataFrame:
-    """What `load_within` averages, one row a round: a results table of its own, for ``compare(..., metric="iops")``.
-
-    Columns: `by`, source, run_id, block, pair (where the results have them), iops, bound, valid. A round whose crossing
-    lies beyond what was measured is not valid: its iops is a bound, and a ratio of bounds says nothing.
+    Returns
+    -------
+    DataFrame: system, pattern, source, run_id, block (where the results have them), iops, valid. A
+    round whose crossing lies beyond what was measured is not valid: a ratio of bounds says nothing.
 
     Examples
     --------
@@ -180,34 +203,33 @@ def load_within_runs(results: pd.DataFrame, by: Sequence[str] = BY, **limit: flo
     >>> results = pd.DataFrame({
     ...     "system": "A", "pattern": "4k-randread", "block": [1, 1, 1, 2, 2, 2],
     ...     "rate_iops": ["0.3", "0.6", "0.9"] * 2,
-    ...     "offered_iops": [300, 600, 900, 310, 620, 930], "iops": [300, 600, 900, 310, 620, 930], "open_loop": True,
-    ...     "p99_ns": [1e6, 2e6, 9e6, 1.1e6, 2.2e6, 9.4e6]})
+    ...     "offered_iops": [300, 600, 900, 310, 620, 930], "iops": [300, 600, 900, 310, 620, 930],
+    ...     "open_loop": True, "p99_ns": [1e6, 2e6, 9e6, 1.1e6, 2.2e6, 9.4e6]})
     >>> hci.load_within_runs(results, p99_ns=5e6)[["system", "block", "iops", "valid"]].round(0)
       system  block   iops  valid
     0      A      1  783.0   True
     1      A      2  795.0   True
     """
     [(metric, limit_ns)] = _limits(limit)
-    return _crossings(results, by, metric, limit_ns).drop(columns=["least", "most", "maximum", "delivered", "behind"])
+    rounds = _crossings(results, metric, limit_ns)
+    rounds["valid"] = ~(rounds["under"] | rounds["over"])
+    return rounds[[*_round_keys(rounds), "iops", "valid"]]
 
 
-def latency_at(
-    results: pd.DataFrame,
-    iops: float | Sequence[float],
-    metric: str = "p99_ns",
-    by: Sequence[str] = BY,
-) -> pd.DataFrame:
-    """The latency at a demand, with an interval over rounds, or a refusal to extrapolate.
+def latency_at(results: pd.DataFrame, iops: float | Sequence[float], metric: str = "p99_ns") -> pd.DataFrame:
+    """Return the latency at a demand, with an interval over rounds, and never extrapolate.
+
+    latency_ns is log-linear between demands. latency_ns_lo is of the least that a convex curve allows,
+    latency_ns_hi of the most, more by what short runs hide. An end above every latency that was measured is
+    unknown, and NaN.
 
     Returns
     -------
-    `by`, iops (asked for), metric, n (rounds whose levels enclose it), latency_ns, latency_ns_lo,
-    latency_ns_hi, confidence, warnings; latency_ns is NaN where no round measured both below and
-    above it while the storage kept up, and the row says what was measured.
+    DataFrame: system, pattern, iops (asked for), metric, n (rounds whose demands enclose it), latency_ns,
+    latency_ns_lo, latency_ns_hi, warnings. latency_ns is NaN where no round measured both below and above
+    it while the storage kept up.
 
-    Source: METHODS section 6. latency_ns is log-linear between levels; latency_ns_lo is of the
-    least that a convex curve through the levels allows, and latency_ns_hi of the most, more by what
-    short runs hide. An end above every latency that was measured is unknown, and NaN.
+    Source: METHODS section 6.
 
     Examples
     --------
@@ -215,267 +237,178 @@ def latency_at(
     >>> results = pd.DataFrame({
     ...     "system": "A", "pattern": "4k-randread", "block": [1, 1, 1, 2, 2, 2],
     ...     "rate_iops": ["0.3", "0.6", "0.9"] * 2,
-    ...     "offered_iops": [300, 600, 900, 310, 620, 930], "iops": [300, 600, 900, 310, 620, 930], "open_loop": True,
-    ...     "p99_ns": [1e6, 2e6, 9e6, 1.1e6, 2.2e6, 9.4e6]})
+    ...     "offered_iops": [300, 600, 900, 310, 620, 930], "iops": [300, 600, 900, 310, 620, 930],
+    ...     "open_loop": True, "p99_ns": [1e6, 2e6, 9e6, 1.1e6, 2.2e6, 9.4e6]})
     >>> hci.latency_at(results, [700, 5000])[["iops", "n", "latency_ns"]].round(0)
          iops  n  latency_ns
     0   700.0  2   3250696.0
     1  5000.0  0         NaN
     """
-    offered = _offered(results, metric, by)
-    rows = []
+    runs, tables = _offered(results, metric), []
+    measured = runs.groupby(BY, sort=False, observed=True)["measured"].first()
     for asked in np.atleast_1d(np.asarray(iops, dtype=float)):
-        for key, runs in _groups(offered, by):
-            rows.append(key | {"iops": asked, "metric": metric} | _at(runs, asked, metric))
-    columns = [*by, "iops", "metric", "n", *LATENCY, "warnings"]
-    return in_order(pd.DataFrame(rows, columns=columns)).assign(confidence=CONFIDENCE)
+        rows = [key | _at(asked, metric, *curve) for key, *curve in _rounds(runs, metric)]
+        n, mean, lo, hi = _means(in_order(pd.DataFrame(rows)), BY, ["latency_ns", "least", "most"])
+        table = mean[["latency_ns"]].assign(iops=asked, metric=metric, n=n["latency_ns"])
+        table["latency_ns_lo"], table["latency_ns_hi"] = lo["least"], hi["most"]
+        codes = (table["n"] == 1, SINGLE_RUN), (table["n"] == 0, "not-measured")
+        table["warnings"] = add_codes([""] * len(table), *codes)
+        tables.append(_known(table, "latency_ns_hi", measured).reset_index())
+    return pd.concat(tables, ignore_index=True)[[*BY, "iops", "metric", "n", *LATENCY, "warnings"]]
 
 
-# --- what was offered -------------------------------------------------------------------------------------------------
+# ---- what was offered
 
 
-def _offered(results: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFrame:
-    """The valid runs at a demand; ValueError where a column is missing, nothing was offered or a curve mixes
-    factors."""
-    if missing := [name for name in (*by, *DEMAND, metric) if name not in results]:
-        raise ValueError(
-            f"results have no column {', '.join(map(repr, missing))}: load was offered by sweep(offered=...)"
-        )
-    valid = results[valid_rows(results)]
-    closed, offered = (valid[valid["offered_iops"].isna() == is_closed] for is_closed in (True, False))
-    if offered.empty:
+def _offered(results: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Return the valid runs at a demand, round by round in the order of the field.
+
+    With maximum (of the closed loop), saturated, above (the maximum), unsure (too few I/Os), kept_up, and
+    measured, the highest value of the metric on the curve.
+
+    Raises ValueError where a column is missing, nothing was offered or a curve mixes factors.
+    """
+    require_columns(results, [*BY, "rate_iops", "offered_iops", "open_loop", "iops", metric])
+    runs = in_order(results[valid_rows(results)])
+    if "rep" in runs and numbers_of(runs, "block").isna().all():
+        runs = runs.assign(block=runs["rep"])  # files of other tools have no blocks: a repeat is a curve
+    is_closed = runs["offered_iops"].isna()
+    if is_closed.all():
         raise ValueError(
             "measured without a request rate, so the latency follows from the IOPS; "
             "measure with sweep(offered=[0.25, 0.5, 0.75, 0.9])"
         )
-    refuse_mixing(offered, by, besides=OF_A_LEVEL)
-    if "rep" in offered and offered.reindex(columns=["block"])["block"].isna().all():
-        offered = offered.assign(block=offered["rep"])  # files of other tools have no blocks: a repeat is a curve
-    maximum = _maximum(offered, closed, by)
-    return offered.assign(maximum=maximum, above=offered["offered_iops"] > ABOVE * maximum)
+    # Of the same storage; of the same round where it was measured there.
+    closed, most = runs["iops"].where(is_closed), pd.Series(np.nan, runs.index)
+    for keys in (_round_keys(runs), BY):
+        most = most.fillna(closed.groupby([runs[k] for k in keys], dropna=False, observed=True).transform("max"))
+    runs = runs.assign(maximum=most.fillna(np.inf))[~is_closed]
+    refuse_mixing(runs, BY, besides=OF_A_LEVEL)
+    runs["saturated"], runs["unsure"] = runs["open_loop"].eq(False), runs["open_loop"].isna()
+    runs["above"] = runs["offered_iops"] > ABOVE * runs["maximum"]
+    runs["kept_up"] = ~(runs["saturated"] | runs["above"])
+    runs["measured"] = runs.groupby(BY, observed=True)[metric].transform("max")
+    return sorted_by(runs, _round_keys(runs))
 
 
-def _maximum(offered: pd.DataFrame, closed: pd.DataFrame, by: Sequence[str]) -> pd.Series:
-    """The most that a closed loop got of the same storage, in the same block where it was measured there; inf where it
-    was not."""
-    found = pd.Series(np.inf, offered.index)
-    for keys in ([*by], [*by, *(name for name in ("source", "run_id", "block") if name in offered and name not in by)]):
-        if not closed.empty and not closed[keys].isna().all().any():
-            most = closed.groupby(keys, dropna=False)["iops"].max().rename("most").reset_index()
-            own = offered[keys].merge(most, on=keys, how="left")["most"].set_axis(offered.index)
-            found = own.fillna(found)
-    return found
+def _round_keys(runs: pd.DataFrame) -> list[str]:
+    """Return the columns that name a round of a curve."""
+    return [*BY, *(name for name in ("source", "run_id", "block") if name in runs)]
 
 
 def _limits(limits: Mapping[str, float | Sequence[float]]) -> list[tuple[str, float]]:
-    """(metric, ns) of every limit."""
-    named = [(name, float(value)) for name, values in limits.items() for value in np.atleast_1d(values)]
-    for name, value in named:
-        if not name.endswith("_ns") or not value > 0:
-            raise ValueError(f"limit {name}={value!r}: expected a latency column and nanoseconds, e.g. p99_ns=2e6")
-    if not named:
-        raise ValueError("no limit given: name one, e.g. p99_ns=2e6")
+    """Return (metric, ns) of every limit."""
+    named = [(name, float(one)) for name, values in limits.items() for one in np.atleast_1d(values)]
+    if not named or any(not name.endswith("_ns") or not one > 0 for name, one in named):
+        raise ValueError(f"limits are {limits!r}: expected latencies and nanoseconds, e.g. p99_ns=2e6")
     return named
 
 
-def _groups(frame: pd.DataFrame, by: Sequence[str]):
-    """(the keys as a mapping, the rows) of each group, in the field's order."""
-    for _, rows in frame.groupby(numbered(frame, by)):
-        [key] = rows[[*by]].head(1).to_dict("records")
-        yield key, rows
+def _means(rows: pd.DataFrame, keys: list[str], columns: list[str]) -> list[pd.DataFrame]:
+    """Return n, the geometric mean and both ends of its t interval on logs, of each group and column."""
+    logs = np.log(rows[columns].astype(float))
+    groups = logs.where(np.isfinite(logs)).groupby([rows[key] for key in keys], sort=False, dropna=False, observed=True)
+    n, mean = groups.count(), groups.mean()
+    half = half_width(groups.std(), n)
+    return [n, *map(np.exp, (mean, mean - half, mean + half))]
 
 
-# --- one curve --------------------------------------------------------------------------------------------------------
+def _known(table: pd.DataFrame, end: str, measured: pd.Series) -> pd.DataFrame:
+    """Return the table without upper ends above everything that was measured: they are unknown."""
+    beyond = np.isfinite(table[end]) & (table[end] > measured)
+    codes = add_codes(table["warnings"], (beyond, "beyond-measured"))
+    return table.assign(**{end: table[end].mask(beyond)}, warnings=codes)
 
 
-def _level(runs: pd.DataFrame, metric: str) -> dict:
-    """One demand over its runs."""
-    found = _interval(runs[metric], "latency_ns")
-    saturated, above = int(runs["open_loop"].eq(False).sum()), int(runs["above"].sum())
-    unsure, missing = int(runs["open_loop"].isna().sum()), len(runs) - found["n"]
-    rates = {name: np.exp(np.log(runs[name]).mean()) for name in ("offered_iops", "iops")}
-    said = []
-    if saturated:
-        said.append("saturated")
-    if above:
-        said.append("above-maximum")
-    if unsure and not above:
-        said.append("too-few")
-    if missing:
-        said.append("no-value")
-    if found["n"] == 1:
-        said.append(SINGLE_RUN)
-    level = {"rate_iops": runs["rate_iops"].iloc[0], "metric": metric, "open_loop": not (saturated or above)}
-    return level | rates | found | {"warnings": " ".join(said)}
+# ---- one curve
 
 
-def _interval(values: ArrayLike, name: str) -> dict[str, Any]:
-    """Return n, and the geometric mean with its t interval on logs as `name`, `name`_lo and `name`_hi; NaN where there
-    is none."""
-    logs = np.log(np.asarray(values, float))
-    logs = logs[np.isfinite(logs)]
-    return {"n": len(logs)} | {name: np.exp(value) for name, value in mean_of(name, logs).items()}
+def _rounds(runs: pd.DataFrame, metric: str) -> Iterator[tuple]:
+    """Yield each round's keys, rows, and curve, as far as the storage kept up: IOPS, and logs of the latency.
+
+    The logs are made non-decreasing over IOPS by isotonic regression.
+    """
+    for key, rows in groups_of(runs, _round_keys(runs)):
+        known = rows[rows["kept_up"] & np.isfinite(rows[metric])].sort_values("iops", kind="stable")
+        logs = np.log(known[metric].to_numpy(float))
+        yield key, rows, known["iops"].to_numpy(float), isotonic_regression(logs).x if len(logs) else logs
 
 
-def _monotone(iops: pd.Series, latency: pd.Series, kept_up: pd.Series, weights: pd.Series) -> np.ndarray:
-    """`latency` made non-decreasing over `iops`, on logs, weighted; NaN where the storage did not keep up."""
-    fitted = np.full(len(iops), np.nan)
-    use = kept_up.to_numpy(bool) & np.isfinite(latency.to_numpy(float))
-    if use.any():
-        places = np.flatnonzero(use)[np.argsort(iops.to_numpy(float)[use], kind="stable")]
-        logs, weight = np.log(latency.to_numpy(float)[places]), np.maximum(weights.to_numpy(float)[places], 1)
-        fitted[places] = np.exp(isotonic_regression(logs, weights=weight).x)
-    return fitted
+def _crossings(results: pd.DataFrame, metric: str, limit_ns: float) -> pd.DataFrame:
+    """Return a row a round: iops, where its curve, log-linear between demands, reaches the limit.
+
+    Also under (it exceeds the limit at the least demand), over (it stays within the limit), least and most
+    (where a convex curve may reach it), maximum (of the closed loop), measured (the most IOPS) and behind.
+    """
+    rows, limit = [], np.log(limit_ns)
+    for key, runs, x, y in _rounds(_offered(results, metric), metric):
+        found = {"under": not len(x) or y[0] > limit, "over": len(x) > 0 and y[-1] <= limit, "behind": 0.0}
+        if len(x):
+            found["iops"] = found["most"] = np.interp(limit, y, x)
+            hidden = _hidden(found["iops"], limit_ns, metric, runs)
+            found["least"] = np.interp(limit_ns * np.exp(-hidden), np.exp(y), x)
+        if found["over"]:
+            found |= {"most": np.inf, "behind": _behind(np.exp(y[-1]), metric, runs)}
+        elif not found["under"]:
+            found["most"] = _last_crossing(x, np.exp(y), limit_ns)
+        found["maximum"] = most = runs["maximum"].iloc[0]
+        found["measured"] = max(runs["iops"].max(), most if np.isfinite(most) else 0)
+        rows.append(key | found)
+    columns = dict.fromkeys(("iops", "least", "most"), np.nan)
+    return in_order(pd.DataFrame(columns | row for row in rows)).assign(metric=metric, limit_ns=limit_ns)
 
 
-def _kept_up_with(block: pd.DataFrame, metric: str) -> tuple[np.ndarray, np.ndarray]:
-    """A block's curve as far as the storage kept up: IOPS, and the log of the latency made monotone over them."""
-    levels = block.sort_values("iops")
-    kept_up = ~(levels["open_loop"].eq(False) | levels["above"])
-    latency = _monotone(levels["iops"], levels[metric], kept_up, pd.Series(1, levels.index))
-    known = np.isfinite(latency)
-    return levels["iops"].to_numpy(float)[known], np.log(latency[known])
+def _at(asked: float, metric: str, runs: pd.DataFrame, x: np.ndarray, y: np.ndarray) -> dict:
+    """Return the latency of a round at a demand, the least and the most that it can be; NaN beyond its curve."""
+    if not len(x) or not x[0] <= asked <= x[-1]:
+        return dict.fromkeys(("latency_ns", "least", "most"), np.nan)
+    latency_ns, y = np.exp(np.interp(asked, x, y)), np.exp(y)
+    most = np.interp(asked, x, y) * np.exp(_hidden(asked, latency_ns, metric, runs))
+    return {"latency_ns": latency_ns, "least": _least_at(x, y, asked), "most": most}
 
 
-def _crossings(results: pd.DataFrame, by: Sequence[str], metric: str, limit_ns: float) -> pd.DataFrame:
-    """One row a block: iops (where the curve, log-linear between levels, reaches the limit), `least` and `most` (where
-    a convex curve may), maximum (of the closed loop), bound, valid."""
-    offered = _offered(results, metric, by)
-    own = [name for name in ("source", "run_id", "block") if name in offered and name not in by]
-    rows = []
-    for key, block in _groups(offered, [*by, *own]):
-        x, y = _kept_up_with(block, metric)
-        crossing, bound = _crossing(x, y, np.log(limit_ns))
-        hidden = _hidden(crossing, limit_ns, metric, block)
-        least = _crossing(x, np.exp(y), limit_ns * np.exp(-hidden))[0]
-        behind = _behind(np.exp(y[-1]), metric, block) if bound == "at least" else 0.0
-        most = np.inf if bound == "at least" else _last_crossing(x, np.exp(y), limit_ns)
-        ends = {"least": least, "most": most, "maximum": block["maximum"].iloc[0], "delivered": block["iops"].max(),
-                "behind": behind}  # fmt: skip
-        rows.append(key | {"iops": crossing} | ends | {"bound": bound, "valid": bound == ""})
-    found = ["iops", "least", "most", "maximum", "delivered", "behind", "bound", "valid"]
-    return in_order(pd.DataFrame(rows, columns=[*by, *own, *found]))
-
-
-def _crossing(x: np.ndarray, y: np.ndarray, limit: float) -> tuple[float, str]:
-    """Where the lines between a block's levels reach the limit, and whether that is a bound."""
-    if not len(x):
-        return np.nan, "below"
-    if y[0] > limit:
-        return float(x[0]), "below"
-    if y[-1] <= limit:
-        return float(x[-1]), "at least"
-    k = int(np.argmax(y > limit))
-    return float(x[k - 1] + (limit - y[k - 1]) / (y[k] - y[k - 1]) * (x[k] - x[k - 1])), ""
-
-
-# A latency is convex over the load. So between two levels it lies below the line through them (`_crossing` of the
-# latencies is the least), and above the lines of the two intervals beside, continued.
+def _beside(x: np.ndarray, y: np.ndarray, k: int) -> Iterator[tuple[float, float, float]]:
+    """Yield the ends of the interval before point k, and the slope of the interval beyond each end."""
+    slopes = np.diff(y) / np.diff(x)
+    for point, line in ((k - 1, k - 2), (k, k)):
+        if 0 <= line < len(slopes):
+            yield x[point], y[point], slopes[line]
 
 
 def _last_crossing(x: np.ndarray, y: np.ndarray, limit: float) -> float:
-    """Where a convex, rising curve reaches the limit at the latest; NaN where there is none."""
-    if not len(x) or y[0] > limit:
-        return float(x[0]) if len(x) else np.nan
+    """Return where a convex, rising curve reaches the limit at the latest."""
     k = int(np.argmax(y > limit))
-    slopes = np.diff(y) / np.diff(x)
-    most = [x[k]]
-    if k > 1 and slopes[k - 2] > 0:
-        most.append(x[k - 1] + (limit - y[k - 1]) / slopes[k - 2])
-    if k + 1 < len(x) and slopes[k] > 0:
-        most.append(x[k] - (y[k] - limit) / slopes[k])
-    return float(max(_crossing(x, y, limit)[0], min(most)))
+    lines = [at + (limit - level) / slope for at, level, slope in _beside(x, y, k) if slope > 0]
+    return max(np.interp(limit, y, x), min([x[k], *lines]))
 
 
 def _least_at(x: np.ndarray, y: np.ndarray, asked: float) -> float:
-    """The least that a convex, rising curve can be there."""
-    k = min(max(int(np.searchsorted(x, asked, side="right")), 1), len(x) - 1)
-    slopes = np.diff(y) / np.diff(x)
-    least = [y[k - 1]]
-    if k > 1:
-        least.append(y[k - 1] + slopes[k - 2] * (asked - x[k - 1]))
-    if k + 1 < len(x):
-        least.append(y[k] - slopes[k] * (x[k] - asked))
-    return float(min(max(least), np.interp(asked, x, y)))
+    """Return the least that a convex, rising curve can be there."""
+    k = min(int(np.searchsorted(x, asked, side="right")), len(x) - 1)
+    lines = [level + slope * (asked - at) for at, level, slope in _beside(x, y, k)]
+    return min(max([y[max(k - 1, 0)], *lines]), np.interp(asked, x, y))
 
 
-def _hidden(iops: float, latency_ns: float, metric: str, block: pd.DataFrame) -> float:
-    """How far the log of a latency may lie too low because the runs were short: they began with an empty queue, and
-    hold few of its long fillings. 0 where their length is not known."""
+def _hidden(iops: float, latency_ns: float, metric: str, runs: pd.DataFrame) -> float:
+    """Return how far the log of a latency may lie too low because the runs were short.
+
+    They began with an empty queue, and hold few of its long fillings. 0 where their length is not known.
+    """
     tail = -np.log1p(-_share_below(metric))
     relaxation_s = 4 * iops * (latency_ns / 1e9 / tail) ** 2
-    return float(np.nan_to_num(SHORT_RUN * relaxation_s / _seconds(block)))
+    return float(np.nan_to_num(SHORT_RUN * relaxation_s / numbers_of(runs, "runtime_s").min()))
 
 
-def _behind(latency_ns: float, metric: str, block: pd.DataFrame) -> float:
-    """Which share of the IOPS the storage may have fallen behind by, unseen: as many I/Os as wait when the run ends,
-    and a burst. 0 where the runs' length is not known."""
-    longest_s = latency_ns / 1e9 / _share_below(metric) + BURST_S
-    return float(np.nan_to_num(longest_s / _seconds(block)))
+def _behind(latency_ns: float, metric: str, runs: pd.DataFrame) -> float:
+    """Return by which share of its IOPS the storage may have fallen behind, unseen.
 
-
-def _seconds(block: pd.DataFrame) -> float:
-    return block["runtime_s"].min() if "runtime_s" in block else np.nan
+    By as many I/Os as wait when the run ends, and a burst. 0 where the runs' length is not known.
+    """
+    waiting_s = latency_ns / 1e9 / _share_below(metric)
+    return float(np.nan_to_num((waiting_s + BURST_S) / numbers_of(runs, "runtime_s").min()))
 
 
 def _share_below(metric: str) -> float:
     """Return the share of I/Os that are faster than a percentile. For a mean, as of exponential times."""
     share = re.fullmatch(r"p(\d\d)(\d*)_ns", metric)
     return float(f"0.{share[1]}{share[2]}") if share else 1 - np.exp(-1)
-
-
-# --- over blocks ------------------------------------------------------------------------------------------------------
-
-
-def _over_blocks(blocks: pd.DataFrame) -> dict:
-    found = _interval(blocks["iops"], "iops")
-    least, most, maximum = (_interval(blocks[end], "iops") for end in ("least", "most", "maximum"))
-    found |= {"iops_lo": least["iops_lo"], "iops_hi": np.fmin(most["iops_hi"], maximum["iops_hi"])}
-    said = [SINGLE_RUN] if found["n"] == 1 else []
-    under, over = (int(blocks["bound"].eq(bound).sum()) for bound in ("below", "at least"))
-    bound, maxima = "", blocks["maximum"].replace(np.inf, np.nan)
-    measured = np.fmax(blocks["delivered"].max(), maxima.max())
-    if under and over:
-        said.append("disagree")
-        found |= dict.fromkeys(("iops", "iops_lo", "iops_hi"), np.nan)
-    elif over:
-        bound = "at least"
-        said.append("at-least")
-        lowest = blocks["least"].min() if np.isnan(found["iops_lo"]) else found["iops_lo"]
-        lowest /= 1 + blocks["behind"].max()
-        found |= {"iops": lowest, "iops_lo": lowest, "iops_hi": np.inf}
-    elif under:
-        bound = "below"
-        said.append("below")
-        highest = blocks["most"].max() if np.isnan(found["iops_hi"]) else found["iops_hi"]
-        highest = _up_to(highest, measured, said)
-        found |= {"iops": highest, "iops_lo": 0.0, "iops_hi": highest}
-    else:
-        found["iops_hi"] = _up_to(found["iops_hi"], measured, said)
-    return found | {"bound": bound, "warnings": " ".join(said)}
-
-
-def _up_to(value: float, most: float, said: list) -> float:
-    """Return an upper end; NaN, and why, where it lies above everything that was measured: it is unknown."""
-    if np.isfinite(value) and value > most:
-        said.append("beyond-measured")
-        return np.nan
-    return value
-
-
-def _at(runs: pd.DataFrame, asked: float, metric: str) -> dict:
-    own = [name for name in ("source", "run_id", "block") if name in runs]
-    found, least, most = [], [], []
-    for _, block in _groups(runs, own):
-        x, y = _kept_up_with(block, metric)
-        if len(x) and x[0] <= asked <= x[-1]:
-            found.append(np.exp(np.interp(asked, x, y)))
-            least.append(_least_at(x, np.exp(y), asked) if len(x) > 1 else found[-1])
-            most.append(np.interp(asked, x, np.exp(y)) * np.exp(_hidden(asked, found[-1], metric, block)))
-    said = [SINGLE_RUN] if len(found) == 1 else []
-    if not found:
-        said.append("not-measured")
-    lo, hi = (_interval(ends, "latency_ns") for ends in (least, most))
-    end = _up_to(hi["latency_ns_hi"], runs[metric].max(), said)
-    interval = {"latency_ns_lo": lo["latency_ns_lo"], "latency_ns_hi": end}
-    return _interval(found, "latency_ns") | interval | {"warnings": " ".join(said)}

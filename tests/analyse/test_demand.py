@@ -31,7 +31,7 @@ def test_a_curve_has_one_row_a_demand_and_marks_what_did_not_keep_up():
     assert curve["open_loop"].tolist() == [True] * 4 + [False]
     assert curve["n"].tolist() == [5] * 5
     assert curve["latency_ns"].iloc[1] == pytest.approx(MEAN_NS * (1 + 4 * 0.6 / 0.4))
-    assert curve["fitted_ns"].isna().tolist() == [False] * 4 + [True]
+    assert curve["latency_ns_hi"].isna().tolist() == [False] * 4 + [True], "a lower bound has no interval"
     assert [sorted(w.split()) for w in curve["warnings"]] == [[]] * 4 + [["above-maximum", "saturated"]]
 
 
@@ -45,9 +45,10 @@ def test_demands_stand_in_the_order_of_their_numbers():
 def test_a_dip_of_chance_does_not_make_latency_fall_with_load():
     results = campaign(blocks=1)
     results.loc[results["rate_iops"] == "0.6", "p99_ns"] = MEAN_NS
-    curve = hci.load_curve(results)
-    assert curve["fitted_ns"].dropna().is_monotonic_increasing
-    assert curve["fitted_ns"].iloc[0] == pytest.approx(np.sqrt(MEAN_NS * curve["latency_ns"].iloc[0]))
+    at = hci.latency_at(results, [300, 450, 600, 700])["latency_ns"]
+    assert at.is_monotonic_increasing
+    level = np.sqrt(MEAN_NS * results["p99_ns"].iloc[1])
+    assert at.iloc[:3].tolist() == pytest.approx([level] * 3)
 
 
 def test_the_limit_is_crossed_where_the_curve_crosses_it():
@@ -215,6 +216,10 @@ def test_an_end_above_everything_that_was_measured_is_unknown(spread):
     assert at["warnings"].str.contains("beyond-measured").tolist() == unknown.tolist()
     assert at["latency_ns_lo"].notna().all()
     assert ("unknown]" in repr(hci.text(at))) == unknown.any()
+    curve = hci.load_curve(results)
+    assert (curve["latency_ns_hi"].dropna() <= most).all()
+    assert curve["warnings"].str.contains("beyond-measured").tolist() == curve["latency_ns_hi"].isna().tolist()
+    assert curve["latency_ns_hi"].isna().any()
     within = hci.load_within(results, p99_ns=[1e4, 1e6, 1e8])
     known = within["iops_hi"].replace(np.inf, np.nan).dropna()
     assert (known <= results["iops"].max()).all()
