@@ -131,7 +131,7 @@ def latency_over_iops(results: pd.DataFrame) -> pd.DataFrame:
 
 
 def load_within(results: pd.DataFrame, **limits: float | Sequence[float]) -> pd.DataFrame:
-    """Return the most IOPS that a latency limit allows, with an interval over rounds.
+    """Return the most IOPS that a latency limit allows, with bounds from the rounds.
 
     Each round's curve, log-linear between demands, is crossed with the limit. A latency is convex over the
     load, so the curve lies below the line through two demands and above the lines of the intervals beside.
@@ -149,7 +149,7 @@ def load_within(results: pd.DataFrame, **limits: float | Sequence[float]) -> pd.
     Where rounds disagree, iops is NaN. An upper end above all that was measured is NaN. A larger limit
     never allows less.
 
-    Source: METHODS section 6. On M/D/1 queues the interval holds in at least 98 % of campaigns.
+    Source: METHODS section 6. On M/D/1 queues the bounds hold in 98 to 100 % of campaigns.
 
     Examples
     --------
@@ -217,7 +217,7 @@ def load_within_runs(results: pd.DataFrame, **limit: float) -> pd.DataFrame:
 
 
 def latency_at(results: pd.DataFrame, iops: float | Sequence[float], metric: str = "p99_ns") -> pd.DataFrame:
-    """Return the latency at a demand, with an interval over rounds, and never extrapolate.
+    """Return the latency at a demand, with bounds from the rounds, and never extrapolate.
 
     latency_ns is log-linear between demands. latency_ns_lo is of the least that a convex curve allows,
     latency_ns_hi of the most, more by what short runs hide. An end above every latency that was measured is

@@ -77,7 +77,7 @@ def verdict(row: Mapping[str, Any], column: str = "ratio") -> str:
     low, high = row.get(f"{column}_lo", math.nan), row.get(f"{column}_hi", math.nan)
     if row["verdict"] not in ("higher", "lower") or low != low:
         return row["verdict"]
-    return f"{words.INTERVAL} {words.span(low, high)}"
+    return f"{100 * row.get('confidence', 0.95):.3g} % interval {words.span(low, high)}"
 
 
 def amount(value: float, metric: str) -> str:

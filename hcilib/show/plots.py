@@ -606,7 +606,9 @@ def _runs(data: pd.DataFrame, table: pd.DataFrame, note: str | None) -> list[str
     if known["lo"].notna().any():
         n = data["n"][data["n"] > 0] if "n" in data else pd.Series(dtype=float)
         runs = " to ".join(dict.fromkeys(f"{count:g}" for count in (n.min(), n.max()) if count > 0))
-        notes += [f"{runs} runs each, with 95 % intervals." if runs else "Bars: 95 % intervals."]
+        levels = sorted(data.get("confidence", pd.Series([0.95])).dropna().unique())
+        sure = " to ".join(dict.fromkeys(f"{100 * level:.3g}" for level in levels))
+        notes += [f"{runs} runs each, with {sure} % intervals." if runs else f"Bars: {sure} % intervals."]
     if not known["full"].all() and "Open marks" not in (note or ""):
         notes += ["Open marks have no interval, so significance is not tested."]
     if "p" in data and (data["p_adjusted"] > data["p"]).any():

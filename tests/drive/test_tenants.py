@@ -68,14 +68,14 @@ def test_who_shares_a_drive_keeps_half_and_who_does_not_keeps_all(results):
     alone = results[results["beside"].isna()].set_index("tenant")["iops"]
     assert alone.to_dict() == pytest.approx(dict.fromkeys(("left", "right", "apart"), RATE / 4096), rel=FOUND)
     assert found["ratio"].to_dict() == pytest.approx({"left": 0.5, "right": 0.5, "apart": 1.0}, rel=2 * FOUND)
-    both = found.loc[["left", "right"], "iops"].sum()
+    both = found.loc[["left", "right"], "value"].sum()
     assert both == pytest.approx(RATE / 4096, rel=FOUND)
 
 
 @pytest.mark.deep
 def test_a_limit_on_the_neighbour_gives_back_what_it_does_not_take(results):
     limited = hci.neighbours(results, ["iops"]).query("beside.str.contains('rate')").set_index("tenant")
-    assert limited.loc["left", "iops"] == pytest.approx(RATE / 4096 - 256, rel=FOUND)
+    assert limited.loc["left", "value"] == pytest.approx(RATE / 4096 - 256, rel=FOUND)
     taken = hci.neighbours(results, ["iops"]).query("~beside.str.contains('rate')").set_index("tenant")["ratio"]
     back = (limited.loc["left", "ratio"] - taken["left"]) / (1 - taken["left"])
     assert back == pytest.approx(0.5, abs=0.12)

@@ -16,7 +16,7 @@ BACK = {"seen": 4, "n": 4, "worst": 16.0}
 HELD = {"system": "lab-single", "pattern": "4k-randread", "metric": "p99_ns", "limit_ns": 20e6, "verdict": "",
         "bound": "", "iops": 1500.0, "iops_lo": 1400.0, "iops_hi": 1600.0}  # fmt: skip
 TENANT = {"system": "lab-single", "tenant": "db", "beside": "backup", "metric": "iops", "ratio": 0.84,
-          "ratio_lo": 0.76, "ratio_hi": 0.93, "verdict": "lower"}  # fmt: skip
+          "ratio_lo": 0.76, "ratio_hi": 0.93, "confidence": 0.97, "verdict": "lower"}  # fmt: skip
 AUDIT = {"claims": 311, "wrong": 37, "open": 13, "checked": 403, "failed": 5, "losses": 0}
 WRITTEN = [{"owner": 2.0, "non_owner": 3.0}]
 TRAFFIC = {"scheme": "Mirror(2)", "tolerance": 0.1, "counters": 0, "counters_ok": 0, "drives": 0, "drives_ok": 0,
@@ -66,7 +66,7 @@ CASES = [
     ("demand", {"held": [HELD | {"bound": "below"}]}, {"held.iops_hi": (1611, "1,600", "1,611")}),
     ("neighbours", {"worst": [TENANT], "verdicts": [{"verdict": "lower", "count": 3}]},
      {"worst.ratio": (0.83, "16", "17"), "worst.ratio_lo": (0.75, "24", "25"),
-      "verdicts.count": (4, "3", "4")}),
+      "worst.confidence": (0.9875, "97", "98.8"), "verdicts.count": (4, "3", "4")}),
     ("neighbours",
      {"worst": [TENANT | {"verdict": "undecided"}], "verdicts": [{"verdict": "undecided", "count": 3}]},
      {"worst.ratio": (0.83, "16", "17")}),
