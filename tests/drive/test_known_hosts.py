@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from paramiko.hostkeys import HostKeys
 
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.drive.hosts.known_hosts import KnownHosts
+from hcilib.drive.hosts.openssh import KnownHosts
 
 pytestmark = pytest.mark.lab
 
@@ -80,11 +80,11 @@ def test_what_is_known_is_reached_whatever_else_stands_there(reach, lines):
         (["@cert-authority * {key}"], "host key unknown: add it to known_hosts after checking its fingerprint on "
                                       "the host ({file}: line 1 names a "
                                       "certificate authority, whose signatures are not checked here)"),
-        (["# a comment", "{name} ssh-ed25519 %%%"], "({file}: line 2 cannot be read ("),
+        (["# a comment", "{name} ssh-ed25519 %%%"], "({file}: line 2 has a key that cannot be read)"),
         (["[127.*]:2222,!{name} {key}"], "host key unknown"),
         (["{name} {other}"], "host key does not match known_hosts"),
         (["@revoked {name} {key}", "{name} {other}"], "host key does not match known_hosts"),
-        (["@whatever {name} {key}"], "line 1 cannot be read (marker '@whatever' is not known)"),
+        (["@whatever {name} {key}"], "host key unknown"),
     ],
 )  # fmt: skip
 def test_what_is_not_is_refused_with_the_line_that_decides(reach, lines, said, tmp_path):

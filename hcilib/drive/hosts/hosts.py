@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import logging
 import os
 import re
@@ -24,7 +23,7 @@ import paramiko
 from fabric import Config, Connection
 from invoke.exceptions import CommandTimedOut
 
-from hcilib.drive.hosts.known_hosts import UNKNOWN, HostKeyError, KnownHosts
+from hcilib.drive.hosts.openssh import UNKNOWN, HostKeyError, KnownHosts, configuration
 from hcilib.model.testbed import Host, Node, Testbed, Vm
 
 CONNECT_S, POOL = 10, 32
@@ -100,7 +99,8 @@ class Fleet(AbstractContextManager["Fleet"]):
         hosts = {h.name: h for h in every}.values()  # a node may be a load generator too
         self.names = tuple(h.name for h in hosts)
         self.windows = testbed.windows
-        config = Config(ssh_config=paramiko.SSHConfig() if testbed.lab_root else _ssh_config())
+        asked = [] if testbed.lab_root else [name for h in hosts for name in (h.target, h.jump) if name]
+        config = Config(ssh_config=configuration(asked))
         known = KnownHosts(Path(testbed.known_hosts).expanduser())  # once: for each of a hundred hosts it took a second
         key = _key(testbed)
         self._connections = {h.name: _connection(h, config, known, key) for h in hosts}
@@ -318,56 +318,6 @@ def _timed(name: str, ask: Callable[[str], Any]) -> Outcome:
     except Exception as problem:  # one host's trouble must not hide the others' answers
         value, error = None, explain(problem)
     return Outcome(name, not error, value, error, time.monotonic() - start, started_s)
-
-
-CONFIG_DEPTH, CONFIG_FILES, MACHINE_CONFIG = 16, 256, Path("/etc/ssh/ssh_config")
-"""Of ssh's configuration: levels of Include, as in OpenSSH; files in all."""
-
-
-def _ssh_config() -> paramiko.SSHConfig:
-    """What OpenSSH reads, the user's file before the machine's; paramiko passes over their Include lines in silence."""
-    places = (Path("~/.ssh/config").expanduser(), MACHINE_CONFIG)
-    return paramiko.SSHConfig.from_text("\n".join(line for file in places for line in [*_lines(file), "Host *"]))
-
-
-class SshConfigError(ValueError):
-    """A file of ssh's configuration that is not honoured; the message names it and says what to do."""
-
-
-def _judge_config(file: Path, seen: list[Path]) -> None:
-    """Refuse as OpenSSH does what another account wrote, or may write, of the user's own files; and too many."""
-    seen.append(file)
-    if len(seen) > CONFIG_FILES:
-        raise SshConfigError(
-            f"{seen[0]}: it includes more than {CONFIG_FILES} files, {file} last. Remove Include lines."
-        )
-    if seen[0] == MACHINE_CONFIG:
-        return
-    held = file.stat()
-    if held.st_uid not in (0, os.getuid()) or held.st_mode & 0o022:
-        who = f"account {held.st_uid} owns it" if held.st_uid not in (0, os.getuid()) else "others may write it"
-        raise SshConfigError(f"{file}: {who}, so ssh does not use it. Check what is in it, then: chown and chmod 600.")
-
-
-def _lines(file: Path, folder: Path | None = None, depth: int = 0, seen: list[Path] | None = None) -> Iterator[str]:
-    """A file's lines with those it includes (relative to the first one's folder, sixteen deep as in OpenSSH); behind
-    them the block goes on that they stood in."""
-    block, folder, seen = "Host *", folder or file.parent, [] if seen is None else seen
-    if not file.is_file():
-        return
-    _judge_config(file, seen)
-    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
-        word = re.match(r'\s*(include|host|match)\b["\s=]', line, re.IGNORECASE)
-        if word and word[1].lower() == "include":
-            if depth >= CONFIG_DEPTH:
-                raise SshConfigError(f"{file}: it is included {depth} levels deep. Remove Include lines.")
-            for pattern in shlex.split(line[word.end(1) :].lstrip(" \t="), comments=True):
-                for included in sorted(glob.glob(str(folder / Path(pattern).expanduser()))):
-                    yield from _lines(Path(included), folder, depth + 1, seen)
-            yield block
-        else:
-            block = line if word else block
-            yield line
 
 
 def _key(testbed: Testbed) -> dict[str, Any]:
