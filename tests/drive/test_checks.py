@@ -26,6 +26,7 @@ def answer(
     governor="performance",
     fio="fio-3.33",
     processes="",
+    tools="",
 ):
     return "\n".join(
         [
@@ -39,6 +40,8 @@ def answer(
             fio,
             "==== processes",
             *([processes] if processes else []),
+            "==== tools",
+            tools,
             "==== clock2",
             last,
             "==== end",
@@ -51,7 +54,7 @@ def verdict(name: str, here="fio-3.33", limit_s=0.5, started_s=1000.0, seconds=0
     """One check of a host that gave this answer: asked at 1000 s, answered 0.2 s later."""
     outcome = Outcome("vm1", True, answer(**said), seconds=seconds, started_s=started_s)
     rows = {r["check"]: r for r in judge(real_bed(), {"vm1": outcome}, here, limit_s)}
-    assert list(rows) == ["clock", "memory", "governor", "fio", "idle", "server"]
+    assert list(rows) == ["clock", "memory", "governor", "fio", "idle", "server", "tools"]
     return rows[name]["ok"], rows[name]["detail"]
 
 
@@ -125,6 +128,12 @@ def test_memory(memory, ok, detail):
 def test_governor(governor, ok, said):
     found, detail = verdict("governor", governor=governor)
     assert (found, detail.startswith(said)) == (ok, True)
+
+
+def test_missing_programs_are_named():
+    assert verdict("tools") == (True, "all there")
+    ok, detail = verdict("tools", tools="awk\nwipefs")
+    assert (ok, detail.startswith("awk, wipefs not found; install them")) == (False, True)
 
 
 def test_a_laptops_lab_is_not_refused_for_its_governor():

@@ -267,6 +267,7 @@ def test_a_list_that_others_may_write_allows_nothing(blank, hosts, listed):
         "belongs to account 65534": lambda: os.chown(listed, 65534, 0),
         "(it belongs to account 0, mode -rw-rw-r--": lambda: (os.chown(listed, 0, 0), listed.chmod(0o664)),
         "(its folder belongs to account 0, mode drwxr-xrwx": lambda: (listed.chmod(0o644), listed.parent.chmod(0o757)),
+        "it is larger than 64 KiB": lambda: (listed.parent.chmod(0o755), listed.write_text("B1\n" + "#" * 2**16)),
         "cannot be read": lambda: (listed.parent.chmod(0o755), listed.unlink(), listed.mkdir()),
     }
     with hosts.fleet(testbed) as fleet:

@@ -31,7 +31,7 @@ def test_a_lab_is_ready(bed, short, tmp_path):
     assert table["ok"].all(), table[~table["ok"]].to_string()
     count = table["check"].value_counts()
     assert count.to_dict() == {"reachable": 5, "clock": 5, "memory": 5, "governor": 5, "fio": 4, "idle": 3, "server": 3,
-                               "sftp": 3, "sampler": 2, "writable": 6, "space": 1}  # fmt: skip
+                               "tools": 3, "sftp": 3, "sampler": 2, "writable": 6, "space": 1}  # fmt: skip
     assert not table.duplicated(["host", "check", "detail"]).any()
     assert not (tmp_path / "runs").exists(), "looking changes nothing"
     require_ready(table)
@@ -123,32 +123,37 @@ def test_too_little_space(bed, short, monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def without_sftp(bed, tmp_path):
-    """A host that the lab's key opens, whose sshd has no SFTP; as fields of a testbed's host, and a known_hosts."""
+def odd_host(bed, tmp_path):
+    """Start a host that the lab's key opens, with these options of sshd: fields of a testbed's host, a known_hosts."""
     need("sshd")
-    port, address = 2271, "127.71.26.1"
+    port, address, started = 2271, "127.71.26.1", []
     for name in ("host", "client"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / name], check=True)
     public = subprocess.run(["ssh-keygen", "-y", "-f", bed.key], check=True, capture_output=True, text=True).stdout
     (tmp_path / "authorized").write_text(public)
-    options = {"ListenAddress": f"{address}:{port}", "HostKey": tmp_path / "host", "PidFile": "none",
-               "AuthorizedKeysFile": tmp_path / "authorized", "StrictModes": "no", "UsePAM": "no"}  # fmt: skip
-    (tmp_path / "sshd_config").write_text("".join(f"{name} {value}\n" for name, value in options.items()))
+    usual = {"ListenAddress": f"{address}:{port}", "HostKey": tmp_path / "host", "PidFile": "none",
+             "AuthorizedKeysFile": tmp_path / "authorized", "StrictModes": "no", "UsePAM": "no"}  # fmt: skip
     key = " ".join((tmp_path / "host.pub").read_text().split()[:2])
     known = tmp_path / "known_hosts"
     known.write_text(Path(bed.known_hosts).read_text() + f"[{address}]:{port} {key}\n")
-    sshd = subprocess.Popen([shutil.which("sshd", path=PATHS), "-D", "-f", tmp_path / "sshd_config"])
-    try:
+
+    def start(**options):
+        lines = (f"{name} {value}\n" for name, value in (usual | options).items())
+        (tmp_path / "sshd_config").write_text("".join(lines))
+        sshd = [shutil.which("sshd", path=PATHS), "-D", "-f", tmp_path / "sshd_config"]
+        started.append(subprocess.Popen(sshd))
         assert until(lambda: answers(address, port, b"SSH"), 30)
-        yield {"address": address, "port": port}, str(known)
-    finally:
+        return {"address": address, "port": port}, str(known)
+
+    yield start
+    for sshd in started:
         sshd.terminate()
         sshd.wait()
 
 
-def test_a_host_without_sftp_is_refused_before_anything_is_measured(bed, short, without_sftp):
+def test_a_host_without_sftp_is_refused_before_anything_is_measured(bed, short, odd_host):
     """A run is told by SFTP what to do, and the nodes' counters are read by it."""
-    bare, known = without_sftp
+    bare, known = odd_host()
     nodes = (bed.nodes[0], bed.nodes[1].model_copy(update=bare))
     table = preflight(bed.model_copy(update={"nodes": nodes, "known_hosts": known}), short(vms=2))
     assert failed(table) == [("node2", "sampler")]
@@ -158,6 +163,18 @@ def test_a_host_without_sftp_is_refused_before_anything_is_measured(bed, short, 
     assert failed(table) == [("vm1", "sftp")]
     with pytest.raises(PreflightError, match="vm1: sftp: no file could be"):
         require_ready(table)
+
+
+def test_a_host_without_awk_is_refused_by_its_name(bed, short, odd_host, tmp_path):
+    (tools := tmp_path / "tools").mkdir()
+    for program in Path("/usr/bin").iterdir():
+        if program.name not in ("awk", "gawk", "mawk", "busybox"):
+            (tools / program.name).symlink_to(program)
+    bare, known = odd_host(Subsystem="sftp internal-sftp", SetEnv=f"PATH={tools}")
+    vms = (bed.vms[0].model_copy(update=bare), *bed.vms[1:])
+    table = preflight(bed.model_copy(update={"vms": vms, "known_hosts": known}), short(vms=1))
+    assert failed(table) == [("vm1", "tools")]
+    assert table.loc[~table["ok"], "detail"].item().startswith("awk not found")
 
 
 def test_a_place_that_a_run_cannot_write_is_named(bed, short, tmp_path):

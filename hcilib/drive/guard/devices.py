@@ -68,7 +68,9 @@ INVENTORY += f"""
 f={MAY_OVERWRITE}
 if [ -e "$f" ] || [ -L "$f" ] || {{ [ -d "${{f%/*}}" ] && [ ! -x "${{f%/*}}" ]; }}; then
   echo '==== allowed'; stat -L -c '%u %A' "${{f%/*}}" "$f"; echo
-  if [ -f "$f" ] && [ -r "$f" ]; then head -c 65536 "$f" | sed 's/^=.*//'; else echo unreadable; fi
+  if [ ! -f "$f" ] || [ ! -r "$f" ]; then echo unreadable
+  elif [ "$(stat -L -c %s "$f")" -gt 65536 ]; then echo too-long
+  else sed 's/^=.*//' "$f"; fi
 fi 2>/dev/null
 """
 
@@ -255,6 +257,8 @@ def _allowed(text: str | None) -> tuple[frozenset[str] | None, str]:
     modes_of = [line.split() for line in modes.splitlines()]
     if len(modes_of) != 2 or listed.strip() == "unreadable":
         return frozenset(), "cannot be read"
+    if listed.strip() == "too-long":
+        return frozenset(), "cannot be read (it is larger than 64 KiB)"
     for what, (owner, mode) in zip(("its folder", "it"), modes_of, strict=True):
         if owner != "0" or mode[5] == "w" or mode[8] == "w":
             return frozenset(), f"cannot be believed ({what} belongs to account {owner}, mode {mode}; root alone must)"

@@ -45,6 +45,9 @@ MEMORY = "echo '==== memory'; cat /proc/meminfo\n"
 _HOST = rf"""
 {MEMORY}echo '==== governor'; cat /sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor 2>/dev/null
 """
+TOOLS = ("awk", "blkid", "dd", "flock", "mkfifo", "od", "sha256sum", "stat", "timeout", "wipefs")
+"""What a campaign runs on a VM besides fio."""
+_TOOLS = f"echo '==== tools'; for t in {' '.join(TOOLS)}; do command -v $t >/dev/null || echo $t; done\n"
 _PYTHON = "echo '==== python3'; python3 -c 'import sys; print(*sys.version_info[:3], sep=\".\")' 2>&1\n"
 _LAST = "echo '==== clock2'; date +%s.%N\n" + END
 
@@ -90,7 +93,8 @@ def preflight(
     Returns
     -------
     DataFrame : host, check, ok, detail; one row a host and check. `check` is one of reachable, clock, memory, governor,
-        fio, idle, server, sftp (of a VM: a small file is written where a run makes its folder, read and removed),
+        fio, idle, server, tools (programs that a VM needs), sftp (of a VM: a small file is written where a run makes
+        its folder, read and removed),
         sampler (of a node: its counters are read once, as beside a run), python3 (of a VM, where the plan asks for
         integrity), device, writable, consent, space; also vms (too few for the plan), windows (a host that is
         not asked this), image and cache (of an image in a Ceph cluster), setting (of `system`; always ok, as a campaign
@@ -269,7 +273,7 @@ def ask(
     fio = f"echo '==== fio'; {shlex.quote(testbed.fio.binary)} --version 2>&1\n"
     devices = "" if testbed.lab_root else INVENTORY + CONTENT
     commands = dict.fromkeys(nodes, _FIRST + _HOST + _LAST)
-    fio += _PYTHON if python3 else ""
+    fio += _TOOLS + (_PYTHON if python3 else "")
     commands |= dict.fromkeys(vms, _FIRST + _HOST + fio + lease.FIO_PROCESSES + devices + _LAST)
     return fleet.run(commands, limit_s=ANSWER_S)
 
@@ -291,7 +295,7 @@ def judge(
         rows.append(_governor(name, parts, bool(testbed.lab_root)))
         if "fio" in parts:  # not of a node that is a load generator too, where the plan needs fewer
             fio = lease.parse_processes(parts["processes"], vms[name], testbed)
-            rows += [_release(name, parts, here, testbed), _idle(name, fio), _server(name, fio)]
+            rows += [_release(name, parts, here, testbed), _idle(name, fio), _server(name, fio), _tools(name, parts)]
         if "python3" in parts:
             rows.append(_python3(name, parts))
     return rows
@@ -360,6 +364,12 @@ def _python3(host: str, parts: dict[str, str]) -> dict:
     ok = found is not None and (int(found[1]), int(found[2])) >= PYTHON
     wanted = f"stamped blocks are written and read by a python3 from {'.'.join(map(str, PYTHON))} on: install it there"
     return row(host, "python3", ok, there or "no answer", wanted)
+
+
+def _tools(vm: str, parts: dict[str, str]) -> dict:
+    missing = ", ".join(parts["tools"].split())
+    packages = "install them: coreutils, util-linux and an awk have them"
+    return row(vm, "tools", not missing, f"{missing} not found" if missing else "all there", packages)
 
 
 def _idle(vm: str, fio: Mapping[int, lease.Process]) -> dict:
