@@ -31,7 +31,8 @@ def test_a_lab_is_ready(bed, short, tmp_path):
     assert table["ok"].all(), table[~table["ok"]].to_string()
     count = table["check"].value_counts()
     assert count.to_dict() == {"reachable": 5, "clock": 5, "memory": 5, "governor": 5, "fio": 4, "idle": 3, "server": 3,
-                               "tools": 3, "sftp": 3, "sampler": 2, "writable": 6, "space": 1}  # fmt: skip
+                               "tools": 3, "sessions": 5, "sftp": 3, "sampler": 2,
+                               "writable": 6, "space": 1}  # fmt: skip
     assert not table.duplicated(["host", "check", "detail"]).any()
     assert not (tmp_path / "runs").exists(), "looking changes nothing"
     require_ready(table)
@@ -175,6 +176,15 @@ def test_a_host_without_awk_is_refused_by_its_name(bed, short, odd_host, tmp_pat
     table = preflight(bed.model_copy(update={"vms": vms, "known_hosts": known}), short(vms=1))
     assert failed(table) == [("vm1", "tools")]
     assert table.loc[~table["ok"], "detail"].item().startswith("awk not found")
+
+
+def test_a_host_that_opens_one_session_is_refused(bed, short, odd_host):
+    bare, known = odd_host(Subsystem="sftp internal-sftp", MaxSessions="1")
+    vms = (bed.vms[0].model_copy(update=bare), *bed.vms[1:])
+    table = preflight(bed.model_copy(update={"vms": vms, "known_hosts": known}), short(vms=1))
+    assert ("vm1", "sessions") in failed(table)
+    detail = table.loc[(table["check"] == "sessions") & (table["host"] == "vm1"), "detail"].item()
+    assert detail.startswith("1 at once; a campaign needs 4")
 
 
 def test_a_place_that_a_run_cannot_write_is_named(bed, short, tmp_path):

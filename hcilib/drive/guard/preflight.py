@@ -39,6 +39,9 @@ PYTHON = (3, 7)
 MEMORY_BYTES, LEAST_BYTES = 512 * 2**20, 256 * 2**20
 """Free on a host, and for results on the controller."""
 
+SESSIONS = 4
+"""Open at once on one connection while a campaign runs."""
+
 # The clock is read first and last: between the two the host's own work does not blur the comparison.
 _FIRST = "PATH=$PATH:/usr/sbin:/sbin\necho '==== clock'; date +%s.%N\n"
 MEMORY = "echo '==== memory'; cat /proc/meminfo\n"
@@ -93,8 +96,8 @@ def preflight(
     Returns
     -------
     DataFrame : host, check, ok, detail; one row a host and check. `check` is one of reachable, clock, memory, governor,
-        fio, idle, server, tools (programs that a VM needs), sftp (of a VM: a small file is written where a run makes
-        its folder, read and removed),
+        fio, idle, server, tools (programs that a VM needs), sessions (on one connection), sftp (of a VM: a small
+        file is written where a run makes its folder, read and removed),
         sampler (of a node: its counters are read once, as beside a run), python3 (of a VM, where the plan asks for
         integrity), device, writable, consent, space; also vms (too few for the plan), windows (a host that is
         not asked this), image and cache (of an image in a Ceph cluster), setting (of `system`; always ok, as a campaign
@@ -122,7 +125,7 @@ def check(
     rows = [row(o.host, "reachable", o.ok, "ssh, host key verified" if o.ok else o.error) for o in connected.values()]
     rows += [*_not_asked(testbed), here]
     rows += judge(testbed, answered, here["detail"] if here["ok"] else "", clock_limit_s)
-    rows += [*_sftp(fleet, testbed, guests), *_sampler(fleet, nodes)]
+    rows += [*_sessions(fleet, sorted(asked)), *_sftp(fleet, testbed, guests), *_sampler(fleet, nodes)]
     rows += [*_enough_vms(testbed, plan), _space(run_dir, log_bytes(plan, len(testbed.nodes)))]
     rows += _devices(testbed, plan, vms, consent, answered)
     rows += image_rows(fleet, reached, plan.span_bytes, run_dir)
@@ -142,6 +145,13 @@ def _sampler(fleet: Fleet, nodes: Sequence[str]) -> list[dict]:
     there = "counters of CPU, network and drives can be read"
     tried = counters.sample_once(fleet, nodes).values()
     return [row(o.host, "sampler", o.ok, there if o.ok else f"no counters: {o.error}", todo) for o in tried]
+
+
+def _sessions(fleet: Fleet, hosts: Iterable[str]) -> list[dict]:
+    """A connection carries the lease, a run, its files and a question at once."""
+    todo = f"a campaign needs {SESSIONS} at once: `MaxSessions 10` in sshd_config"
+    opened = fleet.each(hosts, lambda name: fleet.sessions(name, SESSIONS), limit_s=3 * CONNECT_S).values()
+    return [row(o.host, "sessions", o.value == SESSIONS, o.error or f"{o.value} at once", todo) for o in opened]
 
 
 def try_sftp(fleet: Fleet, folder: str, hosts: Iterable[str]) -> dict[str, Outcome]:

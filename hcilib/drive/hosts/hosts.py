@@ -261,6 +261,17 @@ class Fleet(AbstractContextManager["Fleet"]):
         channel.exec_command(command)
         return channel
 
+    def sessions(self, name: str, most: int) -> int:
+        """Return how many channels, up to `most`, the host's sshd opens at once on this connection."""
+        transport = self._open(name).transport
+        opened: list[paramiko.Channel] = []
+        with suppress(paramiko.ChannelException):
+            while len(opened) < most:
+                opened.append(transport.open_session(timeout=CONNECT_S))
+        for channel in opened:
+            channel.close()
+        return len(opened)
+
     @contextmanager
     def _files(self, name: str) -> Iterator[paramiko.SFTPClient]:
         connection = self._open(name)
