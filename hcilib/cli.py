@@ -33,6 +33,7 @@ from hcilib.model.caveats import SEVERITIES
 from hcilib.model.extras import naming_extra
 from hcilib.model.metrics import column_of
 from hcilib.model.places import shipped
+from hcilib.model.testbed import Host
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -382,8 +383,7 @@ def _fleet_up(out: Path | None, **asked: Any) -> None:
         print(f"{vm.vm} on {vm.node}, {vm.address}, {vm.fio}: {vm.serials}")
     print(f"To remove them: hci fleet down {asked['name']}")
     if out:
-        account = f"{asked['user']}@" if asked["user"] else ""
-        hosts = [f"{vm.vm}={account}{vm.address}" for vm in made.itertuples()]
+        hosts = [Host(name=vm.vm, address=vm.address, user=asked["user"]) for vm in made.itertuples()]
         same = {name: asked[name] for name in ("nodes", "key")}
         same["known_hosts"] = made.attrs["known_hosts"]
         _discover(out, made.attrs["systems"].items(), hosts=hosts, **same)

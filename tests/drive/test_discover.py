@@ -336,6 +336,15 @@ def test_the_verb_writes_the_file_and_shows_what_would_change(bed, tmp_path, cap
     assert "hci discover: discovering failed on 1 of 1 hosts: vm9: connection refused" in capsys.readouterr().err
 
 
+def test_a_clone_that_is_reached_by_ipv6_is_asked_by_its_address(monkeypatch, tmp_path, capsys):
+    made = pd.DataFrame({"vm": ["bench-1"], "node": "n1", "address": "::1", "fio": "fio-3.33", "serials": "A"}, [0])
+    made.attrs |= {"systems": {}, "known_hosts": str(tmp_path / "known")}
+    monkeypatch.setattr(hci, "fleet_up", lambda **_: made)
+    up = ["fleet", "up", "n1", "--template", "t", "--user", "root", "-o", str(tmp_path / "mine.yaml")]
+    assert cli.main(up) == 1
+    assert "failed on 1 of 1 hosts: bench-1: " in capsys.readouterr().err
+
+
 @pytest.mark.lab
 def test_a_windows_node_has_the_line_that_records_its_counters(ask):
     [line] = re.findall(r"^  # typeperf (.*)$", ask(["vm1"], ["node1"], windows=True).text, re.M)
