@@ -1,5 +1,6 @@
 """The run directory: one campaign, atomic steps, nothing lost."""
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -53,8 +54,10 @@ def opened(tmp_path):
 
 @pytest.fixture
 def claimed(opened):
-    with opened() as rundir:
+    with contextlib.ExitStack() as stack:
+        rundir = stack.enter_context(opened())
         rundir.claim(PLAN, bed(), [SYSTEM])
+        rundir.let_go = stack.close  # as a kill does
         yield rundir
 
 
@@ -174,6 +177,26 @@ def test_a_second_controller_is_refused_until_the_first_is_gone(opened, tmp_path
         assert rundir.path == tmp_path / "run"
 
 
+def test_a_lock_file_that_is_removed_lets_nobody_in(opened, claimed):
+    work = attempt(claimed)
+    claimed.path.joinpath(".lock").unlink()
+    with pytest.raises(RunDirError, match="another controller is running this campaign"), opened():
+        pass
+    assert work.exists(), "the first one's running attempt stays where it is"
+
+
+def test_a_file_system_without_locks_is_named(opened, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(room.fcntl, "flock", refuse)
+    with (
+        pytest.raises(RunDirError, match=r"keeps no locks \(No locks available\); choose a run_dir on a local"),
+        opened(),
+    ):
+        pass
+
+
 def test_a_killed_controllers_lock_does_not_stay(opened, tmp_path):
     code = (
         "import fcntl, sys, time; f = open(sys.argv[1], 'a'); fcntl.flock(f, fcntl.LOCK_EX); print('locked', "
@@ -193,7 +216,7 @@ def test_a_killed_controllers_lock_does_not_stay(opened, tmp_path):
 
 def test_what_a_killed_controller_left_is_a_failed_attempt(opened, claimed, tmp_path):
     attempt(claimed)
-    claimed.path.joinpath(".lock").unlink()  # let go without leaving the fixture's block, as a kill would
+    claimed.let_go()
     with opened() as rundir:
         record = json.loads((rundir.path / "failed" / f"{STEP.id}.1" / "step.json").read_text())
         assert record["problems"] == ["the controller ended while this attempt was running"]
@@ -205,7 +228,7 @@ def test_an_attempt_killed_while_it_was_accepted_is_not_taken_for_done(opened, c
     work = attempt(claimed)
     (work / "step.json").write_text(json.dumps({"id": STEP.id, "valid": True}))
     (work / "fio.json.zst").write_bytes(b"half a fra")
-    claimed.path.joinpath(".lock").unlink()
+    claimed.let_go()
     with opened() as rundir:
         assert rundir.done() == set()
         folder = rundir.path / "failed" / f"{STEP.id}.1"
@@ -217,7 +240,7 @@ def test_a_torn_line_does_not_swallow_the_next(opened, claimed):
     claimed.log("start", steps=1)
     with open(claimed.path / "journal.jsonl", "a") as file:
         file.write('{"t": 1, "event": "do')
-    claimed.path.joinpath(".lock").unlink()
+    claimed.let_go()
     with opened() as rundir:
         rundir.log("start", steps=2)
     lines = (claimed.path / "journal.jsonl").read_text().splitlines()
@@ -227,7 +250,7 @@ def test_a_torn_line_does_not_swallow_the_next(opened, claimed):
 
 def test_a_damaged_plan_is_named(opened, claimed):
     (claimed.path / "plan.json").write_text("")
-    claimed.path.joinpath(".lock").unlink()
+    claimed.let_go()
     with pytest.raises(RunDirError, match=r"plan\.json: not JSON"), opened():
         pass
 

@@ -69,23 +69,17 @@ class RunDir:
                 raise
             why = f"{(error.strerror or str(error)).lower()} on the controller; no host was touched"
             raise RunDirError(f"{path}: {why}. Choose a run_dir in a folder that this account may write.") from None
-        with opened_lock as lock:
+        with opened_lock as lock, _alone(self.path, lock), signed(lock), stoppable(self.path):
+            if self._is_known():
+                self.claim(plan, testbed, systems)
+            self._remove_temporaries()
+            self._rescue()
+            self._check(testbed)
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                held = "another controller is running this campaign; wait for it or choose another run_dir"
-                raise RunDirError(f"{path}: {held}") from None
-            with signed(lock), stoppable(self.path):
-                if self._is_known():
-                    self.claim(plan, testbed, systems)
-                self._remove_temporaries()
-                self._rescue()
-                self._check(testbed)
-                try:
-                    yield self
-                except FileNotFoundError as error:
-                    self._require_in_place(lock, error)
-                    raise
+                yield self
+            except FileNotFoundError as error:
+                self._require_in_place(lock, error)
+                raise
 
     def _require_in_place(self, lock: IO, error: FileNotFoundError) -> None:
         """RunDirError where the directory is no longer the one that was opened."""
@@ -354,3 +348,28 @@ def _pack(work: Path) -> None:
         with open(path, "rb") as raw, zstandard.open(path.with_name(f"{path.name}.zst"), "wb") as packed:
             shutil.copyfileobj(raw, packed)
         path.unlink()
+
+
+@contextlib.contextmanager
+def _alone(path: Path, lock: IO) -> Iterator[None]:
+    """Lock a directory itself, which nobody can remove as its file, and the file that says who holds it.
+
+    Raises
+    ------
+    RunDirError : another controller holds one of them, or the file system keeps no locks
+    """
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        for held in (folder, lock.fileno()):
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                said = "another controller is running this campaign; wait for it or choose another run_dir"
+                raise RunDirError(f"{path}: {said}") from None
+            except OSError as error:
+                if held != folder:  # NFS locks files alone
+                    said = f"its file system keeps no locks ({error.strerror}); choose a run_dir on a local disk"
+                    raise RunDirError(f"{path}: {said}") from None
+        yield
+    finally:
+        os.close(folder)
