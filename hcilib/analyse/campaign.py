@@ -12,22 +12,30 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
-from scipy.optimize import brentq
-from scipy.special import chdtr, chdtri, gammaincinv, gammaln, ndtr, roots_jacobi
+from scipy.special import chdtri, gammaincinv, ndtr
 
 from hcilib.analyse.compare import cells_of
 from hcilib.analyse.history import keys_of, measured, shown_keys, verdict_of
 from hcilib.analyse.rows import as_list, listed, numbered, require_columns, sorted_by, valid_rows
 from hcilib.analyse.series import MIN_EFFECTIVE, confidence_sequence, mean_interval, run_columns
-from hcilib.analyse.stats import ALPHA, CONFIDENCE, FLOOR, IDENTICAL, critical, floored, half_width, judge
+from hcilib.analyse.stats import (
+    ALPHA,
+    CONFIDENCE,
+    FLOOR,
+    IDENTICAL,
+    critical,
+    floored,
+    half_width,
+    judge,
+    simulated,
+    smallest_difference,
+)  # fmt: skip
 from hcilib.model.caveats import add_codes
 
 SERIES = ["system", "pattern", "testbed", "setup"]
 """Rows of a history that differ in one of these are never compared."""
 LOOK_S = 30
 """An adaptive run is looked at every so many seconds (METHODS section 2)."""
-ASSURED = 0.9
-"""How many of all campaigns are no wider than the assured half-width."""
 _EVENLY = (np.arange(20_000) + 0.5) / 20_000
 """Quantiles of the spread that k campaigns show: a mean over them, as scipy's noncentral t is NaN where k is small."""
 
@@ -268,8 +276,9 @@ def precision(
     Returns
     -------
     DataFrame : protocol, order, cells, runs (of a cell), read_s, write_s (a run), hours (running time of
-        both systems, without prefill and warm-up), cv_pct (of a run so long), half_width_pct (expected,
-        100 (exp(h) - 1)), assured_pct (nine campaigns in ten are no wider)
+        both systems, without prefill and warm-up), cv_pct (of a run so long), half_width_pct (expected of
+        `compare`, 100 (exp(h) - 1)), difference_pct (the smallest true difference that a test shows 9 times
+        in 10, as `chance` has it; NaN above 100 %)
 
     Raises
     ------
@@ -286,11 +295,13 @@ def precision(
         lasts = np.where(writes, write_s, read_s)
         run_sd = float(np.sqrt((between**2 + second**2 / lasts).mean()))
         for n in runs or [_runs(plan, run_sd, target)]:
-            expected, assured = (100 * np.expm1(run_sd * factor) for factor in half_width_factors(n))
+            shown = smallest_difference(run_sd, n, len(cells))
+            _, se, df = simulated(n, len(cells))
+            half = run_sd * (critical(df) * se).mean()
             rows.append({
                 "protocol": name, "order": plan.order, "cells": len(cells), "runs": n,
                 "read_s": read_s, "write_s": write_s, "hours": 2 * n * lasts.sum() / 3600,
-                "cv_pct": 100 * run_sd, "half_width_pct": expected, "assured_pct": assured,
+                "cv_pct": 100 * run_sd, "half_width_pct": 100 * np.expm1(half), "difference_pct": 100 * shown,
             })  # fmt: skip
     return pd.DataFrame(rows)
 
@@ -333,20 +344,3 @@ def _runs(plan: Protocol, run_sd: float, target: float) -> int:
     most = max(plan.runs, plan.most_runs)
     n = np.arange(plan.runs, most)
     return int(n[np.expm1(half_width(run_sd, n)) <= target].min(initial=most))
-
-
-def half_width_factors(n: int) -> tuple[float, float]:
-    """Return Welch's half-width at `n` runs a side, in spreads of one run: its mean, and what nine in ten keep.
-
-    Exact for lognormal runs of equal spread. With f = n - 1 the sum of both variances is chi-square of
-    2f. The share u of one of them is an independent Beta(f/2, f/2) and alone decides Welch's degrees of
-    freedom, f / (u^2 + (1-u)^2).
-    """
-    f = n - 1
-    x, weight = roots_jacobi(64, f / 2 - 1, f / 2 - 1)
-    u, weight = (1 + x) / 2, weight / weight.sum()
-    t = critical(f / (u**2 + (1 - u) ** 2))
-    root_chi = np.sqrt(2) * np.exp(gammaln(f + 0.5) - gammaln(f))  # mean of the root of a chi-square of 2f
-    expected = weight @ t * root_chi / np.sqrt(f * n)
-    beyond = brentq(lambda w: weight @ chdtr(2 * f, f * n * (w / t) ** 2) - ASSURED, 0, 10 * expected)
-    return float(expected), float(beyond)

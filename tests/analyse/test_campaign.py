@@ -210,16 +210,17 @@ FIXED = {"runs": 3, "read_s": 600, "write_s": 1800, "order": "back-to-back"}
 ADAPTIVE = {"runs": 5, "most_runs": 10, "read_s": 300, "write_s": 300, "first_s": 60}
 
 
-@pytest.mark.parametrize("n", [2, 3, 5, 10])
-def test_half_width_is_what_simulated_campaigns_have(n):
-    a, b = np.random.default_rng(n).standard_normal((2, 40_000, n))
-    va, vb = a.var(axis=1, ddof=1) / n, b.var(axis=1, ddof=1) / n
-    df = (va + vb) ** 2 / (va**2 + vb**2) * (n - 1)
-    half = stats.t.ppf(0.975, df) * np.sqrt(va + vb)
-    row = only(precision(declared(between=1.0, second=0.0), {"fixed": FIXED}, runs=[n]))
-    expected, assured = np.log1p(row[["half_width_pct", "assured_pct"]].astype(float) / 100) / 0.01
-    assert expected == pytest.approx(half.mean(), rel=0.02)
-    assert assured == pytest.approx(np.quantile(half, 0.9), rel=0.03)
+@pytest.mark.parametrize(("n", "cells"), [(2, 1), (5, 1), (3, 12), (5, 12)])
+def test_half_width_is_what_compared_campaigns_have(n, cells):
+    draw, found = np.random.default_rng(n), []
+    places = pd.MultiIndex.from_product([["a", "b"], range(cells), range(n)], names=["system", "iodepth", "rep"])
+    for _ in range(40 if cells > 1 else 120):
+        runs = places.to_frame(index=False).assign(iops=np.exp(0.01 * draw.standard_normal(2 * cells * n)))
+        table = hci.compare(runs, "a", by="iodepth")
+        found.append(np.log(table["ratio_hi"] / table["ratio_lo"]).mean() / 2)
+    row = only(precision(declared(cells, between=1.0, second=0.0), {"fixed": FIXED}, runs=[n]))
+    assert np.log1p(row["half_width_pct"] / 100) == pytest.approx(np.mean(found), rel=0.1)
+    assert hci.chance([row["difference_pct"] / 100], 0.01, n, cells) == pytest.approx([0.9], abs=0.03)
 
 
 def test_the_articles_protocol_by_hand():

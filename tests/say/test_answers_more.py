@@ -23,7 +23,7 @@ TRAFFIC = {"scheme": "Mirror(2)", "tolerance": 0.1, "counters": 0, "counters_ok"
            "systems": [{"system": "box-drbd"}], "undecided": 0, "untested": False}  # fmt: skip
 EFFECT = {"level": "parity", "baseline": "a mirror", "ratio": 0.88}
 GRID = {"cells": 8, "missing": 5, "cpu_bound": 4}
-PLANS = [{"protocol": "short", "runs": 5, "hours": 7.5, "half_width_pct": 9.0}]
+PLANS = [{"protocol": "short", "runs": 5, "hours": 7.5, "half_width_pct": 9.0, "difference_pct": 12.0}]
 CHANGED = [{"system": "lab-single", "campaign": "c19", "metric": "iops", "ratio": 0.88}]
 NOISY = [{"visible_pct": 35.0, "campaigns": 30}]
 MONTHS = {"new": "lab", "since": [], "worst": [], "noisiest": [], "chance": 0.9, "earlier": 18, "changed": 0}
@@ -105,7 +105,8 @@ CASES = [
      "failed": (4, "3", "4")}),
     ("plan", PLAN | {"asked": 45}, {"asked": (46, "45", "46")}),
     ("plan", PLAN | {"plans": PLANS}, {"plans.hours": (8.5, "7.5", "8.5"), "plans.runs": (6, "5", "6"),
-     "plans.half_width_pct": (9.5, "9", "9.5"), "target": (0.06, "5", "6")}),
+     "plans.half_width_pct": (9.5, "9", "9.5"), "plans.difference_pct": (13.0, "12", "13"),
+     "target": (0.06, "5", "6")}),
     ("plan", PLAN | {"warnings": 2, "bytes": 2**30}, {"warnings": (3, "2", "3"),
      "bytes": (2**31, "1", "2")}),
 ]  # fmt: skip
