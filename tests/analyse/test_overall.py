@@ -104,3 +104,5 @@ def test_all_and_kinds_are_one_family():
     tables = [grid([0.97] * 3, pattern=pattern) for pattern in ("4k-randread", "4k-randwrite")]
     both, reads = means(*tables), means(tables[0])
     assert both.loc["reads", "p_adjusted"] >= reads.loc["all", "p_adjusted"]
+    apart = means(tables[0], grid([0.8] * 3, pattern="4k-randwrite"))
+    assert apart.loc["reads", "p_adjusted"] > apart.loc["writes", "p_adjusted"], "each row is a test of its own"
