@@ -184,7 +184,7 @@ def test_a_host_that_opens_one_session_is_refused(bed, short, odd_host):
     table = preflight(bed.model_copy(update={"vms": vms, "known_hosts": known}), short(vms=1))
     assert ("vm1", "sessions") in failed(table)
     detail = table.loc[(table["check"] == "sessions") & (table["host"] == "vm1"), "detail"].item()
-    assert detail.startswith("1 at once; a campaign needs 4")
+    assert "at once; a campaign needs 4" in detail
 
 
 def test_a_place_that_a_run_cannot_write_is_named(bed, short, tmp_path):

@@ -305,7 +305,9 @@ def judge(
         rows.append(_governor(name, parts, bool(testbed.lab_root)))
         if "fio" in parts:  # not of a node that is a load generator too, where the plan needs fewer
             fio = lease.parse_processes(parts["processes"], vms[name], testbed)
-            rows += [_release(name, parts, here, testbed), _idle(name, fio), _server(name, fio), _tools(name, parts)]
+            rows += [_release(name, parts, here, testbed), _idle(name, fio), _server(name, fio)]
+        if "tools" in parts:
+            rows.append(_tools(name, parts))
         if "python3" in parts:
             rows.append(_python3(name, parts))
     return rows

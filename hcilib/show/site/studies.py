@@ -110,7 +110,8 @@ class Story:
         for _, rows in [] if summary.empty else summary.groupby(["system", "failure"], sort=False):
             worst = text(rows, "system failure worst").set_index(rows["column"]).loc["gap_s"]
             back = rows.set_index("column").loc["back_s"]
-            recovered = f"{back['seen']:.0f} of {back['n']:.0f} runs recovered"
+            judged = f"{back['seen']:.0f} of {back['n']:.0f} judged runs recovered"
+            recovered = judged if back["n"] else "recovery cannot be judged"
             lines.append(f"{worst['System']}, {worst['Failure']}: outage up to {worst['Worst']} s, {recovered}")
         absent = sorted(_label(name) for name in names if summary.empty or name not in {*summary["system"]})
         missing = f"{', '.join(absent)}: no failure was tested" if len(lines) > bool(nodes) else "no failure was tested"
