@@ -49,6 +49,24 @@ def test_a_share_of_the_best_has_the_interval_of_the_ratio():
     assert found["state"].tolist() == ["leads", "behind"]
 
 
+def test_a_lead_counts_the_loads_that_were_as_good():
+    noise = (-0.02, 0.0, 0.02)
+    one_load = pd.concat([curve("a", [105.5], [8], noise), curve("b", [100], [8], noise)])
+    three_loads = pd.concat([one_load, curve("a", [105.4, 105.3], [16, 32], noise)])
+    assert best_points(one_load)["state"].tolist() == ["leads", "behind"]
+    assert best_points(three_loads)["state"].tolist() == ["undecided", "undecided"]
+
+
+@pytest.mark.deep
+def test_equal_systems_seldom_lead_though_one_has_more_loads():
+    draw, leads = np.random.default_rng(3), 0
+    for _ in range(150):
+        loads = [curve("a", [100], [2**q], 0.05 * draw.standard_normal(5)) for q in range(8)]
+        rows = pd.concat([*loads, curve("b", [100], [8], 0.05 * draw.standard_normal(5))])
+        leads += best_points(rows)["state"].eq("leads").any()
+    assert leads <= 15  # of 7.5 at 5 %, three standard errors
+
+
 def test_winners_have_a_row_for_every_system_and_pattern():
     rows = pd.concat([both(), curve("a", B, pattern="4k-randwrite")])
     found = best_points(rows).set_index(["system", "pattern"])

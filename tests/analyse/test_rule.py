@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats
+from scipy import optimize, special, stats
 
 import hcilib as hci
 from hcilib import compare
@@ -53,6 +53,46 @@ def test_one_test_is_welchs():
         row, known = compared(a, b).iloc[0], stats.ttest_ind(b[0], a[0], equal_var=False)
         found = row[["p", "ratio_lo", "ratio_hi"]].tolist()
         assert found == pytest.approx([known.pvalue, *np.exp(known.confidence_interval(0.95))], rel=1e-9)
+
+
+def prior_by_hand(v, f, known=1.0):
+    """Smyth 2004, section 6.2: the spread of log v beyond what chance gives is the trigamma of d0 / 2."""
+    e = np.log(v) - special.digamma(f / 2) + np.log(f / 2)
+    excess = known * e.var(ddof=1) - special.polygamma(1, f / 2)
+    half = optimize.brentq(lambda d: special.polygamma(1, d) - excess, 1e-3, 1e6)
+    return 2 * half, np.exp(e.mean() + special.digamma(half) - np.log(half))
+
+
+def test_the_rule_and_the_mean_over_tests_by_hand():
+    """docs/METHODS 16 and 7, on six unlike tests of four rounds that share a third of their variance."""
+    draw, m, n = np.random.default_rng(21), 6, 4
+    spread = np.array([0.004, 0.01, 0.02, 0.03, 0.05, 0.09])[:, None]
+    a, b = (spread * (draw.standard_normal((m, n)) + 0.7 * draw.standard_normal(n)) for _ in range(2))
+    own, f = np.array([x.var(axis=1, ddof=1) / n for x in (a, b)]), 2 * (n - 1)
+    v, welch = own.sum(axis=0), own.sum(axis=0) ** 2 / (own**2 / (n - 1)).sum(axis=0)
+    d0 = prior_by_hand(v, f)[0]
+    sure, v0 = prior_by_hand(v, f, (m - 1) / stats.chi2.ppf(0.9, m - 1))
+    var = np.maximum(v, (sure * v0 + f * v) / (sure + f))
+    moves = np.array([(x - x.mean(axis=1)[:, None]) / x.std(axis=1, ddof=1)[:, None] for x in (a, b)])
+    moves /= np.sqrt(var / v)[:, None]
+    free, left = 2 * (n - 1), 2 * (m - 1) * (n - 1)
+    between = (moves.sum(axis=1) ** 2 / m).sum()
+    ratio = between / free / (((moves**2).sum() - between) / left)
+    c, c_hi = (np.clip((r - 1) / (r + m - 1), 0, 1) for r in (ratio, ratio / stats.f.ppf(0.1, free, left)))
+    df = welch * (1 + np.minimum(d0, f * (m / (1 + (m - 1) * c**2) - 1)) / f)
+    d, half = (b - a).mean(axis=1), stats.t.ppf(0.975, df) * np.sqrt(var)
+    found = compared(a, b, adjust=None)
+    assert np.log(found["ratio_lo"]).to_numpy() == pytest.approx(d - half, rel=1e-6)
+    assert np.log(found["ratio_hi"]).to_numpy() == pytest.approx(d + half, rel=1e-6)
+    rounds = np.array([x.mean(axis=0).var(ddof=1) / n for x in (a, b)])
+    q = m * c_hi / (1 + (m - 1) * c_hi)
+    of_rounds = rounds.sum() ** 2 / (rounds**2 / (n - 1)).sum()
+    rest = (var**2 / df).sum() / var.sum() ** 2
+    half = stats.t.ppf(0.975, 1 / (q**2 / of_rounds + (1 - q) ** 2 * rest)) * np.sqrt(
+        max(rounds.sum(), var.sum() / m**2)
+    )
+    row = hci.overall(runs(a, b), "a", by="iodepth").iloc[0]
+    assert np.log(row[["ratio_lo", "ratio_hi"]].tolist()) == pytest.approx([d.mean() - half, d.mean() + half], rel=1e-6)
 
 
 def test_the_prior_is_limmas():
