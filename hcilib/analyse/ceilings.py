@@ -81,7 +81,7 @@ def pattern_cost(results: pd.DataFrame, pattern: str | Sequence[str], base: str)
     DataFrame
         One row per system, iodepth and pattern: system, iodepth, pattern, latency_ns, baseline
         (`base`), latency_ns_baseline, added_ns (their difference), ratio, ratio_lo, ratio_hi,
-        p_adjusted (Holm over the systems), n, n_baseline, confidence, metric, verdict, warnings; by
+        p_adjusted (Holm over the systems), n, n_baseline, metric, verdict, warnings; by
         :func:`compare`, each system being compared with itself. No row where nobody measured
         `pattern`.
 
