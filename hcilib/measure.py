@@ -16,15 +16,14 @@ from typing import Any
 
 import pandas as pd
 
-from hcilib.analyse.capacity import tier_fit
 from hcilib.analyse.integrity import integrity_of_run, integrity_verdicts
 from hcilib.analyse.series import enough_runs, stop_when
 from hcilib.drive.beds import Actions, bed
 from hcilib.drive.campaign.policy import Rules
 from hcilib.drive.campaign.subjects import divided
+from hcilib.model.objections import objections
 from hcilib.model.places import Paths, at_home
 from hcilib.model.plan import Plan
-from hcilib.model.schemes import parse_scheme
 from hcilib.model.sweeps import sweep
 from hcilib.model.system import System, load_system, under_test
 from hcilib.model.testbed import Testbed, load_testbed
@@ -81,9 +80,9 @@ def run(
             given: dict[str, Any] = {"settings": settings, "consent": consent, "progress": progress}
             return run(plan, systems, started, run_dir, **given, actions=actions or known)
     laid_out, products = plan if isinstance(plan, Plan) else sweep(**plan), _loaded(systems)
-    for system in under_test(products, settings):
-        if spill := tier_warning(laid_out, testbed, system):
-            warnings.warn(spill, stacklevel=2)
+    found = objections(laid_out, testbed, under_test(products, settings))
+    for spill in found.loc[found["code"] == "first-tier-full", "detail"]:
+        warnings.warn(spill, stacklevel=2)
     _set_aside_unfinished(run_dir, testbed)
     how: dict[str, Any] = {"settings": settings, "consent": consent, "progress": progress}
     from hcilib.drive.campaign import campaign  # fabric, which a replay does not need
@@ -94,24 +93,6 @@ def run(
 def _loaded(systems: Systems) -> list[System]:
     given = [systems] if isinstance(systems, (System, str, Path)) else systems
     return [system if isinstance(system, System) else load_system(system) for system in given]
-
-
-def tier_warning(plan: Plan, testbed: Testbed, system: System) -> str:
-    """What is to be known before a campaign on a tiered volume whose first tier its data overflows; empty where it
-    fits, or where the system's file has no tiers or does not say how large the drives are."""
-    if not system.scheme:
-        return ""
-    disks, used = testbed.targets(plan.vms, plan.numjobs), testbed.used_bytes(plan.vms, plan.numjobs, plan.span_bytes)
-    fit = tier_fit(parse_scheme(system.scheme), system.raw_bytes, float(used))
-    if fit.empty or fit["fits"].fillna(True).item():
-        return ""
-    row = fit.iloc[0]
-    return (
-        f"{system.name}: the plan's {row['data_bytes'] / 1e12:.2f} TB on {len(disks)} disks fill "
-        f"{row['filled_pct']:.0f} % of the first tier ({row['tier_bytes'] / 1e12:.2f} TB at most), which moves data on "
-        f"from {row['threshold_pct']:.0f} %: what is measured is both tiers and the moving. To measure the first tier "
-        "alone, use fewer or smaller disks, or a smaller span_bytes"
-    )
 
 
 @contextlib.contextmanager

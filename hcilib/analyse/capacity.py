@@ -10,14 +10,12 @@ import pandas as pd
 
 from hcilib.analyse.rows import refuse_currencies, require_columns
 from hcilib.model.metrics import SHARES, meant, parse_bytes
-from hcilib.model.schemes import Scheme, Tiers, parse_scheme
+from hcilib.model.schemes import Scheme, parse_scheme
 from hcilib.model.system import System
 from hcilib.model.workload import NAME, UNIT
 
 TB, TIB, GB = 10**12, 2**40, 10**9
 """Drives are sold in TB, operating systems count in TiB: 32 TB are 29.1 TiB. Throughput is sold in GB/s."""
-TIER_FULL = 0.85
-"""Share of a mirror tier from which ReFS moves data to the parity tier, its default."""
 DIVISORS = {"price": "price", "yearly_price": "yearly_price", "rack_unit": "rack_units", "watt": "watts"}
 """What a share is called after -> the column that it is divided by."""
 
@@ -99,37 +97,6 @@ def _capacity(scheme: Scheme, raw_bytes: float) -> list:
         "", raw_bytes, raw_bytes / TB, reserve, reserve / TIB, scheme.efficiency, scheme.dedup_ratio, usable / TB,
         usable / TIB, scheme.write_cost, scheme.stripe_cost, survives.drives, survives.servers, str(survives),
     ]  # fmt: skip
-
-
-def tier_fit(scheme: Scheme, raw_bytes: float, data_bytes: float) -> pd.DataFrame:
-    """Does what a campaign writes stay in the first tier of a tiered volume, or does it spill?
-
-    Parameters
-    ----------
-    scheme : of the volume; one without tiers has nothing to spill, and gives no row
-    raw_bytes : of all drives of all nodes. The whole pool counts as volume: a reserve makes the tier smaller than is
-        said here
-    data_bytes : what lies on the volume while it is measured
-
-    Returns
-    -------
-    DataFrame, one row or none: tier_bytes (usable, of the first tier), data_bytes, filled_pct, threshold_pct, fits
-    (<NA> where `raw_bytes` is not known)
-
-    Examples
-    --------
-    >>> hci.tier_fit(hci.nested_parity(5, 0.2), 32e12, 6e12)[["filled_pct", "fits"]].round(1)
-       filled_pct   fits
-    0       262.5  False
-    """
-    columns = ["tier_bytes", "data_bytes", "filled_pct", "threshold_pct", "fits"]
-    if not isinstance(scheme, Tiers):
-        return pd.DataFrame(columns=columns)
-    tier = scheme.parts[0][0] * scheme.efficiency * raw_bytes
-    filled = 100 * data_bytes / tier
-    fits = pd.NA if pd.isna(filled) else bool(filled < 100 * TIER_FULL)
-    row = pd.DataFrame([[tier, data_bytes, filled, 100 * TIER_FULL, fits]], columns=columns)
-    return row.astype({"fits": "boolean"})
 
 
 def pareto(table: pd.DataFrame, x: str, y: str, by: str | None = None) -> pd.DataFrame:

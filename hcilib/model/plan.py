@@ -192,19 +192,6 @@ class Plan:
     outage_limit_s: float = 900.0
     readonly: bool = False
 
-    def require_reads(self) -> None:
-        """PlanError where the plan says that it only reads, and something in it writes."""
-        if not self.readonly:
-            return
-        for step in self.steps:
-            if step.kind == "prefill":
-                raise PlanError("readonly: a prefill writes; set prefill: false, and refill: false")
-            if step.cell.events:
-                raise PlanError(f"readonly: events ({step.cell.name}) may write; leave them out")
-            for cell in [load.cell for load in step.cell.tenants] or [step.cell]:
-                if cell.pattern.writes:
-                    raise PlanError(f"readonly: {cell.pattern.name} writes; leave it out, or leave out readonly")
-
     def to_dict(self) -> dict:
         """Plain data, the format version first; :meth:`from_dict` is its inverse."""
         steps = [step.to_dict() for step in self.steps]

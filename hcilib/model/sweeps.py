@@ -12,6 +12,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from hcilib.model.metrics import meant, parse_bytes
+from hcilib.model.objections import require
 from hcilib.model.plan import Adaptive, Content, Integrity, Offered, Plan, Step, shuffled
 from hcilib.model.workload import PLACEMENTS, SPREAD, Cell, Events, Pattern, PlanError, count, tenant_cells
 
@@ -131,7 +132,7 @@ def sweep(
         beside |= {"placement": placement != SPREAD, "policy adaptive": adaptive, "a warm-up": warmup_s}
         _require_tenants_alone(beside)
         cells = tenant_cells(tenants, offered_iodepth)
-    loads = [load.cell for cell in cells for load in cell.tenants] or cells
+    loads = [part for cell in cells for part in cell.parts]
     _one_of("offered_process", offered_process, "poisson", "linear")
     open_loop = Offered(offered_process) if any(cell.demand for cell in loads) else None
     _require_time(cells, adaptive, runtime, ramp_s)
@@ -162,7 +163,7 @@ def sweep(
     rules |= {"network_s": _number("network_s", network_s), "pause_s": _number("pause_s", pause_s)}
     rules |= {"outage_limit_s": _number("outage_limit_s", outage_limit_s)}
     plan = Plan(tuple(steps), span_bytes, order, policy, seed, **rules, readonly=readonly)
-    plan.require_reads()
+    require(plan)
     return plan
 
 

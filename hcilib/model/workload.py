@@ -205,6 +205,11 @@ class Cell:
             raise PlanError(f"events: {self.name[:80]}... is too long for a folder's name: {wanted}")
 
     @property
+    def parts(self) -> list[Cell]:
+        """Return each tenant's cell, or the cell itself."""
+        return [load.cell for load in self.tenants] or [self]
+
+    @property
     def outstanding(self) -> int:
         return self.vms * self.numjobs * self.iodepth
 

@@ -13,7 +13,7 @@ from hcilib import Cell, Pattern, Plan, PlanError, Step, System, sweep
 from hcilib.drive.beds import Actions
 from hcilib.drive.campaign import campaign, events
 from hcilib.drive.campaign.campaign import run
-from hcilib.drive.campaign.events import EventError, actions_of, during
+from hcilib.drive.campaign.events import EventError, during
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.model.system import Action, Check, Failures
 
@@ -146,10 +146,8 @@ def test_an_action_a_heal_or_a_clock_that_went_wrong_leaves_nothing_to_count(
 
 
 def test_an_action_nobody_knows_is_refused_before_any_host(bed, mirror_system, frozen, disturbed, tmp_path):
-    with pytest.raises(EventError, match="the plan has the event 'freeze-replicas', which neither testbed lab nor"):
+    with pytest.raises(PlanError, match="the plan has the event 'freeze-replicas', which neither testbed lab nor"):
         run(disturbed(FREEZE), bed, mirror_system, tmp_path / "run", progress=False)
-    with pytest.raises(EventError, match="known are break, freeze-replicas, thaw-replicas"):
-        events.require(disturbed({1: "pull-plug"}), actions_of(bed, frozen), "testbed lab")
     assert not (tmp_path / "run").exists()
 
 

@@ -147,7 +147,7 @@ def test_what_a_planned_event_left_costs_no_attempt_and_the_next_run_waits(bed, 
 @pytest.mark.lab
 def test_a_host_that_is_not_of_the_testbed_is_refused_before_any_host(bed, short, tmp_path):
     system = MIRROR.model_copy(update={"health": Health(on=("node1", "srv9"), run="true", expect="")})
-    with pytest.raises(HealthError, match=r"health\.on names 'srv9', which is no host of testbed lab"):
+    with pytest.raises(hci.PlanError, match=r"health\.on names 'srv9', which is no host of testbed lab"):
         run(short(), bed, system, tmp_path / "run", **QUIET)
     assert not (tmp_path / "run").exists()
 

@@ -48,7 +48,7 @@ def test_a_plan_of_one_of_several_systems_shows_and_asks_for_its_own_disks_alone
     plan = hci.sweep(["4k-randread"], iodepth=[1], vms=1, span_bytes="1 GiB", canary=False)
     with hci.open_testbed(tmp_path / "two.yaml", second) as bed:
         assert plan.to_frame(bed)["overwrites"].iloc[0] == "vm1:A-2"
-        assert hci.plan_warnings(plan, second, bed).empty
+        assert hci.objections(plan, bed, second).empty
 
 
 @pytest.mark.lab

@@ -120,7 +120,7 @@ def test_a_check_that_fails_or_is_silent_is_no_answer(bed, short, owned, broken)
 
 
 def test_a_system_that_cannot_say_is_refused_before_any_host(bed, short, mirror_system, tmp_path):
-    with pytest.raises(PlacementError, match="system lab-mirror has no field placement"):
+    with pytest.raises(PlanError, match="system lab-mirror has no field placement"):
         run(short(placement="owner"), bed, mirror_system, tmp_path / "run", progress=False)
     assert not (tmp_path / "run").exists()
 

@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hcilib import Plan, PlanError, PolicyError, Testbed, measure, progress, read_counters, sweep
+from hcilib import Plan, PlanError, Testbed, measure, progress, read_counters, sweep
 from hcilib.analyse.series import enough_runs, stop_when
 from hcilib.drive.campaign import campaign
-from hcilib.drive.campaign.policy import Policy, Rules, Watch, further_block, needed, require
+from hcilib.drive.campaign.policy import Policy, Rules, Watch, further_block, needed
 from hcilib.drive.campaign.rundir import RunDir
 from hcilib.drive.campaign.subjects import subjects
 from hcilib.drive.launch.launch import launch
@@ -189,16 +189,6 @@ BED = Testbed(
     vms=tuple(Vm(name=v, node="n1", disks=(Disk(serial=f"{v}-d", size_bytes=100),)) for v in ("vm1", "vm2")),
     fio=Fio(launcher="per-host"),
 )
-
-
-def test_what_cannot_be_followed_is_refused():
-    adaptive = sweep(["4k-read"], policy="adaptive")
-    with pytest.raises(PolicyError, match="policy 'adaptive', which needs the statistics"):
-        require(adaptive, BED, None)
-    bare = BED.model_copy(update={"fio": Fio(launcher="client-server")})
-    with pytest.raises(PolicyError, match=r"testbed t: policy 'adaptive' needs .* set fio\.launcher: per-host"):
-        require(adaptive, bare, RULES)
-    require(sweep(["4k-read"], policy="short"), bare, None)
 
 
 # On the running lab

@@ -20,7 +20,7 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from hcilib.drive.beds import filling
-from hcilib.drive.campaign import events, health, integrity, policy, subjects
+from hcilib.drive.campaign import events, health, integrity, subjects
 from hcilib.drive.campaign.facts import gather, pool_fill_noted
 from hcilib.drive.campaign.outages import CampaignError, Outages, causes
 from hcilib.drive.campaign.policy import Policy, Rules, Watch
@@ -38,6 +38,7 @@ from hcilib.drive.hosts.lease import Lease, end_orphans
 from hcilib.drive.launch import job
 from hcilib.drive.launch.job import FioError, Launch, Launched
 from hcilib.drive.launch.launch import launch
+from hcilib.model import objections
 from hcilib.model.places import NETWORK, OSDS
 from hcilib.model.plan import Plan, Step
 from hcilib.model.signals import ending_in_order
@@ -113,8 +114,8 @@ def run(
 
     Raises
     ------
-    PlanError, TestbedError : the plan is for other systems; two systems share a disk, or one has none
-    PolicyError : the plan's policy cannot be followed here; no host was touched
+    PlanError : what speaks against the plan (`hcilib.objections`); no host was touched
+    TestbedError : two systems share a disk, or one has none
     GuardError : some device may not be overwritten; nothing was written, on no host
     RunDirError : the directory holds another campaign, or another controller is running it
     PreflightError : a host is not ready; the directory is not yet this campaign's
@@ -132,14 +133,10 @@ def run(
     testbed, plan = subjects.divided(testbed, measured), subjects.interleaved(plan, measured)
     plan = plan.seated(testbed)
     every = subjects.subjects(measured, testbed, actions)
-    plan.require_reads()
-    policy.require(plan, testbed, rules)
+    known = {name: subject.actions.do for name, subject in every.items()}
+    objections.require(plan, testbed, measured, known)
     for subject in every.values():
-        subjects.require_placement(plan, subject.testbed, subject.system)
-        events.require(plan, subject.actions, f"testbed {testbed.name}")
-        health.require(subject)
         guard.require(subject.testbed, plan.vms, plan.numjobs, consent, not plan.readonly)
-        integrity.require(plan, subject.testbed)
     try:
         with (
             ending_in_order(),

@@ -37,13 +37,6 @@ class EventError(FioError):
     missing."""
 
 
-def require(plan: Plan, actions: Actions, where: str) -> None:
-    """EventError, before any host is touched, where the plan asks for what nobody knows how to do."""
-    for name in (name for name in asked(plan) if name not in actions.do):
-        known = f"; known are {', '.join(sorted(actions.do))}" if actions.do else ""
-        raise EventError(f"the plan has the event {name!r}, which neither {where} nor the system's file can do{known}")
-
-
 def asked(plan: Plan) -> list[str]:
     """The actions that a plan asks for."""
     return sorted({action for step in plan.steps for _, action in step.cell.events})

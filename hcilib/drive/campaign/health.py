@@ -15,7 +15,7 @@ from hcilib.drive.hosts.commands import execute_all, tasks
 from hcilib.drive.hosts.hosts import ANSWER_S, Fleet
 from hcilib.drive.launch.job import FioError
 from hcilib.model.plan import Step
-from hcilib.model.system import ANY_TESTBEDS, Health
+from hcilib.model.system import Health
 from hcilib.read.run.journal import last_result, utc
 
 ASKED = ("canary", "measure")
@@ -25,19 +25,7 @@ SHOWN = 300
 
 
 class HealthError(FioError):
-    """A system that is degraded, or that names no host of the testbed to be asked."""
-
-
-def require(subject: Subject) -> None:
-    """Raise HealthError, before any host is touched, where the system's file asks a host that is not there."""
-    if not (how := subject.system.health):
-        return
-    hosts = [host.name for host in (*subject.testbed.nodes, *subject.testbed.vms)]
-    for name in how.on:
-        if name not in (*ANY_TESTBEDS, *hosts):
-            where = f"system {subject.system.name}: health.on names {name!r}"
-            raise HealthError(f"{where}, which is no host of testbed {subject.testbed.name}. Name one of "
-                              f"{', '.join(hosts)}, or say nodes.")  # fmt: skip
+    """A system that is degraded."""
 
 
 class States:

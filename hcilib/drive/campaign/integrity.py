@@ -25,7 +25,6 @@ from hcilib.drive.launch import integrity_script
 from hcilib.model.places import BLOCKS, INTEGRITY, WRITERS, WRITES
 from hcilib.model.plan import Plan, Step
 from hcilib.model.testbed import Testbed, Vm
-from hcilib.model.workload import PlanError
 
 PYTHON, SCRIPT = "python3", "integrity_script.py"
 BLOCK_BYTES = 4096
@@ -60,24 +59,6 @@ class Stamped:
         """What the script is told of one disk."""
         blocks = self.span_bytes // self.block_bytes
         return [what, device, self.offsets.get(serial, 0), blocks, self.block_bytes, self.run, vm]
-
-
-def require(plan: Plan, testbed: Testbed) -> None:
-    """PlanError, before any host is touched, where the plan's stamped blocks do not fit behind what fio uses, or
-    cannot be written."""
-    if not plan.integrity:
-        return
-    for vm, disk in testbed.targets(plan.vms, plan.numjobs):
-        if (disk.uri or "").startswith("nbd"):
-            raise PlanError(
-                f"integrity: {vm}'s disk {disk.serial} is an NBD export of the lab, to which no stamped block can be "
-                "written: use the box, the embedded Ceph or a testbed of your own"
-            )
-        if disk.size_bytes < (needed := plan.span_bytes + plan.integrity.span_bytes):
-            raise PlanError(
-                f"integrity: {vm}'s disk {disk.serial} has {disk.size_bytes} bytes; the part that fio uses and the "
-                f"stamped blocks behind it need {needed}: make span_bytes smaller"
-            )
 
 
 def require_python(fleet: Fleet, names: Sequence[str] | Mapping[str, object]) -> None:

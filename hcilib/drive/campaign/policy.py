@@ -25,12 +25,7 @@ from hcilib.model.workload import Cell
 from hcilib.read.run.accepted import FULL_RUNTIME
 from hcilib.read.run.results import read_results
 
-ONE_AT_A_TIME = ("psync", "sync", "pvsync2")
 T = TypeVar("T")
-
-
-class PolicyError(ValueError):
-    """A plan whose policy this campaign cannot follow; the message says what it lacks."""
 
 
 @dataclass(frozen=True)
@@ -47,25 +42,8 @@ class Rules:
     kept: Callable[[Path], dict] | None = None
 
 
-def require(plan: Plan, testbed: Testbed, rules: Rules | None) -> None:
-    """PolicyError before any host is touched, where the plan asks for what cannot be had."""
-    if plan.adaptive and rules is None:
-        needs = "which needs the statistics: call hcilib.run, or give rules="
-        raise PolicyError(f"the plan has policy {plan.policy!r}, {needs}")
-    if plan.adaptive and testbed.fio.launcher != "per-host":
-        raise PolicyError(
-            f"testbed {testbed.name}: policy 'adaptive' needs the rates while a run lasts, which fio.launcher "
-            f"{testbed.fio.launcher!r} does not show; set fio.launcher: per-host, or choose policy 'short'"
-        )
-    if plan.offered and testbed.fio.ioengine in ONE_AT_A_TIME:
-        raise PolicyError(
-            f"testbed {testbed.name}: fio.ioengine {testbed.fio.ioengine!r} does one I/O at a time, so a demand would "
-            "wait behind it and be measured too low; choose libaio or io_uring"
-        )
-
-
 def _asked(what: T | None) -> T:
-    """What only a plan that asks for it needs, and `require` has seen to."""
+    """What only a plan that asks for it needs."""
     assert what is not None
     return what
 

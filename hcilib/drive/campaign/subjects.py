@@ -207,17 +207,6 @@ class PlacementError(FioError):
     """A step whose placement is not, and could not be made, what the plan says; the message names the VMs."""
 
 
-def require_placement(plan: Plan, testbed: Testbed, system: System) -> None:
-    """PlacementError, before any host is touched, where the plan asks for what the system's file does not say how to
-    see."""
-    asked = placed(plan)
-    if not asked:
-        return
-    _field(system, ", ".join(asked))
-    if len(testbed.nodes) < 2:
-        raise PlacementError(f"testbed {testbed.name}: placement needs at least two nodes, it has {len(testbed.nodes)}")
-
-
 def _field(system: System, asked: str) -> Placement:
     if not system.placement:
         raise PlacementError(f"the plan has placement {asked}; system {system.name} has no field placement, whose "

@@ -26,7 +26,7 @@ STEP_PCT = 10
 """Results tell levels apart in tens of per cent, to the nearest. A campaign has one level, so what its own blocks write
 parts none of them. From one campaign to the next a pool gains a few points, which should not forbid to compare them;
 from 20 % to 85 % must. In tens to the nearest no level has runs from both sides of 85 %, from where Ceph warns
-(mon_osd_nearfull_ratio) and ReFS moves data out of a mirror tier (hcilib.analyse.capacity.TIER_FULL), nor of
+(mon_osd_nearfull_ratio) and ReFS moves data out of a mirror tier (hcilib.model.objections.TIER_FULL), nor of
 95 %, where Ceph stops writes (mon_osd_full_ratio)."""
 
 
