@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hcilab import actions, ceph, cluster, lab
+from hcilab import actions, ceph, ceph_images, cluster, judge, lab
 from hcilib.drive.beds import Actions, Bed
 from hcilib.model.testbed import Testbed
 
@@ -42,10 +42,10 @@ def _only(testbed: Testbed, systems: Sequence[str]) -> str:
     return systems[0]
 
 
-LAB = Bed(_lab, fill=lab.opened)
+LAB = Bed(judge.judge_export, _lab, fill=lab.opened)
 """Drives of known speed on loopback; several systems at once."""
-CEPH = Bed(_ceph, actions.of_ceph)
+CEPH = Bed(judge.judge_image, _ceph, actions.of_ceph, ready=ceph_images.ready)
 """A Ceph cluster on loopback."""
-BOX = Bed(_box)
+BOX = Bed(lambda testbed, disk: [], _box)
 """Virtual nodes. Once it runs it is reached, checked and guarded like a real cluster, so no running testbed asks for
 it."""

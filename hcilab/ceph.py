@@ -20,8 +20,8 @@ from pathlib import Path
 
 from hcilab import ceph_cluster as cluster
 from hcilab import lab_hosts as hosts
+from hcilab.ceph_daemons import MON_PORT
 from hcilab.lab_hosts import LabError
-from hcilib.drive.guard.ceph import MON_PORT
 from hcilib.drive.hosts.hosts import Fleet, need
 from hcilib.model.testbed import Ceph, Disk, Fio, Node, Testbed, Vm
 

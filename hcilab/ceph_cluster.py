@@ -21,8 +21,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hcilab.ceph_daemons import MON_PORT, admin, read_config
 from hcilab.lab_hosts import Keeper, LabError, Waiting
-from hcilib.drive.guard.ceph import MON_PORT, admin, read_config
 
 PATIENCE_S = 60.0
 DATA, META, GROUPS = "box", "box-meta", 32

@@ -20,7 +20,7 @@ from hcilab import cluster_storage as storage
 from hcilab import lab_hosts as hosts
 from hcilab.cluster_image import cache_folder, image
 from hcilib.drive.hosts.hosts import Clock, Fleet, FleetError, clocks, need
-from hcilib.model.testbed import BOX_CAVEAT, Box, Disk, Fio, Node, Testbed, Vm
+from hcilib.model.testbed import Box, Disk, Fio, Node, Testbed, Vm
 
 SYSTEMS = {"box-drbd": 2, "box-nvme-tcp": 2, "box-nvme-remote": 2, "box-raid5": 2, "box-drive": 1,
            "box-mirror3": 4, "box-mirror3-remote": 4}  # fmt: skip
@@ -32,6 +32,10 @@ CONSENT = "overwrite-box"
 LINK_CARD, REPLICATION, CLOCK_READINGS = "repl", "10.9.0.{}", 4
 SHIFT = "python3 -S -c 'import time; time.clock_settime(time.CLOCK_REALTIME, time.time() + {seconds:.6f})'"
 """At once: what `date` printed is old by the time that another `date` was started, a second on a busy machine."""
+BOX_CAVEAT = (
+    "The nodes of the box are emulated guests on one machine, their drives are files on its disk and their link is a "
+    "socket. The storage stacks are real, but their speed is this machine's and says nothing about a product."
+)
 LabError = hosts.LabError
 
 

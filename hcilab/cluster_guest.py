@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hcilab.lab_hosts import Keeper, LabError, Waiting, answers_unix
-from hcilib.drive.hosts.hosts import connect_unix
+from hcilab.sockets import connect_unix
 from hcilib.model.testbed import Node
 
 QEMU, PACKAGE, LEAST = "qemu-system-x86_64", "qemu-system-x86", (7, 2)

@@ -23,8 +23,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from hcilab import supervisor
+from hcilab.sockets import answers, connect_unix
 from hcilab.supervisor import sweep
-from hcilib.drive.hosts.hosts import answers, connect_unix
 from hcilib.model.places import ROOT
 
 M = TypeVar("M", bound=BaseModel)

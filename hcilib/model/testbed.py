@@ -31,12 +31,6 @@ CEPH_CAVEAT = (
 )
 
 
-BOX_CAVEAT = (
-    "The nodes of the box are emulated guests on one machine, their drives are files on its disk and their link is a "
-    "socket. The storage stacks are real, but their speed is this machine's and says nothing about a product."
-)
-
-
 class Host(Model):
     """How a host is reached. Empty fields come from ~/.ssh/config; secrets stay in the agent or that file."""
 

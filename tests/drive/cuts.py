@@ -18,9 +18,9 @@ from pathlib import Path
 from injections import HURT, hurt, send, sshd
 from probes import processes, until
 
+from hcilab.sockets import answers
 from hcilab.supervisor import descendants
 from hcilib import Testbed
-from hcilib.drive.hosts.hosts import answers
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,11 @@ from probes import processes, until
 
 from hcilab.lab import lab
 from hcilab.lab_hosts import _write_key
+from hcilab.sockets import answers
 from hcilab.supervisor import descendants
 from hcilib import Plan, System, Testbed, read_hosts, sweep
 from hcilib.drive.campaign.campaign import _name_vm, run
-from hcilib.drive.hosts.hosts import Fleet, answers
+from hcilib.drive.hosts.hosts import Fleet
 from hcilib.drive.launch import job, session
 from hcilib.drive.launch.job import Launch
 from hcilib.drive.launch.launch import launch

@@ -11,10 +11,11 @@ import pandas as pd
 import pytest
 from probes import until
 
+from hcilab.sockets import answers
 from hcilib import PreflightError, System, Testbed, preflight, require_ready
 from hcilib.drive.campaign.campaign import _checked
 from hcilib.drive.guard import preflight as room
-from hcilib.drive.hosts.hosts import Fleet, answers
+from hcilib.drive.hosts.hosts import Fleet
 from hcilib.model.plan import Integrity
 from tests.needs import PATHS, need
 

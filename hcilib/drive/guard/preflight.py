@@ -1,26 +1,21 @@
 """Is everything ready? One table, host x check, that never stops at the first failure: one command a host, every answer
-judged here, no host asked twice.
-
-Of a Ceph cluster's images too, as each VM sees them: the right size, nobody else's, still filled, and no cache.
-"""
+judged here, no host asked twice."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import secrets
 import shlex
 import shutil
 import subprocess
-import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain
 from pathlib import Path
 
 import pandas as pd
 
+from hcilib.drive import beds
 from hcilib.drive.guard.devices import CONTENT, END, INVENTORY, Device, Inventory
 from hcilib.drive.guard.guard import CONSENT, Guarded, Refusal, read_inventory, without_hosts
 from hcilib.drive.guard.guard import judge as judge_devices
@@ -56,14 +51,7 @@ _LAST = "echo '==== clock2'; date +%s.%N\n" + END
 
 # Bytes that a step leaves on the controller, as measured on runs of the lab, rounded up.
 _LOG_LINE, _LOGS, _JSON, _JSON_PACKED, _COUNTERS_PER_S = 40, 5, 100_000, 10_000, 1_000
-WATCHED_S = 20.0  # a client that was killed is seen as a watcher for osd_client_watch_timeout
-CACHED = (
-    "warning: rbd_cache is on: a write is done when the client has it in its memory, at iodepth 1 many times faster "
-    "than the cluster; set rbd_cache = false for [client] in ceph.conf, and look for a pool's or an image's own setting"
-)
-RBD = {"info": "info", "status": "status", "du": "du", "cache": "config image ls"}
-"""What is asked of an image -> the words of `rbd` for it."""
-Images = Sequence[tuple[str, Disk]]
+
 GUARDED = ("consent", "device", "writable")
 """Checks whose judge is the guard: a campaign asks it again, and it refuses with GuardError."""
 
@@ -121,14 +109,14 @@ def check(
     nodes, guests = ([h.name for h in hosts if h.name in asked] for hosts in (testbed.nodes, vms))
     answered = ask(fleet, testbed, nodes, guests, python3=plan.integrity is not None)
     here = _fio_here(testbed)
-    reached = [(vm, disk) for vm, disk in testbed.targets(len(vms), plan.numjobs) if vm in asked]
     rows = [row(o.host, "reachable", o.ok, "ssh, host key verified" if o.ok else o.error) for o in connected.values()]
     rows += [*_not_asked(testbed), here]
     rows += judge(testbed, answered, here["detail"] if here["ok"] else "", clock_limit_s)
     rows += [*_sessions(fleet, sorted(asked)), *_sftp(fleet, testbed, guests), *_sampler(fleet, nodes)]
     rows += [*_enough_vms(testbed, plan), _space(run_dir, log_bytes(plan, len(testbed.nodes)))]
     rows += _devices(testbed, plan, vms, consent, answered)
-    rows += image_rows(fleet, reached, plan.span_bytes, run_dir)
+    reached = [(vm, disk) for vm, disk in testbed.targets(len(vms), plan.numjobs) if vm in asked]
+    rows += [row(*found) for found in beds.ready(fleet, testbed, plan, reached, run_dir)]
     return pd.DataFrame(rows, columns=["host", "check", "ok", "detail"])
 
 
@@ -412,83 +400,3 @@ def log_bytes(plan: Plan, nodes: int) -> int:
         total += jobs * (_JSON_PACKED + _LOGS * _LOG_LINE * logged_s * 1000 / log_msec(step))
         total += nodes * _COUNTERS_PER_S * step.duration_s
     return round(total + max((s.cell.vms * s.cell.numjobs for s in plan.steps), default=0) * _JSON)
-
-
-def image_rows(fleet: Fleet, targets: Images, span_bytes: int, run_dir: str | Path | None = None) -> list[dict]:
-    """A row `image` and a row `cache` for every disk that is an image of a Ceph cluster; none for other disks.
-
-    `span_bytes`: what a prefill that `run_dir` holds has written to each of them.
-    """
-    images = [(vm, disk) for vm, disk in targets if disk.uri and disk.uri.startswith("rbd://")]
-    filled = span_bytes if run_dir and any(Path(run_dir).glob("steps/prefill-*")) else 0
-    deadline = time.monotonic() + WATCHED_S
-    while _watched(answers := _ask_rbd(fleet, images)) and time.monotonic() < deadline:
-        time.sleep(1)
-    judged = (_judge_image(vm, disk, known, filled) for (vm, disk), known in zip(images, answers, strict=True))
-    return list(chain.from_iterable(judged))
-
-
-def _ask_rbd(fleet: Fleet, images: Images) -> list[dict]:
-    """Of every image what ``rbd`` says of it on its VM: info, status, du, cache; `error` where it cannot be opened."""
-    commands: dict[str, str] = {}
-    for number, (vm, disk) in enumerate(images):
-        commands[vm] = commands.get(vm, "") + _questions(number, disk)
-    answered = fleet.run(commands, limit_s=ANSWER_S)
-    return [_read_rbd(number, answered[vm]) for number, (vm, _) in enumerate(images)]
-
-
-def _questions(number: int, disk: Disk) -> str:
-    image = shlex.quote(name_of(disk))
-    return "".join(f"echo '==== {what}{number}'; rbd {run} {image} --format json 2>&1\n" for what, run in RBD.items())
-
-
-def name_of(disk: Disk) -> str:
-    """The image as the ``rbd`` command names it: pool/image."""
-    if not disk.uri:
-        raise ValueError(f"disk {disk.serial} is no image of a Ceph cluster: it has no uri")
-    return disk.uri.removeprefix("rbd://").partition("/")[2]
-
-
-def _read_rbd(number: int, outcome: Outcome) -> dict:
-    parts = sections(outcome.value) if outcome.ok else {}
-    said = {what: parts.get(f"{what}{number}", "") for what in RBD}
-    try:
-        # rbd warns on lines before it, e.g. of an image without fast-diff
-        return {what: json.loads(re.sub(r"\A(?:[^\[{].*\n)*", "", text)) for what, text in said.items()}
-    except ValueError:
-        wrong = next((text for text in said.values() if not text.lstrip().startswith(("{", "["))), "")
-        return {"error": " ".join((wrong or outcome.error).split())[-300:]}
-
-
-def _watched(answers: Sequence[Mapping]) -> bool:
-    return any(known["status"]["watchers"] for known in answers if "error" not in known)
-
-
-def _judge_image(vm: str, disk: Disk, known: Mapping, filled: int) -> list[dict]:
-    if "error" in known:
-        return [row(vm, "image", False, f"{disk.serial}: {name_of(disk)} cannot be opened: {known['error']}")]
-    reason = _objection(disk, known, min(filled, disk.size_bytes))
-    there = f"{disk.serial}: {name_of(disk)}, {known['info']['size']} bytes"
-    return [row(vm, "image", not reason, there, reason), _cache(vm, disk, known["cache"])]
-
-
-def _objection(disk: Disk, known: Mapping, filled: int) -> str:
-    used = sum(image["used_size"] for image in known["du"]["images"])
-    if known["info"]["size"] != disk.size_bytes:
-        return f"the testbed says {disk.size_bytes}"
-    if others := sorted({watcher["address"] for watcher in known["status"]["watchers"]}):
-        return f"it is open by {', '.join(others)}: wait for that client or end it"
-    if used < filled:  # what was never written is read without asking a drive
-        anew = "the cluster was started anew since; measure into another run_dir"
-        return f"{used} of them written, where this campaign's prefill wrote {filled}: {anew}"
-    return ""
-
-
-def _cache(vm: str, disk: Disk, options: Sequence[Mapping]) -> dict:
-    """The value that holds for the image, wherever it was set: an image's own goes before its pool's and before
-    ceph.conf's."""
-    found = [option for option in options if option["name"] == "rbd_cache"]
-    if not found:
-        return row(vm, "cache", False, f"{disk.serial}: `rbd config image ls` does not say whether rbd_cache is on")
-    detail = "rbd_cache is off" if found[0]["value"] == "false" else CACHED
-    return row(vm, "cache", True, f"{disk.serial}: {detail} (set by: {found[0]['source']})")

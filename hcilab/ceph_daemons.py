@@ -7,7 +7,7 @@ import contextlib
 import json
 from pathlib import Path
 
-from hcilib.drive.hosts.hosts import connect_unix
+from hcilab.sockets import connect_unix
 
 MON_PORT = 3300
 
