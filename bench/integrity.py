@@ -35,7 +35,7 @@ import hcilib as hci  # noqa: E402
 from hcilab.actions import of_box  # noqa: E402
 from hcilab.ceph import ceph  # noqa: E402
 from hcilab.cluster import running  # noqa: E402
-from hcilib.drive.campaign.events import actions_of  # noqa: E402
+from hcilib.drive.systems import actions_of  # noqa: E402
 
 SAVED = ROOT / "data" / "samples" / "integrity.csv"
 REPEATS = {"box-drbd": 5, "box-ceph": 6}

@@ -26,7 +26,7 @@ _ROOMS = {
     "model.caveats": "glossary",
     "drive.guard.preflight": "preflight require_ready PreflightError",
     "drive.launch.job": "job_files",
-    "drive.hosts.commands": "prepare stated_settings",
+    "drive.systems": "prepare stated_settings",
     "drive.hosts.network": "network",
     "drive.discover.discover": "discover DiscoverError",
     "drive.clones.clones": "fleet_up fleet_down",

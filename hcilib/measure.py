@@ -20,7 +20,7 @@ from hcilib.analyse.integrity import integrity_of_run, integrity_verdicts
 from hcilib.analyse.series import enough_runs, stop_when
 from hcilib.drive.beds import Actions, bed
 from hcilib.drive.campaign.policy import Rules
-from hcilib.drive.campaign.subjects import divided
+from hcilib.drive.systems import divided
 from hcilib.model.objections import objections
 from hcilib.model.places import Paths, at_home
 from hcilib.model.plan import Plan

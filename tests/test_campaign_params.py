@@ -9,7 +9,7 @@ import pytest
 
 import hcilib as hci
 from hcilib import GuardError, load_system, load_testbed
-from hcilib.drive.hosts.commands import fill, tasks
+from hcilib.drive.systems import fill, tasks
 from tests.test_articles import campaigns, planned
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -113,23 +113,26 @@ def test_the_deduplication_article_is_a_factorial_over_four_systems():
         assert cells == {*rows[["pattern", "numjobs", "iodepth"]].itertuples(index=False, name=None)}
 
 
-PLACED = [p.stem for p in sorted((ROOT / "params" / "systems").glob("s2d-*.yaml")) if load_system(p).placement]
+PLACED = [
+    p.stem for p in sorted((ROOT / "params" / "systems").glob("s2d-*.yaml")) if "placement" in load_system(p).checks
+]
 
 
 @pytest.mark.parametrize("name", PLACED)
 def test_s2d_placement_asks_moves_and_puts_back_on_the_vms_own_node(name):
     how, bed = (
-        load_system(ROOT / f"params/systems/{name}.yaml").placement,
+        load_system(ROOT / f"params/systems/{name}.yaml"),
         load_testbed(ROOT / "params/testbeds/hyperv.example.yaml"),
     )
     vms = bed.fleet(2)
-    for command, moved in ((how.check, None), (how.owner, "hv1"), (how.non_owner, "hv2"), (how.restore, None)):
+    check, owner, other = how.checks["placement"], how.changes["owner"], how.changes["non-owner"]
+    for command, moved in ((check, None), (owner.do, "hv1"), (other.do, "hv2"), (other.undo, None)):
         first, second = tasks(command, bed, vms)
         assert (first.host, second.host) == ("hv1", "hv2")
-        assert first.vm in first.run
+        assert first.vm.name in first.run
         assert not re.search(r"{(vm|node|other)}", first.run)
         assert moved is None or f"-Node '{moved}'" in first.run
-    expect = fill(how.check.expect, vms[0], bed, re.escape)
+    expect = fill(check.expect, vms[0], bed, re.escape)
     assert re.search(expect, "owner=HV1 state=FileSystemRedirected")
     assert not re.search(expect, "owner=HV2 state=FileSystemRedirected")
     assert not re.search(expect, "owner=HV10 state=FileSystemRedirected")
@@ -139,7 +142,7 @@ def test_every_s2d_system_that_is_placed_by_its_article_can_be():
     assert sorted(PLACED) == ["s2d-csv-non-owner", "s2d-csv-owner", "s2d-nmap-mirror", "s2d-nmap-mirror-parity"]
     for scenario in SCENARIOS:
         if any(c.placement != "spread" for c in planned(scenario).cells):
-            assert load_system(ROOT / scenario.params["system"]).placement
+            assert "placement" in load_system(ROOT / scenario.params["system"]).checks
 
 
 TUNED = {
@@ -158,7 +161,7 @@ def test_the_articles_tuning_is_a_setting_that_is_seen(name):
     settings = load_system(ROOT / f"params/systems/{name}.yaml").settings
     assert set(settings) == set(TUNED[name])
     for key, answer in TUNED[name].items():
-        expect = settings[key].check.expect
+        expect = settings[key].expect
         assert re.search(expect, answer, re.MULTILINE)
         assert not re.search(expect, re.sub(r"8000|6007|512|^6$|high", "1", answer), re.MULTILINE)
 
@@ -190,7 +193,7 @@ STATED = [
 @pytest.mark.parametrize(("name", "setting", "right", "wrong"), STATED)
 def test_what_an_article_states_of_a_system_is_asked_for(name, setting, right, wrong):
     """Answers are written after the tools' manuals: no such system was at hand."""
-    how = load_system(ROOT / f"params/systems/{name}.yaml").stated[setting]
+    how = load_system(ROOT / f"params/systems/{name}.yaml").asked("plan")[setting]
     assert re.search(how.expect, right, re.MULTILINE)
     assert not re.search(how.expect, wrong, re.MULTILINE)
 
@@ -198,7 +201,7 @@ def test_what_an_article_states_of_a_system_is_asked_for(name, setting, right, w
 def test_without_a_testbed_stated_settings_are_listed_and_nobody_is_asked():
     system = load_system(ROOT / "params/systems/ceph-pve.yaml")
     listed = hci.stated_settings(None, system)
-    assert listed["setting"].tolist() == [*system.stated]
+    assert listed["setting"].tolist() == [*system.asked("plan")]
     assert listed["ok"].isna().all()
     assert hci.stated_settings(None, load_system(ROOT / "params/systems/lab-single.yaml")).empty
 

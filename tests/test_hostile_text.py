@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hcilib import PlanError, System, Testbed, TestbedError, load_system, load_testbed, sweep
-from hcilib.drive.hosts import commands
+from hcilib.drive import systems as commands
 from hcilib.drive.launch import client_server, per_host, session
 from hcilib.drive.launch.job import GATE, job_text, verify
 from hcilib.model.yaml_models import Form, Model
@@ -48,34 +48,20 @@ SYSTEM = {
     "notes": "n",
     "drive": {"model": "d"},
     "vms": {"placement": "spread"},
-    "stated": {"copies": {"on": "node", "run": "count", "expect": "2"}},
-    "fingerprint": [{"on": "node", "run": "uname"}],
-    "prepare": [{"on": "vms", "run": "echo {vm}"}],
-    "placement": {
-        "check": {"on": "node", "run": "where {vm}", "expect": "{node}"},
-        "owner": {"on": "node", "run": "mv {vm} {node}"},
-        "non_owner": {"on": "node", "run": "mv {vm} {other}"},
-        "restore": {"on": "controller", "run": "ssh n1 x"},
+    "prepare": [{"on": ["vms"], "run": "echo {vm}"}],
+    "checks": {
+        "placement": {"on": ["node"], "run": "where {vm}", "expect": "{node}", "when": ["before"]},
+        "copies": {"on": ["node1"], "run": "count", "expect": "2"},
     },
-    "failures": {
-        "actions": {
-            "cut-link": {"on": "node", "run": "cut", "undo": "heal-link"},
-            "heal-link": {"on": "node", "run": "heal"},
+    "changes": {
+        "cut-link": {
+            "do": {"on": ["node"], "run": "cut"},
+            "check": {"on": ["node"], "run": "which", "expect": "on", "when": ["plan"]},
+            "undo": {"on": ["node"], "run": "heal"},
         },
-        "whole": {"on": "node", "run": "ok", "expect": "fine"},
     },
     "disks": ["S*"],
-    "savings": {"on": "nodes", "run": "saved", "expect": "([0-9.]+) %"},
-    "pool_fill": {"on": "node", "run": "full", "expect": "([0-9.]+) %"},
-    "health": {"on": ["node1"], "run": "ask", "expect": "OK"},
     "currency": "EUR",
-    "settings": {
-        "turbo": {
-            "apply": {"on": "node", "run": "on"},
-            "undo": {"on": "node", "run": "off"},
-            "check": {"on": "node", "run": "which", "expect": "on"},
-        }
-    },
 }
 SWEEP: dict[str, Any] = {
     "patterns": {"4k-randrw70": {"iodepth": [1], "numjobs": 2}},
@@ -302,10 +288,9 @@ def test_hostile_text_is_refused_by_name_or_stays_its_own(tmp_path_factory, fiel
         assert said.startswith(str(file))
         assert said.isprintable(), "an error that moves the cursor tells what it wants"
         assert len(said) < 2000
-        consistent = ("appears more than once", "is not among nodes", "is the node itself", "is not among actions",
+        consistent = ("appears more than once", "is not among nodes", "is the node itself",
                       "has drives, which a running lab alone",
-                      "field savings: expect: no group: put the percentage in brackets",
-                      "field pool_fill: expect: no group: put the percentage in brackets")  # fmt: skip
+                      "field checks.")  # fmt: skip
         assert f"field {in_error(path)}" in said or any(sentence in said for sentence in consistent), said
         return None
     assert path not in LIVE
@@ -331,18 +316,8 @@ def commands_of(system: System, bed: Testbed) -> None:
     """A system's commands run as they are written, but for the names of hosts, which are words to any shell."""
     names = {"{vm}": bed.vms[0].name, "{node}": bed.nodes[0].name, "{other}": bed.nodes[0].name}
     assert all(shlex.quote(name) == name for name in names.values())
-    how = system.placement
-    written = [
-        *system.fingerprint,
-        *system.prepare,
-        how.check,
-        how.owner,
-        how.non_owner,
-        how.restore,
-        system.failures.whole,
-        *(command for s in system.settings.values() for command in (s.apply, s.check, s.undo)),
-    ]
-    for command in [*written, *system.failures.actions.values()]:
+    checks = [change.check for change in system.changes.values() if change.check]
+    for command in [*system.prepare, *system.checks.values(), *system.actions.values(), *checks]:
         for task in commands.tasks(command, bed, bed.vms):
             assert task.run == re.sub(r"\{(vm|node|other)\}", lambda found: names[found[0]], command.run)
 

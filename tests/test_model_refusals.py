@@ -219,15 +219,12 @@ SYSTEMS = [
     ("watts: 1650 W", "watts"),
     ("watts: 1" + 50 * "0", "watts"),
     ("rack_unit: 4", "rack_unit"),
-    ("fingerprint: [{on: moon, run: x}]", "fingerprint.0.on"),
+    ("prepare: [{on: no moon, run: x}]", "prepare.0.on.0"),
+    ("checks: {health: {run: x, expect: '('}}", "checks.health.expect"),
+    ("changes: {owner: {undo: {run: x}}}", "changes.owner.do"),
     ("scheme: Miror(3)", "scheme"),
     ("scheme: Raid6(6, 2)", "scheme"),
     ("scheme: 6+2", "scheme"),
-    ("placement: {owner: {run: x}}", "placement.check"),
-    ("placement: {check: {run: x}}", "placement.check.expect"),
-    ("placement: {check: {run: x, expect: '('}}", "placement.check.expect"),
-    ("redirected: '('", "redirected"),
-    ("placement: {check: {run: x, expect: y}, elsewhere: {run: x}}", "placement.elsewhere"),
 ]
 CHECKS = pd.DataFrame(
     [("vm1", "reachable", True, "ssh"), ("vm2", "reachable", False, "no answer")],

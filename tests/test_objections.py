@@ -10,7 +10,7 @@ import hcilib as hci
 from hcilib import sweep
 from hcilib.measure import run
 from hcilib.model import objections as listed
-from hcilib.model.system import Action, Check, Failures, Health
+from hcilib.model.system import Check
 from hcilib.model.testbed import Disk, Fio, Node, Testbed, Vm
 
 GIB = 2**30
@@ -18,9 +18,9 @@ CODES = Path(listed.__file__).with_suffix(".csv")
 READS = {"readonly": True, "prefill": False, "canary": False, "read_runtime_s": 600}
 SHORT = {"read_runtime_s": 60, "write_runtime_s": 60}
 FITS = {"scheme": "Mirror(2) * Raid5(5)", "nodes": 2, "drives_per_node": 5, "cache_bytes": "8 GiB"}
-ASKED = {"health": Health(run="zpool status -x", expect="^all pools are healthy")}
+ASKED = {"checks": {"health": Check(run="zpool status -x", expect="^all pools are healthy")}}
 PLAN = sweep(["4k-randread"], vms=3, numjobs=2, span_bytes="100 GiB")
-DIES = Failures(actions={"kill": Action(run="x")}, whole=Check(run="x", expect="x"))
+DIES = {"kill": {"do": {"run": "x"}}}
 
 
 def bed(size: int = 100 * GIB, nodes: int = 2, serials: tuple[str, ...] = (), **more) -> Testbed:
@@ -40,7 +40,7 @@ def system(**fields) -> hci.System:
 
 def events(*, known: bool) -> tuple:
     plan = sweep(["4k-randread"], vms=3, numjobs=2, events=[{10: "kill" if known else "cut"}])
-    return plan, bed(), system(failures=DIES, **ASKED)
+    return plan, bed(), system(changes=DIES, **ASKED)
 
 
 STAMPED = sweep(["4k-randwrite"], vms=1, integrity="1 MiB", events=[{10: "kill"}], span_bytes="100 GiB")
@@ -67,10 +67,10 @@ ROWS = {
     "placement-unknown": (lambda: (sweep(["4k-read"], placement="owner"), bed(), system()), "owner"),
     "placement-nodes": (lambda: (sweep(["4k-read"], placement="owner"), bed(nodes=1), system()), "has 1"),
     "event-unknown": (lambda: events(known=False), "known are kill"),
-    "health-host": (
-        lambda: (PLAN, bed(), system(health=Health(on=("srv1", "srv9"), run="x", expect=""))), "'srv9'",
+    "command-host": (
+        lambda: (PLAN, bed(), system(changes={"cut": {"do": {"on": ["srv1", "srv9"], "run": "x"}}})), "'srv9'",
     ),
-    "health-not-asked": (lambda: (PLAN, bed(), system(**FITS)), "Add health"),
+    "health-not-asked": (lambda: (PLAN, bed(), system(**FITS)), "Add a check health"),
     "scheme-nodes": (lambda: (PLAN, None, system(scheme="ErasureCode(4, 2)", nodes=4)), "needs 6 nodes"),
     "scheme-drives": (
         lambda: (PLAN, None, system(scheme="Mirror(2) * Raid5(5).spare(1)", drives_per_node=5)), "6 drives",

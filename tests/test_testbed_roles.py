@@ -1,10 +1,7 @@
 """A node that is its own load generator, a launcher that is not the usual one, a system that says how to see its
 placement."""
 
-from pathlib import Path
-
-from hcilib import System, Testbed, load_system
-from hcilib.model.system import Check, Command, Placement
+from hcilib import Testbed
 from hcilib.model.testbed import Disk, Fio, Node, Vm
 
 
@@ -32,29 +29,3 @@ def test_the_launcher_is_part_of_what_a_testbed_is():
     bed = raw()
     assert bed.fio.launcher == "per-host", "no fio listens anywhere"
     assert bed.model_copy(update={"fio": Fio(launcher="client-server")}).digest != bed.digest
-
-
-def write(tmp_path, text: str) -> Path:
-    file = tmp_path / "system.yaml"
-    file.write_text("name: s\nlabel: S\n" + text)
-    return file
-
-
-def test_placement_is_read_from_the_systems_file(tmp_path):
-    text = """
-placement:
-  check: {on: nodes, run: "drbdadm role {vm}", expect: "^Primary"}
-  non_owner: {on: node, run: "qm migrate {vm} {other} --online"}
-"""
-    placement = load_system(write(tmp_path, text)).placement
-    assert placement == Placement(
-        check=Check(on="nodes", run="drbdadm role {vm}", expect="^Primary"),
-        non_owner=Command(on="node", run="qm migrate {vm} {other} --online"),
-    )
-
-
-def test_a_system_without_placement_is_the_system_it_was():
-    """Run directories of before are resumed: their identity is the system's digest."""
-    plain = System(name="s", label="S")
-    assert plain.digest == System.model_validate({"name": "s", "label": "S", "placement": None}).digest
-    assert plain.model_copy(update={"placement": Placement(check=Check(run="x", expect="y"))}).digest != plain.digest

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from hcilib.model.plan import Plan, is_never_asked
 from hcilib.model.schemes import Tiers, parse_scheme
-from hcilib.model.system import ANY_TESTBEDS, System
+from hcilib.model.system import GROUPS, Command, System
 from hcilib.model.testbed import Disk, Testbed
 from hcilib.model.workload import SPREAD, PlanError
 
@@ -216,24 +216,26 @@ def _on_testbed(plan: Plan, system: System, bed: Testbed, actions: Actions | Non
     name = system.name
     if not bed.lab_root and is_never_asked(vars(system)):
         why = f"Runs of {name} would count even if it is degraded"
-        yield "health-not-asked", name, f"{why}. Add health to its file."
+        yield "health-not-asked", name, f"{why}. Add a check health to its file."
     hosts = list(dict.fromkeys(host.name for host in (*bed.nodes, *bed.vms)))
-    for host in set(system.health.on if system.health else ()).difference(ANY_TESTBEDS, hosts):
-        wrong = f"health.on names {host!r}, which is no host of testbed {bed.name}"
-        todo = f"Name one of {', '.join(hosts)}, or say nodes"
-        yield "health-host", name, f"system {name}: {wrong}. {todo}."
+    commands: dict[str, Command] = {f"checks.{check}": how for check, how in system.checks.items()}
+    commands |= {f"changes.{change}": how for change, how in system.actions.items()}
+    for what, command in commands.items():
+        for host in set(command.on).difference(GROUPS, hosts):
+            wrong = f"{what}.on names {host!r}, which is no host of testbed {bed.name}"
+            todo = f"Name one of {', '.join(hosts)}, or say nodes"
+            yield "command-host", name, f"system {name}: {wrong}. {todo}."
     placed = {step.cell.placement for step in plan.steps} - {SPREAD}
-    if placed and not system.placement:
-        lacks = f"the plan has placement {_few(placed)}; system {name} has no field placement"
-        whose = "whose check says whether a VM runs on the node that owns its data"
+    if placed and "placement" not in system.checks:
+        lacks = f"the plan has placement {_few(placed)}; system {name} has no check placement"
+        whose = "that says whether a VM runs on the node that owns its data"
         yield "placement-unknown", name, f"{lacks}, {whose}."
     if placed and len(bed.nodes) < 2:
         needs = f"placement needs at least two nodes, it has {len(bed.nodes)}"
         yield "placement-nodes", bed.name, f"testbed {bed.name}: {needs}."
     if actions is None and bed.bed:
         return  # what a bed can do, it alone knows
-    of_file = system.failures.actions if system.failures else {}
-    known = of_file if actions is None else actions.get(system.variant, ())
+    known = system.actions if actions is None else actions.get(system.variant, ())
     events = {event for step in plan.steps for _, event in step.cell.events}
     for event in sorted(events.difference(known)):
         nobody = f"which neither testbed {bed.name} nor the file of system {name} can do"

@@ -355,8 +355,10 @@ def plan_digest(plan: Mapping) -> str:
 
 
 def is_never_asked(system: Mapping) -> bool:
-    """Return whether a system, by its fields, can be degraded and has no `health` by which it is asked."""
-    return system.get("scheme") not in (None, "Mirror(1)") and not system.get("health")
+    """Return whether a system, by its fields, can be degraded and has no `health` by which it is asked. A stored one
+    may be of the form that files had until 0.2, with `health` beside the other fields."""
+    asked = system.get("health") or "health" in system.get("checks", ())
+    return system.get("scheme") not in (None, "Mirror(1)") and not asked
 
 
 def _seats(loads: Sequence[Load], testbed: Any) -> dict[str, tuple[str, ...]]:

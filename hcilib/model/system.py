@@ -1,5 +1,4 @@
-"""The storage system under test: its resiliency scheme, what fingerprints it, how it is placed and made to fail.
-Validated YAML."""
+"""The storage system under test: its resiliency scheme, what it is asked and how it is changed. Validated YAML."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -18,98 +17,62 @@ from hcilib.model.places import SYSTEMS, at_home
 from hcilib.model.schemes import parse_scheme
 from hcilib.model.yaml_models import Model, TestbedError, digest, load
 
-Place = Literal["node", "nodes", "vm", "vms", "controller"]
-ANY_TESTBEDS: tuple[str, ...] = get_args(Place)
+When = Literal["plan", "start", "before", "after", "end"]
+GROUPS = ("node", "nodes", "vm", "vms", "controller")
 """Where a command can run on every testbed."""
-
-
-class Command(Model):
-    """A command and where it runs."""
-
-    on: Place = "node"
-    run: form.Shell
-
-
-class Check(Command):
-    """`expect`: a regular expression that is found in what `run` prints where it is so, and nowhere else."""
-
-    expect: form.Regex
-
-
-class Placement(Model):
-    """How a VM is seen, and made, to run on the node that owns its data, or on another.
-
-    In every command ``{vm}`` stands for the VM, ``{node}`` for its node and ``{other}`` for the node after that one;
-    such a command is run once a VM: `on: nodes` on the VM's own node, `on: vms` on the VM, `on: node` on the first
-    node.
-    """
-
-    check: Check
-    owner: Command | None = None
-    non_owner: Command | None = None
-    restore: Command | None = None
-
-
-class Action(Command):
-    """A failure that can be brought about, or taken back. `undo` names the action that takes this one back."""
-
-    undo: form.ActionName | None = None
-
-
-class Failures(Model):
-    """What can be done to the system while it is measured (a plan's events), and how it is seen to be whole again.
-
-    `whole.expect` must be found in what `whole.run` prints on every host it runs on.
-    """
-
-    actions: dict[form.ActionName, Action]
-    whole: Check
-
-    @model_validator(mode="after")
-    def _undone_by_a_known_one(self):
-        for name, action in self.actions.items():
-            if action.undo and action.undo not in self.actions:
-                raise ValueError(f"actions.{name}.undo: {action.undo!r} is not among actions {sorted(self.actions)}")
-        return self
-
-
-class Setting(Model):
-    """A setting of the system that a campaign can compare with the system as it is: applied, seen to be applied,
-    undone.
-
-    The commands run once on each of their hosts (or for each VM, as in `Placement`). `check.expect` must be found in
-    what `check.run` prints on every host it runs on, once `apply` has run.
-    """
-
-    apply: Command
-    check: Check
-    undo: Command
-
-
-class Percentage(Check):
-    """How a store says what it saves, or how full it is: the first group of `expect` is the percentage, on each
-    host."""
-
-    @model_validator(mode="after")
-    def _has_a_group(self):
-        if re.compile(self.expect).groups < 1:
-            raise ValueError("expect: no group: put the percentage in brackets, as in ([0-9.]+) %")
-        return self
-
+TIMES: dict[str, tuple[str, ...]] = {
+    "health": ("before", "after"),
+    "whole": ("before", "after"),
+    "placement": ("before",),
+    "redirected": ("before",),
+    "osd-counters": ("before", "after"),
+    "savings": ("after",),
+    "pool-fill": ("start", "end"),
+}
+"""Name of a check that measuring uses -> when it is asked. Of any other the answer is shown or kept."""
+OTHER_TIMES = ("plan", "start")
+PERCENTAGES, COUNTERS = ("savings", "pool-fill"), "osd-counters"
+OWNER, UNDO = "owner", "undo-"
 
 _listed = lambda given: (given,) if isinstance(given, str) else given  # noqa: E731
 
 
-class Health(Model):
-    """How a system is asked whether it is healthy: `expect` is found in what `run` prints on every host it runs on.
+class Command(Model):
+    """A command and where it runs: `on` has groups of hosts (`GROUPS`), names of hosts, or both.
 
-    `on` : places as in `Command`, and names of hosts; one or a list. `run` only reads: it is run before and after each
-    run of fio.
+    In every command ``{vm}`` stands for the VM, ``{node}`` for its node and ``{other}`` for the node after that one.
+    Such a command is run once a VM: `on: nodes` on the VM's own node, `on: vms` on the VM, `on: node` on the first
+    node.
     """
 
     on: Annotated[tuple[form.Name, ...], BeforeValidator(_listed), Field(min_length=1)] = ("nodes",)
     run: form.Shell
-    expect: form.Regex
+
+
+class Check(Command):
+    """A question that changes nothing.
+
+    `expect`: a regular expression that is found in what `run` prints where it is so, and nowhere else. Of a percentage
+    its first group is the number. Without it the answer is good where `run` succeeds. `when`: as in `TIMES`; of any
+    other name `plan` shows the answer beside what is expected, and `start` keeps it in the facts. By default what
+    expects something is asked with the plan.
+    """
+
+    expect: form.Regex | None = None
+    when: Annotated[tuple[When, ...], BeforeValidator(_listed)] = ()
+
+
+class Change(Model):
+    """What can be done to the system: a setting, a placement of its VMs or a failure.
+
+    `check` finds on every host what it expects once `do` has run; `undo` takes it back. A setting that campaigns
+    compare has both. `owner` and `non-owner` move VMs, as checks.placement sees it. The events of a plan name any
+    change, and `undo-` before its name takes it back.
+    """
+
+    do: Command
+    check: Check | None = None
+    undo: Command | None = None
 
 
 class DriveModel(Model):
@@ -143,14 +106,11 @@ class System(Model):
 
     `cache_bytes`: what a node keeps of its data in memory (ARC, BlueStore's cache) or on a cache drive.
     `disks`: serials of the testbed that are this system's, as patterns (``lab-a-*``), where several systems share a
-    testbed. `savings`: what its store saves by deduplication, read after every run. `pool_fill`: how full its pool is,
-    read before the first run and after the last; of several that `expect` finds the fullest. `settings`: what a
-    campaign may compare with the system as it is (`with_setting`); `setting`: the one it is measured with.
-    `osd_counters`: how Ceph's OSDs are asked for their counters (`perf dump`), before and after each run; never during
-    it. `stated`: settings that the system was made with, as `hci.stated_settings` asks for them and never changes them.
-    `health`: how it is asked whether it is healthy; a run that was degraded without a planned event does not count.
-    `redirected`: a regular expression that is found in what placement.check says of a VM whose I/O goes through another
-    node's file system. `look`: how figures draw it, no part of its identity.
+    testbed. `prepare`: commands that tune its hosts. `checks`: what it is asked, by name. `health` tells that it is
+    not degraded, `whole` that a failure is over, `placement` that a VM runs on the node that owns its data,
+    `redirected` that its I/O goes through another node. `savings` and `pool-fill` are percentages, and `osd-counters`
+    is Ceph's `perf dump`. `changes`: what can be done to it, by name. `setting`: the change it is measured with.
+    `look`: how figures draw it, no part of its identity.
     """
 
     name: form.Name
@@ -167,19 +127,11 @@ class System(Model):
     vms: VmSet | None = None
     versions: dict[form.Line, form.Line] = Field(default_factory=dict)
     tuning: tuple[form.Prose, ...] = ()
-    fingerprint: tuple[Command, ...] = ()
-    prepare: tuple[Command, ...] = ()
-    placement: Placement | None = None
-    failures: Failures | None = None
     disks: tuple[form.SerialPattern, ...] = ()
-    settings: dict[form.ActionName, Setting] = Field(default_factory=dict)
+    prepare: tuple[Command, ...] = ()
+    checks: dict[form.ActionName, Check] = Field(default_factory=dict)
+    changes: dict[form.ActionName, Change] = Field(default_factory=dict)
     setting: form.ActionName | None = None
-    stated: dict[form.ActionName, Check] = Field(default_factory=dict)
-    savings: Percentage | None = None
-    pool_fill: Percentage | None = None
-    redirected: form.Regex | None = None
-    health: Health | None = None
-    osd_counters: Command | None = None
     price: form.Amount | None = None
     currency: form.Currency | None = None
     years: form.Amount | None = None
@@ -194,21 +146,43 @@ class System(Model):
             raise ValueError("field currency: missing beside price. Add it, such as currency: EUR")
         return self
 
+    @model_validator(mode="after")
+    def _asks_what_is_used(self):
+        for name, check in self.checks.items():
+            times, groups = TIMES.get(name, OTHER_TIMES), re.compile(check.expect or "").groups
+            if not set(check.when) <= set(times):
+                raise ValueError(f"field checks.{name}.when: expected {' or '.join(times)}")
+            if name in TIMES and not (groups if name in PERCENTAGES else check.expect or name == COUNTERS):
+                good = "missing. Add what is found in a good answer, of a percentage in brackets: ([0-9.]+) %"
+                raise ValueError(f"field checks.{name}.expect: {good}")
+        return self
+
+    def asked(self, when: When) -> dict[str, Check]:
+        """Return the checks of one time, by name."""
+        default = lambda name: ("plan",) if self.checks[name].expect else ("start",)  # noqa: E731
+        return {n: c for n, c in self.checks.items() if when in (c.when or TIMES.get(n) or default(n))}
+
+    @property
+    def settings(self) -> dict[str, Check]:
+        """Return the checks of the changes that a campaign can compare with the system as it is."""
+        return {name: change.check for name, change in self.changes.items() if change.check and change.undo}
+
+    @property
+    def actions(self) -> dict[str, Command]:
+        """Return what the events of a plan may name, and the command of each."""
+        undone = {f"{UNDO}{name}": change.undo for name, change in self.changes.items() if change.undo}
+        return {name: change.do for name, change in self.changes.items()} | undone
+
     @property
     def digest(self) -> str:
-        """Identity by content; of a field that came with a later version only where it says something.
-
-        What is only declared or asked for is left out: a campaign goes on when a price changes.
-        """
-        later = ["placement", "failures", "disks", "settings", "setting", "cache_bytes"]
-        later += ["savings", "pool_fill", "redirected", "health"]
-        unset = (name for name in later if not getattr(self, name))
-        return digest(self.model_dump(exclude={*DECLARED, "look", "stated", "osd_counters", *unset}))
+        """Identity by content, without what is only declared, or asked with the plan: a campaign goes on when a price
+        changes."""
+        kept_out = dict.fromkeys((*DECLARED, "look"), True)
+        return digest(self.model_dump(exclude={**kept_out, "checks": set(self.asked("plan"))}))
 
     def to_dict(self) -> dict:
         """Return what plan.json holds of it."""
-        unset = (name for name in ("health", "stated", "osd_counters") if not getattr(self, name))
-        return self.model_dump(mode="json", exclude={*DECLARED, "look", *unset})
+        return self.model_dump(mode="json", exclude={*DECLARED, "look"})
 
     @property
     def variant(self) -> str:
@@ -219,7 +193,8 @@ class System(Model):
         """The same system measured with one of its settings; None: as it is. ValueError where its file has no such
         setting."""
         if name is not None and name not in self.settings:
-            known = f"it has {', '.join(self.settings)}" if self.settings else "its file has no field settings"
+            none = "none of the changes in its file has a check and an undo"
+            known = f"it has {', '.join(self.settings)}" if self.settings else none
             raise ValueError(f"system {self.name} has no setting {name!r}: {known}")
         return self.model_copy(update={"setting": name})
 

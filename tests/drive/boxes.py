@@ -1,7 +1,5 @@
 """Running boxes for the tests, and the reason why there is none."""
 
-import re
-
 import pytest
 
 import hcilib as hci
@@ -9,8 +7,8 @@ from hcilab import cluster_guest
 from hcilab.cluster import LabError, running
 from hcilab.cluster_image import image
 from hcilib import Testbed
-from hcilib.drive.hosts.commands import execute_all, tasks
 from hcilib.drive.hosts.hosts import Fleet, need
+from hcilib.drive.systems import ask
 from hcilib.model.testbed import Disk
 
 DRIVE_BYTES = 64 * 2**20
@@ -56,7 +54,6 @@ def naming(box, name: str, serial: str, size: int) -> Testbed:
     )
 
 
-def healthy_hosts(fleet: Fleet, health, testbed) -> list[str]:
+def healthy_hosts(fleet: Fleet, system, testbed) -> list[str]:
     """The hosts whose answer to a system's question for its health is the expected one."""
-    told = execute_all(fleet, tasks(health, testbed, testbed.vms))
-    return [task.host for task, o in told.items() if o.ok and re.search(health.expect, o.value, re.MULTILINE)]
+    return [a.host for a in ask(fleet, testbed, {"health": system.checks["health"]}) if a.ok]

@@ -246,7 +246,7 @@ def objects(folder: Path, osd: int, name: str) -> bytes:
 
 def healthy(cluster) -> list[str]:
     """The hosts that say so, by the question of the system's file."""
-    return healthy_hosts(cluster.fleet, cluster.system.health, cluster.bed)
+    return healthy_hosts(cluster.fleet, cluster.system, cluster.bed)
 
 
 @pytest.mark.deep

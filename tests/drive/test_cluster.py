@@ -213,7 +213,7 @@ def healthy(box) -> list[str]:
     """The nodes that say so, by the question of the system's file."""
     system = hci.load_system(hci.ROOT / "params/systems/box-drbd.yaml")
     with Fleet(box.testbed) as fleet:
-        return healthy_hosts(fleet, system.health, box.testbed)
+        return healthy_hosts(fleet, system, box.testbed)
 
 
 @pytest.mark.deep

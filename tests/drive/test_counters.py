@@ -12,10 +12,11 @@ import pytest
 from probes import until
 
 from hcilib import System
-from hcilib.drive.campaign.subjects import Subject, osds_noted
+from hcilib.drive.campaign.facts import osds_noted
 from hcilib.drive.hosts import counters
 from hcilib.drive.hosts.counters import sampled
 from hcilib.drive.hosts.hosts import Fleet
+from hcilib.drive.systems import Subject
 from hcilib.read.nodes.counters import (
     COLUMNS,
     node_means,
@@ -279,14 +280,14 @@ def test_osds_are_read_before_and_after_and_a_host_without_counters_has_a_remark
     """The lab has no OSD: its nodes print what one does, with a count that grows."""
     dump = '{"osd": {"op_w_latency": {"avgcount": %s, "sum": 1.5}}}'
     run = f"""echo >>{tmp_path}/n; printf 'osd.0: {dump}\\n' "$(wc -l <{tmp_path}/n)" """
-    system = System(name="s", label="S", osd_counters={"on": "node", "run": run})
+    system = System(name="s", label="S", checks={"osd-counters": {"on": "node", "run": run}})
     file = tmp_path / "osds.json"
     with Fleet(bed) as fleet, osds_noted(fleet, Subject(system, bed, {}), file):
         pass
     assert osds_of(file.read_bytes(), str(file)).to_numpy().tolist() == [["osd.0", "op_w_latency", 1, 0.0]]
     assert json.loads(file.read_text())["after"]["remarks"] == []
 
-    silent = System(name="s", label="S", osd_counters={"on": "nodes", "run": "echo no OSD here"})
+    silent = System(name="s", label="S", checks={"osd-counters": {"run": "echo no OSD here"}})
     with Fleet(bed) as fleet, osds_noted(fleet, Subject(silent, bed, {}), file):
         pass
     assert osds_of(file.read_bytes(), str(file)).empty

@@ -11,9 +11,10 @@ import hcilib as hci
 from hcilab import dedup_store as store
 from hcilab.supervisor import remove
 from hcilib import TestbedError
-from hcilib.drive.campaign.subjects import Subject, saved_pct
+from hcilib.drive.campaign.facts import saved_pct
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.model.system import Percentage
+from hcilib.drive.systems import Subject
+from hcilib.model.system import Check
 
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEMS = [f"params/systems/lab-{name}-store.yaml" for name in ("single", "mirror")]
@@ -84,8 +85,8 @@ def test_the_factorial_runs_and_its_savings_are_the_stores(tmp_path):
     ],
 )
 def test_a_store_that_answers_in_another_language_is_named(bed, mirror_system, said, known):
-    how = Percentage(on="node", run=f"echo '{said}'", expect=r"(?:saved |SavingsRate : |eingespart: )([0-9.,]+)")
-    system = mirror_system.model_copy(update={"savings": how})
+    how = Check(on="node", run=f"echo '{said}'", expect=r"(?:saved |SavingsRate : |eingespart: )([0-9.,]+)")
+    system = mirror_system.model_copy(update={"checks": {"savings": how}})
     with Fleet(bed) as fleet:
         value, remarks = saved_pct(fleet, Subject(system, bed, None))
     assert value == known if known else value != value

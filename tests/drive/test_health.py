@@ -3,28 +3,29 @@
 import json
 import os
 import signal
-import threading
-from pathlib import Path
 
 import pytest
 from injections import at_work
+from meanwhile import Meanwhile, attempts, events
 from probes import processes, until
 
 import hcilib as hci
-from hcilib import CampaignError, System, Testbed, sweep
-from hcilib.drive.beds import Actions
-from hcilib.drive.campaign import outages
+from hcilib import CampaignError, PlanError, System, Testbed
+from hcilib.drive.campaign import wait
 from hcilib.drive.campaign.campaign import run
-from hcilib.drive.campaign.health import SHOWN, HealthError, States
-from hcilib.drive.campaign.subjects import Subject
 from hcilib.drive.hosts.hosts import Fleet
+from hcilib.drive.systems import SHOWN, ask
 from hcilib.model.places import shipped
-from hcilib.model.system import Action, Check, Failures, Health
+from hcilib.model.system import Check
 from hcilib.model.testbed import Disk, Node, Vm
-from hcilib.read.run.journal import events_of, waiting_for
+from hcilib.read.run.journal import waiting_for
 
 QUIET = {"progress": False}
 MIRROR = System(name="lab-mirror", label="lab-mirror")
+
+
+def asked_by(check: dict, **more) -> System:
+    return System(name="lab-mirror", label="lab-mirror", checks={"health": check}, **more)
 
 
 @pytest.fixture
@@ -32,30 +33,13 @@ def asked(victim):
     """The lab's system with a question to the processes of each node: is the server of its replicas alive and not
     stopped?"""
     own = f"[n]bdkit.*dir={victim.lab_root}/$HCILAB_HOST"
-    run = f'ps -wweo stat=,args= | grep -v ^T | grep -c "{own}" || true'
-    return MIRROR.model_copy(update={"health": Health(run=run, expect="^1$")})
+    return asked_by({"run": f'ps -wweo stat=,args= | grep -v ^T | grep -c "{own}" || true', "expect": "^1$"})
 
 
 def replicas(testbed, node: str) -> list[int]:
     """Process ids of the servers of a node's replicas."""
     mark = f"dir={testbed.lab_root}/{node}"
     return [pid for pid, command in processes(testbed.lab_root).items() if "nbdkit" in command and mark in command]
-
-
-def events(run_dir: Path, kind: str) -> list[dict]:
-    return [event for event in events_of(run_dir) if event["event"] == kind]
-
-
-def attempts(run_dir: Path) -> list[dict]:
-    return [json.loads(f.read_text()) for f in sorted(run_dir.glob("failed/*/step.json"))]
-
-
-class Meanwhile(threading.Thread):
-    """What happens to a campaign while it runs."""
-
-    def __init__(self, action):
-        super().__init__(target=action, daemon=True)
-        self.start()
 
 
 @pytest.mark.lab
@@ -74,48 +58,40 @@ def test_replicas_that_are_killed_in_mid_campaign(victim, asked, short, tmp_path
     striking = Meanwhile(kill)
     if not is_asked:
         results = run(plan, victim, MIRROR, run_dir, **QUIET)
-        striking.join()
+        striking.end()
         assert len(results) == 2, "the second with one replica of two"
         assert not any("health" in json.loads(f.read_text()) for f in run_dir.glob("steps/*/step.json"))
         return
-    with pytest.raises(CampaignError) as caught:
+    with pytest.raises(CampaignError, match=r"lab-mirror has been degraded since 20.*node2: .*run the same again"):
         run(plan, victim, asked, run_dir, **QUIET)
-    striking.join()
-    said = str(caught.value)
-    assert "lab-mirror has been degraded since 20" in said
-    assert "longer than outage_limit_s (2 s): node2: lab-mirror was degraded" in said
-    assert "run the same again" in said
+    striking.end()
     lost = attempts(run_dir)
-    assert lost, "the attempt is kept"
+    assert 1 <= len(lost) <= 2, "kept, and not burnt"
     assert any("node2: lab-mirror was degraded" in why and "says '0'" in why and "expected '^1$'" in why
                for attempt in lost for why in attempt["problems"])  # fmt: skip
-    assert len(lost) <= 2, "attempts are not burnt"
-    kept = [json.loads(f.read_text())["health"] for f in run_dir.glob("steps/*/step.json")]
-    assert kept
-    for answers in kept:
-        assert [(a["host"], a["healthy"], a["said"]) for a in answers["before"] + answers["after"]] == [
-            ("node1", True, "1"),
-            ("node2", True, "1"),
-        ] * 2
+    for file in run_dir.glob("steps/*/step.json"):
+        answers = json.loads(file.read_text())["health"]
+        told = [(a["host"], a["healthy"], a["said"]) for a in answers["before"] + answers["after"]]
+        assert told == [("node1", True, "1"), ("node2", True, "1")] * 2
 
 
 @pytest.mark.lab
 def test_a_system_that_recovers_is_waited_for_and_costs_one_attempt(victim, asked, short, tmp_path, monkeypatch):
-    monkeypatch.setattr(outages, "LONGEST_PAUSE_S", 1.0)
+    monkeypatch.setattr(wait, "LONGEST_PAUSE_S", 1.0)
     run_dir, stopped = tmp_path / "run", replicas(victim, "node2")
     seen = []
     for pid in stopped:
         os.kill(pid, signal.SIGSTOP)
 
     def recover():
-        until(lambda: run_dir.exists() and events(run_dir, "degraded"), 60)
+        assert until(lambda: run_dir.exists() and events(run_dir, "degraded"), 60)
         seen.append(waiting_for(run_dir))
         for pid in stopped:
             os.kill(pid, signal.SIGCONT)
 
     striking = Meanwhile(recover)
     results = run(short(repeats=2), victim, asked, run_dir, **QUIET)
-    striking.join()
+    striking.end()
     assert len(results) == 2
     assert seen[0].startswith("lab-mirror, degraded since 20")
     assert waiting_for(run_dir) == ""
@@ -128,15 +104,14 @@ def test_a_system_that_recovers_is_waited_for_and_costs_one_attempt(victim, aske
 
 @pytest.mark.lab
 def test_what_a_planned_event_left_costs_no_attempt_and_the_next_run_waits(bed, short, tmp_path, monkeypatch):
-    monkeypatch.setattr(outages, "LONGEST_PAUSE_S", 1.0)
+    monkeypatch.setattr(wait, "LONGEST_PAUSE_S", 1.0)
     mark, run_dir = tmp_path / "resynchronises", tmp_path / "run"
-    how = Failures(actions={"cut": Action(run=f"touch '{mark}'")}, whole=Check(run="echo whole", expect="whole"))
-    health = Health(on="controller", run=f"[ -e '{mark}' ] && echo resync || echo ok", expect="^ok$")
-    system = System(name="lab-mirror", label="lab-mirror", failures=how, health=health)
+    check = {"on": "controller", "run": f"[ -e '{mark}' ] && echo resync || echo ok", "expect": "^ok$"}
+    system = asked_by(check, changes={"cut": {"do": {"on": "controller", "run": f"touch '{mark}'"}}})
     plan = short(["4k-randwrite"], events=[{1: "cut"}], write_runtime_s=5, vms=1, repeats=2)
     striking = Meanwhile(lambda: (until(lambda: events(run_dir, "degraded"), 60), mark.unlink()))
     results = run(plan, bed, system, run_dir, **QUIET)
-    striking.join()
+    striking.end()
     assert len(results) == 2
     assert attempts(run_dir) == []
     steps = [json.loads(f.read_text())["health"] for f in sorted(run_dir.glob("steps/*/step.json"))]
@@ -146,8 +121,8 @@ def test_what_a_planned_event_left_costs_no_attempt_and_the_next_run_waits(bed, 
 
 @pytest.mark.lab
 def test_a_host_that_is_not_of_the_testbed_is_refused_before_any_host(bed, short, tmp_path):
-    system = MIRROR.model_copy(update={"health": Health(on=("node1", "srv9"), run="true", expect="")})
-    with pytest.raises(hci.PlanError, match=r"health\.on names 'srv9', which is no host of testbed lab"):
+    system = asked_by({"on": ["node1", "srv9"], "run": "true", "expect": "x"})
+    with pytest.raises(PlanError, match=r"health\.on names 'srv9', which is no host of testbed lab"):
         run(short(), bed, system, tmp_path / "run", **QUIET)
     assert not (tmp_path / "run").exists()
 
@@ -155,17 +130,16 @@ def test_a_host_that_is_not_of_the_testbed_is_refused_before_any_host(bed, short
 # What is asked, and what counts as an answer
 
 
-def ask(health: Health, record: dict) -> None:
+def answer(check: Check):
     """Of this machine alone: no host is reached."""
-    testbed = Testbed(
-        name="t", nodes=(Node(name="n1"),), vms=(Vm(name="v1", node="n1", disks=(Disk(serial="d", size_bytes=1),)),)
-    )
-    subject = Subject(MIRROR.model_copy(update={"health": health}), testbed, Actions({}, {}, lambda fleet: ""))
-    [*_, step] = sweep(["4k-randread"], repeats=1).steps
+    disk = Disk(serial="d", size_bytes=1)
+    testbed = Testbed(name="t", nodes=(Node(name="n1"),), vms=(Vm(name="v1", node="n1", disks=(disk,)),))
     with Fleet(testbed) as fleet:
-        States(fleet, None, 1).before(subject, step, record)
+        [told] = ask(fleet, testbed, {"health": check.model_copy(update={"on": ("controller",)})})
+    return told
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize(
     ("command", "why"),
     [
@@ -175,34 +149,22 @@ def ask(health: Health, record: dict) -> None:
         ("true", "says ''"),
     ],
 )
-def test_an_answer_is_bounded_printable_and_counts_only_where_the_command_succeeds(command, why):
-    record: dict = {}
-    with pytest.raises(HealthError) as caught:
-        ask(Health(on="controller", run=command, expect="HEALTH_OK"), record)
-    assert why in str(caught.value)
-    assert str(caught.value).startswith("controller: lab-mirror was degraded before this run")
-    [answer] = record["health"]["before"]
-    assert len(answer["said"]) <= SHOWN + 5
-    assert answer["said"].isprintable()
+def test_an_answer_is_bounded_printable_and_counts_only_where_the_command_succeeds(
+    bed, short, tmp_path, monkeypatch, command, why
+):
+    system = asked_by({"on": "controller", "run": command, "expect": "HEALTH_OK"})
+    with pytest.raises(CampaignError, match="degraded since"):
+        run(short(outage_limit_s=0.1), bed, system, tmp_path / "run", **QUIET)
+    [lost] = attempts(tmp_path / "run")
+    assert lost["problems"][0].startswith("controller: lab-mirror was degraded before this run")
+    assert why in lost["problems"][0]
+    [told] = lost["health"]["before"]
+    assert len(told["said"]) <= SHOWN + 5
+    assert told["said"].isprintable()
 
 
 def test_the_whole_text_is_looked_at():
-    ask(Health(on="controller", run="yes degraded | head -n 50000; echo HEALTH_OK", expect="^HEALTH_OK$"), {})
-
-
-def test_a_file_without_health_is_the_one_it_was():
-    assert System(name="s", label="S").digest == "3860bc9d80daf1af"
-    assert "health" not in System(name="s", label="S").to_dict()
-    asked = System(name="s", label="S", health=Health(run="true", expect=""))
-    assert asked.digest != System(name="s", label="S").digest
-    assert System.model_validate(asked.to_dict()) == asked
-
-
-@pytest.mark.parametrize(("on", "said"), [([], r"field health\.on: .*at least 1 item"), ("a b", "letters, digits")])
-def test_who_is_asked_is_named(tmp_path, on, said):
-    (file := tmp_path / "s.yaml").write_text(f"name: s\nlabel: S\nhealth: {{on: {json.dumps(on)}, run: x, expect: y}}")
-    with pytest.raises(hci.TestbedError, match=said):
-        hci.load_system(file)
+    assert answer(Check(run="yes degraded | head -n 50000; echo HEALTH_OK", expect="^HEALTH_OK$")).ok
 
 
 # What the examples in params/systems ask. Of the box (md, DRBD 8.4) as captured; the others as documented.
@@ -278,21 +240,17 @@ ANSWERS = {
 
 @pytest.mark.parametrize("kind", EXAMPLES)
 def test_an_example_tells_healthy_from_degraded(kind, tmp_path):
-    health = hci.load_system(f"params/systems/{EXAMPLES[kind]}.yaml").health
+    check = hci.load_system(f"params/systems/{EXAMPLES[kind]}.yaml").checks["health"]
     for text, healthy in ANSWERS[kind].items():
         (said := tmp_path / "said").write_bytes(text.encode())
-        here = health.model_copy(update={"on": "controller", "run": f"cat '{said}'"})
-        if healthy:
-            ask(here, {})
-        else:
-            with pytest.raises(HealthError):
-                ask(here, {})
+        assert answer(check.model_copy(update={"run": f"cat '{said}'"})).ok is healthy, text
 
 
-def test_the_boxes_own_answers_are_healthy(tmp_path):
+@pytest.mark.parametrize("system", ["box-drbd", "box-raid5"])
+def test_the_boxes_own_answers_are_healthy(system, tmp_path):
     """Of the committed files, by what their nodes printed."""
-    for system, name in (("box-drbd", "cat /proc/drbd"), ("box-raid5", "cat /proc/mdstat")):
-        said = json.loads(shipped(f"data/samples/box/{system}/facts/node1.json").read_text())["fingerprint"]
-        (file := tmp_path / system).write_text(said[name] + said["cat /proc/mdstat"])
-        health = hci.load_system(f"params/systems/{system}.yaml").health
-        ask(health.model_copy(update={"on": "controller", "run": f"cat '{file}'"}), {})
+    said = json.loads(shipped(f"data/samples/box/{system}/facts/node1.json").read_text())["fingerprint"]
+    name = "cat /proc/drbd" if system == "box-drbd" else "cat /proc/mdstat"
+    (file := tmp_path / system).write_text(said[name] + said["cat /proc/mdstat"])
+    check = hci.load_system(f"params/systems/{system}.yaml").checks["health"]
+    assert answer(check.model_copy(update={"run": f"cat '{file}'"})).ok

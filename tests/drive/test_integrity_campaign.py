@@ -14,7 +14,6 @@ import hcilib as hci
 from hcilib import PlanError, System, sweep
 from hcilib.drive.beds import Actions
 from hcilib.drive.campaign.campaign import run
-from hcilib.model.system import Action, Check, Failures
 
 pytestmark = pytest.mark.lab
 SPAN, STAMPED = 2 * MIB, 64 * 1024
@@ -28,10 +27,9 @@ def measured(blank, hosts, tmp_path):
     """A campaign of these events on vm1's disk, whose stamped blocks are zeroed when `spoil` is taken back."""
     _, device, testbed = blank
     zero = f"dd if=/dev/zero of={device} bs=4096 seek={SPAN // 4096} count=2 oflag=direct conv=notrunc 2>/dev/null"
-    actions = {"touch": Action(run="true"), "spoil": Action(run="true", undo="zero"), "zero": Action(run=zero)}
-    system = System(
-        name="a-disk", label="A disk", failures=Failures(actions=actions, whole=Check(run="echo whole", expect="whole"))
-    )
+    nothing = {"run": "true"}
+    changes = {"touch": {"do": nothing}, "spoil": {"do": nothing, "undo": {"run": zero, "on": "node"}}}
+    system = System(name="a-disk", label="A disk", changes=changes)
 
     def campaign(*events, **given):
         with own_kernels(hosts.folder):
@@ -84,8 +82,7 @@ def test_a_writer_that_died_and_a_replica_that_cannot_be_read_are_not_checkable(
 def test_blocks_that_do_not_fit_are_refused_before_anything_is_written(blank, hosts, tmp_path):
     file, _, testbed = blank
     given = GIVEN | {"span_bytes": testbed.vms[0].disks[0].size_bytes}
-    system = System(name="a-disk", label="A disk", failures=Failures(
-        actions={"touch": Action(run="true")}, whole=Check(run="echo whole", expect="whole")))  # fmt: skip
+    system = System(name="a-disk", label="A disk", changes={"touch": {"do": {"run": "true"}}})
     with own_kernels(hosts.folder), pytest.raises(PlanError, match=r"vm1's disk B1 has .* make span_bytes smaller"):
         run(sweep([LIGHT], events=[{1: "touch"}], **given), testbed, system, tmp_path / "run", consent="wipe")
     assert not any(file.read_bytes())

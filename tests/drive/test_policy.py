@@ -15,8 +15,8 @@ from hcilib.analyse.series import enough_runs, stop_when
 from hcilib.drive.campaign import campaign
 from hcilib.drive.campaign.policy import Policy, Rules, Watch, further_block, needed
 from hcilib.drive.campaign.rundir import RunDir
-from hcilib.drive.campaign.subjects import subjects
 from hcilib.drive.launch.launch import launch
+from hcilib.drive.systems import subjects
 from hcilib.model.plan import Adaptive, shuffled
 from hcilib.model.testbed import Disk, Fio, Node, Vm
 

@@ -18,9 +18,9 @@ from hcilib import System, Testbed, read_pool_fill, sweep
 from hcilib.drive.campaign import rundir as room
 from hcilib.drive.campaign.facts import note_pool_fill
 from hcilib.drive.campaign.rundir import RunDir, RunDirError
-from hcilib.drive.campaign.subjects import Subject
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.model.system import Percentage
+from hcilib.drive.systems import Subject
+from hcilib.model.system import Check
 from hcilib.model.testbed import Disk, Fio, Node, Vm
 
 PLAN = sweep(["4k-randread", "4k-randwrite"], repeats=2, iodepth=1, vms=1, span_bytes=2**20)
@@ -279,7 +279,7 @@ def test_facts_are_one_file_a_host(claimed):
 
 def test_how_full_pools_are_is_kept_over_sessions_with_the_line_or_the_reason(claimed, tmp_path):
     """Of this machine's own file systems, asked here: no host is reached."""
-    df = Percentage(on="controller", run=f"df --output=target,pcent '{tmp_path}' /", expect=r" (\d+)%$")
+    df = Check(on="controller", run=f"df --output=target,pcent '{tmp_path}' /", expect=r" (\d+)%$")
     of = {
         "full": df,
         "two": df.model_copy(update={"run": "printf 'a 12,5%%\\nb 83%%\\n'", "expect": r" ([0-9.,]+)%$"}),
@@ -287,7 +287,8 @@ def test_how_full_pools_are_is_kept_over_sessions_with_the_line_or_the_reason(cl
         "gone": df.model_copy(update={"run": "echo no pool >&2; exit 3"}),
         "silent": None,
     }
-    asked = [Subject(System(name=name, label=name, pool_fill=how), bed(), None) for name, how in of.items()]
+    checks = {name: {"pool-fill": how} if how else {} for name, how in of.items()}
+    asked = [Subject(System(name=name, label=name, checks=own), bed(), None) for name, own in checks.items()]
     with Fleet(bed(key=None)) as fleet:
         for when in ("start", "end", "start"):
             note_pool_fill(fleet, asked, claimed, when)

@@ -30,7 +30,7 @@ from hcilib.drive.campaign import stopping
 from hcilib.drive.campaign.campaign import CampaignInterrupted, interrupted, run
 from hcilib.drive.campaign.rundir import RunDir, RunDirError
 from hcilib.model.places import PLAN as PLAN_FILE
-from hcilib.model.system import Check, Command, Setting
+from hcilib.model.system import Change, Check, Command
 from hcilib.read.run.journal import events_of, locked
 
 CAMPAIGN = """
@@ -49,12 +49,12 @@ hci.run(plan, System.model_validate(given["system"]), hci.Testbed.model_validate
 def campaign(bed, tmp_path) -> str:
     """The code of a campaign on the lab that sets something, with a path that says so while it is set."""
     mark = tmp_path / "set"
-    setting = Setting(
-        apply=Command(on="controller", run=f"touch '{mark}'"),
+    setting = Change(
+        do=Command(on="controller", run=f"touch '{mark}'"),
         check=Check(on="controller", run=f"ls '{mark}'", expect="set"),
         undo=Command(on="controller", run=f"sleep 1; rm '{mark}'"),
     )
-    system = System(name="lab-mirror", label="x", settings={"set": setting})
+    system = System(name="lab-mirror", label="x", changes={"set": setting})
     given = {"bed": bed.model_dump(mode="json"), "system": system.to_dict(), "run_dir": str(tmp_path / "run")}
     (tmp_path / "given.json").write_text(json.dumps(given))
     return CAMPAIGN.format(given=str(tmp_path / "given.json"))

@@ -10,7 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -19,14 +19,15 @@ from typing import Any
 import pandas as pd
 from tqdm.auto import tqdm
 
-from hcilib.drive.beds import filling
-from hcilib.drive.campaign import events, health, integrity, subjects
-from hcilib.drive.campaign.facts import gather, pool_fill_noted
-from hcilib.drive.campaign.outages import CampaignError, Outages, causes
+from hcilib.drive import systems as commands
+from hcilib.drive.beds import Actions, filling
+from hcilib.drive.campaign import events, integrity
+from hcilib.drive.campaign.changes import Changes
+from hcilib.drive.campaign.facts import gather, osds_noted, pool_fill_noted, saved_pct
 from hcilib.drive.campaign.policy import Policy, Rules, Watch
 from hcilib.drive.campaign.progress import Bars, phase, red
 from hcilib.drive.campaign.rundir import RunDir
-from hcilib.drive.campaign.subjects import SettingError, Settings, Subject
+from hcilib.drive.campaign.wait import CampaignError, Ready, causes
 from hcilib.drive.campaign.written import written_to
 from hcilib.drive.guard import guard, preflight
 from hcilib.drive.guard.content import Memory, require_known
@@ -38,6 +39,7 @@ from hcilib.drive.hosts.lease import Lease, end_orphans
 from hcilib.drive.launch import job
 from hcilib.drive.launch.job import FioError, Launch, Launched
 from hcilib.drive.launch.launch import launch
+from hcilib.drive.systems import CommandError, Subject
 from hcilib.model import objections
 from hcilib.model.places import NETWORK, OSDS
 from hcilib.model.plan import Plan, Step
@@ -92,7 +94,7 @@ def run(
     consent: str | None = None,
     progress: bool = True,
     rules: Rules | None = None,
-    actions: events.Actions | None = None,
+    actions: Actions | None = None,
 ) -> pd.DataFrame:
     """Measure, or finish measuring, a plan; returns what ``read_results(run_dir)`` returns.
 
@@ -110,7 +112,7 @@ def run(
     rules : the statistics by which policy ``adaptive`` decides; ``hcilib.run`` hands them in, since this
         room knows no formula
     actions : what the plan's events are, where neither the testbed nor the system's file says it
-        (hcilib.drive.campaign.events.actions_of)
+        (hcilib.drive.systems.actions_of)
 
     Raises
     ------
@@ -130,9 +132,9 @@ def run(
         if testbed.serves not in ("", None, system.name):
             wanted = f"the campaign is for {system.name}: start lab(system={system.name!r})"
             raise CampaignError(f"the lab serves {testbed.serves}, {wanted}")
-    testbed, plan = subjects.divided(testbed, measured), subjects.interleaved(plan, measured)
+    testbed, plan = commands.divided(testbed, measured), commands.interleaved(plan, measured)
     plan = plan.seated(testbed)
-    every = subjects.subjects(measured, testbed, actions)
+    every = commands.subjects(measured, testbed, actions)
     known = {name: subject.actions.do for name, subject in every.items()}
     objections.require(plan, testbed, measured, known)
     for subject in every.values():
@@ -145,17 +147,18 @@ def run(
         ):
             for sentence in rundir.said:
                 tqdm.write(red(f"{run_dir}: {sentence}"))
-            course, switch = Policy(plan, testbed, rundir, every, rules), Settings(every, rundir)
+            course = Policy(plan, testbed, rundir, every, rules)
+            changes = Changes(course)
             todo = course.pending()
-            first = next(todo, None)  # a finished campaign touches no host, unless a setting was left standing there
+            first = next(todo, None)  # a finished campaign touches no host, unless a change was left standing there
             left = chain([first], todo) if first else iter(())
-            missing = _campaign(left, course, switch, consent, progress) if first or switch.standing else []
+            missing = _campaign(left, course, changes, consent, progress) if first or changes.standing else []
     except KeyboardInterrupt as stopped:
         raise interrupted(run_dir, stopped) from None
     return _read_back(run_dir, missing)
 
 
-def _campaign(todo: Iterator[Step], course: Policy, switch: Settings, consent: str | None, progress: bool) -> list[str]:
+def _campaign(todo: Iterator[Step], course: Policy, changes: Changes, consent: str | None, progress: bool) -> list[str]:
     """Do the steps that are left; ids of those that could not be done."""
     plan, testbed, rundir = course.plan, course.testbed, course.rundir
     measured = [course.subjects[name].system for name in course.subjects if name in (plan.systems or course.subjects)]
@@ -190,11 +193,10 @@ def _campaign(todo: Iterator[Step], course: Policy, switch: Settings, consent: s
                 with phase(f"network between {len(testbed.nodes)} nodes, {plan.network_s:g} s a link", progress):
                     network.write(network.measure(fleet, testbed, plan.network_s), rundir.path / NETWORK)
             try:
-                outages = Outages(fleet, rundir, look, lease, testbed, identify, plan)
-                states = health.States(fleet, rundir, plan.outage_limit_s)
-                missing = _execute(todo, course, switch, fleet, look, outages, states, progress)
+                ready = Ready(fleet, rundir, look, lease, testbed, identify, plan)
+                missing = _execute(todo, _Session(course, fleet, changes, look, ready), progress)
             finally:
-                _put_back(fleet, switch, products, plan)
+                _put_back(fleet, changes)
         except BaseException as error:
             with contextlib.suppress(OSError):  # a full disk must not hide the reason
                 rundir.log("end", problems=[f"{type(error).__name__}: {error}"])
@@ -251,15 +253,12 @@ def _disks_to_lease(
     return leased
 
 
-def _put_back(fleet: Fleet, switch: Settings, products: Iterable[Subject], plan: Plan) -> None:
-    """The setting that stands and the VMs that were moved; what could not be put back is said."""
+def _put_back(fleet: Fleet, changes: Changes) -> None:
+    """Undo the changes that stand; what could not be put back is said."""
     try:
-        switch.undo(fleet)
-    except SettingError as error:
+        changes.undo(fleet)
+    except CommandError as error:
         tqdm.write(red(str(error)))
-    for subject in products:
-        if undone := subjects.restore_placement(fleet, subject.testbed, subject.system, plan):
-            tqdm.write(red(undone))
 
 
 @contextlib.contextmanager
@@ -286,11 +285,20 @@ def _read_back(run_dir, missing: list[str]) -> pd.DataFrame:
     return results
 
 
-def _execute(
-    todo: Iterable[Step], course: Policy, switch: Settings, fleet, look: LastLook, outages: Outages,
-    states: health.States, progress: bool,
-) -> list[str]:  # fmt: skip
-    missing, done, filling = [], course.rundir.done(), True
+@dataclass(frozen=True)
+class _Session:
+    """A plan as one controller carries it out: its hosts, and what it changed there."""
+
+    course: Policy
+    fleet: Fleet
+    changes: Changes
+    look: LastLook
+    ready: Ready
+
+
+def _execute(todo: Iterable[Step], session: _Session, progress: bool) -> list[str]:
+    course, missing, filling = session.course, [], True
+    done = course.rundir.done()
     left = [step for step in course.plan.steps if step.id not in done]
     name = ", ".join(sorted(course.plan.systems)) or next(reversed(course.subjects))
     with Bars(name, left, lambda step: _seconds(step, course), progress) as bars, contextlib.ExitStack() as filled:
@@ -300,10 +308,10 @@ def _execute(
             course.begin(step)
             time.sleep(course.plan.pause_s if step.kind != "prefill" else 0)
             if filling and step.kind != "prefill":
-                filled.enter_context(pool_fill_noted(fleet, course.subjects.values(), course.rundir))
+                filled.enter_context(pool_fill_noted(session.fleet, course.subjects.values(), course.rundir))
                 filling = False
             with bars.step(step):
-                accepted = _measure_patiently(step, course, switch, fleet, look, outages, states, bars)
+                accepted = _measure_patiently(step, session, bars)
             if not accepted and step.kind == "prefill":
                 raise CampaignError(
                     f"{step.id} failed {ATTEMPTS} times: the disks are not filled, and reading what was never written "
@@ -318,88 +326,49 @@ def _seconds(step: Step, course: Policy) -> float:
     return job.planned_s(step, course.of(step).testbed.fleet(step.cell.vms), course.plan.span_bytes)
 
 
-def _measure_patiently(
-    step: Step, course: Policy, switch: Settings, fleet, look: LastLook, outages: Outages, states: health.States,
-    bars: Bars,
-) -> bool:  # fmt: skip
-    """Whether one of the attempts was accepted. None is made while a VM is away or where the system is known to be
-    degraded; after one that failed disks and nodes are waited for as well, whose outage may be why. An attempt that an
-    outage hit is none of `ATTEMPTS`, unless the step's own events make outages."""
-    subject = course.of(step)
-    testbed = subject.testbed
+def _measure_patiently(step: Step, session: _Session, bars: Bars) -> bool:
+    """Return whether one of the attempts was accepted. None begins unless the hosts answer, the disks are ours and the
+    system is healthy. An attempt that an outage hit is none of `ATTEMPTS`, unless the step's own events make
+    outages."""
+    course = session.course
     wrong: list[str] = []
     failures = 0
     for attempt in range(MOST_ATTEMPTS):
         with _naming_full_disk(course.rundir.path, f"step {step.id}"):
-            was_away = outages.wait(step, testbed, attempt, wrong, bars, degraded=states.degraded(subject))
-            failures += attempt > 0 and (bool(step.cell.events) or not was_away)
+            was_missing = session.ready.wait(course.of(step), step, attempt, wrong, bars)
+            failures += attempt > 0 and (bool(step.cell.events) or not was_missing)
             if failures == ATTEMPTS:
                 break
-            bounded = course.write_limit.require(step, testbed, course.plan.span_bytes)
-            states.wait(subject, step, bars, failed=attempt > 0)
-            wrong = _measure(bounded, course, switch, fleet, look, states)
+            bounded = course.write_limit.require(step, course.of(step).testbed, course.plan.span_bytes)
+            wrong = _measure(bounded, session)
         if not wrong:
             return True
         bars.say(f"{step.id}: not accepted: {'; '.join(wrong)}", failed=True)
     return False
 
 
-def _measure(
-    step: Step, course: Policy, switch: Settings, fleet: Fleet, look: LastLook, states: health.States
-) -> list[str]:
-    """One attempt; returns what is wrong with it, nothing if it was accepted."""
+def _measure(step: Step, session: _Session) -> list[str]:
+    """Make one attempt; return what is wrong with it, nothing if it was accepted."""
+    course, look, ready = session.course, session.look, session.ready
     plan, rundir, subject = course.plan, course.rundir, course.of(step)
-    system, testbed = subject.system, subject.testbed
-    vms = [vm for vm in testbed.fleet(step.cell.vms) if step.of_vm(vm.name)]
-    record: dict[str, Any] = {**step.to_dict(), "system": system.variant}
-    record["span_bytes"] = testbed.used_bytes(step.cell.vms, step.cell.numjobs, plan.span_bytes)
-    record |= {"nodes": len(testbed.nodes), "hosts": [_host(vm, testbed, step) for vm in vms]}
-    if step.offered_iops:
-        record |= {"offered_iops": _offered(step, step.cell), "offered_process": step.offered_process}
-    if step.cell.tenants:
-        record["tenants"] = [_tenant(load, step, testbed, plan.span_bytes) for load in step.cell.tenants]
+    vms = [vm for vm in subject.testbed.fleet(step.cell.vms) if step.of_vm(vm.name)]
+    record = _record(step, subject, vms, plan)
     work = rundir.work(step)
     watch = course.watch(step)
     try:
-        switch.ensure(fleet, subject)
-        subjects.ensure_placement(fleet, testbed, system, step)
-        redirected = subjects.redirected(fleet, testbed, system, step)
-        states.before(subject, step, record)
-        beside = integrity.Beside.of(step, plan, testbed, fleet, look, work, f"{rundir.campaign}.{rundir.order}")
-        happening = events.during(step, testbed.fleet(step.cell.vms), fleet, subject.actions, record)
-        with happening if events.asked(plan) else contextlib.nullcontext() as begun:
-            launched, remarks, elapsed_s = _launch(step, course, vms, fleet, look, work, watch, begun, beside)
-        degraded = states.after(subject, step, record)
-        if beside:
-            beside.read_back(subject.actions.replicas, record)
-            record |= {"integrity": course.rules.kept(work)} if course.rules and course.rules.kept else {}
-        remarks = [*remarks, *redirected]
-        if system.savings and step.kind == "measure":
-            saved, unsaid = subjects.saved_pct(fleet, subject)
-            record, remarks = record | ({"savings_pct": saved} if saved == saved else {}), [*remarks, *unsaid]
-        record |= asdict(launched) | {"counters": [*remarks], "elapsed_s": elapsed_s}
-        for host in record["hosts"]:
-            host["hostname"], host["port"] = launched.places[host["vm"]]
-        ended = course.write_limit.ended(step, work)
-        shortest_s = 0.0 if ended else watch.shortest_s if watch else None
-        wrong = problems(work / "fio.json", (work / "fio.stderr").read_text(errors="replace"), launched.returncode,
-                         record["hosts"], step.runtime_s, min_runtime_s=shortest_s,
-                         disturbed=bool(step.cell.events), **_caps(step))  # fmt: skip
-        wrong = [_name_vm(sentence, launched.places) for sentence in wrong]
-        wrong += [*degraded, *launched.faults, *events.premature(record, work)]
-        wrong += _unfilled(step, plan, testbed, work) if step.kind == "prefill" and not wrong else []
-        wrong += [] if wrong or beside else _foreign_writes(step, record, look, work, course)
-        if not wrong:
-            record |= {"reason": watch.reason} | ended if watch else ended
+        remarks = session.changes.ensure(session.fleet, subject, step)
+        if degraded := ready.health(subject, step, record, "before"):
+            raise CommandError("; ".join(degraded))
+        wrong = _run_fio(step, session, vms, work, watch, record, remarks)
     except (FioError, FleetError, guard.GuardError) as error:
         wrong = [str(error)]
-        if "health" in record and not isinstance(error, health.HealthError):  # it may be why
-            wrong += states.after(subject, step, record)
+        if all(answer["healthy"] for answer in record.get("health", {}).get("before", [])):  # it may be why
+            wrong += _degraded(step, session, record)
     except BaseException as error:
         rundir.reject(work, step.id, [f"interrupted: {type(error).__name__}: {error}"], record)
         raise
     if step.cell.pattern.writes:
-        places = testbed.targets(step.cell.vms, step.cell.numjobs)
+        places = subject.testbed.targets(step.cell.vms, step.cell.numjobs)
         disks = {(vm, disk.serial) for vm, disk in places}
         record |= course.write_limit.add(look.counted, disks, work, not wrong)
     if step.cell.events:  # what they do, and what takes them back, may have written there too
@@ -410,6 +379,62 @@ def _measure(
         rundir.reject(work, step.id, wrong, record)
     else:
         rundir.accept(work, step, record, float(read_fio(work / "fio.json")["iops"].sum()))
+    return wrong
+
+
+def _record(step: Step, subject: Subject, vms: Sequence[Vm], plan: Plan) -> dict[str, Any]:
+    """Return what step.json says of a step before it is run."""
+    testbed = subject.testbed
+    record: dict[str, Any] = {**step.to_dict(), "system": subject.system.variant}
+    record["span_bytes"] = testbed.used_bytes(step.cell.vms, step.cell.numjobs, plan.span_bytes)
+    record |= {"nodes": len(testbed.nodes), "hosts": [_host(vm, testbed, step) for vm in vms]}
+    if step.offered_iops:
+        record |= {"offered_iops": _offered(step, step.cell), "offered_process": step.offered_process}
+    if step.cell.tenants:
+        record["tenants"] = [_tenant(load, step, testbed, plan.span_bytes) for load in step.cell.tenants]
+    return record
+
+
+def _degraded(step: Step, session: _Session, record: dict) -> list[str]:
+    """Return why a run does not count by what the system says after it; a planned event explains it."""
+    wrong = session.ready.health(session.course.of(step), step, record, "after")
+    return [] if step.cell.events else wrong
+
+
+def _run_fio(
+    step: Step, session: _Session, vms: Sequence[Vm], work: Path, watch: Watch | None, record: dict[str, Any],
+    remarks: Sequence[str],
+) -> list[str]:  # fmt: skip
+    """Run the step, with its events and what is written beside it, and add what came of it to the record; return what
+    is wrong with it."""
+    course, fleet, look = session.course, session.fleet, session.look
+    plan, subject, rules = course.plan, course.of(step), course.rules
+    testbed = subject.testbed
+    mark = f"{course.rundir.campaign}.{course.rundir.order}"
+    beside = integrity.Beside.of(step, plan, testbed, fleet, look, work, mark)
+    happening = events.during(step, testbed.fleet(step.cell.vms), fleet, subject.actions, record)
+    with happening if events.asked(plan) else contextlib.nullcontext() as begun:
+        launched, counted, elapsed_s = _launch(step, session, vms, work, watch, begun, beside)
+    degraded = _degraded(step, session, record)
+    if beside:
+        beside.read_back(subject.actions.replicas, record)
+        record |= {"integrity": rules.kept(work)} if rules and rules.kept else {}
+    saved, unsaid = saved_pct(fleet, subject) if step.kind == "measure" else (float("nan"), [])
+    record |= {"savings_pct": saved} if saved == saved else {}
+    record |= asdict(launched) | {"counters": [*counted, *remarks, *unsaid], "elapsed_s": elapsed_s}
+    for host in record["hosts"]:
+        host["hostname"], host["port"] = launched.places[host["vm"]]
+    ended = course.write_limit.ended(step, work)
+    shortest_s = 0.0 if ended else watch.shortest_s if watch else None
+    wrong = problems(work / "fio.json", (work / "fio.stderr").read_text(errors="replace"), launched.returncode,
+                     record["hosts"], step.runtime_s, min_runtime_s=shortest_s,
+                     disturbed=bool(step.cell.events), **_caps(step))  # fmt: skip
+    wrong = [_name_vm(sentence, launched.places) for sentence in wrong]
+    wrong += [*degraded, *launched.faults, *events.premature(record, work)]
+    wrong += _unfilled(step, plan, testbed, work) if step.kind == "prefill" and not wrong else []
+    wrong += [] if wrong or beside else _foreign_writes(step, record, look, work, course)
+    if not wrong:
+        record |= {"reason": watch.reason} | ended if watch else ended
     return wrong
 
 
@@ -450,10 +475,11 @@ def _foreign_writes(step: Step, record: Mapping, look: LastLook, work: Path, cou
 
 
 def _launch(
-    step: Step, course: Policy, vms: Sequence[Vm], fleet: Fleet, look: LastLook, work: Path, watch: Watch | None,
+    step: Step, session: _Session, vms: Sequence[Vm], work: Path, watch: Watch | None,
     begun: threading.Event | None, beside: integrity.Beside | None,
 ) -> tuple[Launched, list[str], float]:  # fmt: skip
     """What was launched, what is to be said of the counters, and how long it took by a clock that nobody sets."""
+    course, fleet, look = session.course, session.fleet, session.look
     plan, testbed = course.plan, course.of(step).testbed
     limit_s = job.deadline_s(step, vms, plan.span_bytes)
     paths, preludes = look.before(vms, step.cell.numjobs)
@@ -470,7 +496,7 @@ def _launch(
     every_s, nodes = min(1.0, max(0.25, step.runtime_s / 4 or 1.0)), [node.name for node in testbed.nodes]
     speed = filling(testbed) if step.kind == "prefill" else contextlib.nullcontext()
     measured = step.kind == "measure"
-    osds = subjects.osds_noted(fleet, course.of(step), work / OSDS) if measured else contextlib.nullcontext()
+    osds = osds_noted(fleet, course.of(step), work / OSDS) if measured else contextlib.nullcontext()
     tested = look.names(vms, step.cell.numjobs) if measured else None
     with osds, speed, sampled(fleet, nodes, work / "counters.csv", every_s, tested) as remarks:
         began_s, began = time.time(), time.monotonic()

@@ -1,15 +1,14 @@
-"""What is done to a system while it is measured: a link cut, a node killed; which system can have what done to it, when
-it was done, and when all was whole again.
+"""What is done to a system while it is measured: a link cut, a node killed; when it was done, and when all was whole
+again.
 
 A plan names the actions and their seconds (`hcilib.model.sweeps.sweep`: `events`); a bed of this machine or the
-system's file says what they are (`actions_of`). What was done stands in step.json by the controller's clock, with how
-far the VMs' clocks are ahead.
+system's file says what they are (hcilib.drive.systems.actions_of). What was done stands in step.json by the
+controller's clock, with how far the VMs' clocks are ahead.
 """
 
 from __future__ import annotations
 
 import contextlib
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,60 +16,23 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from hcilib.drive.beds import Actions, bed
-from hcilib.drive.hosts.commands import execute_all, tasks
-from hcilib.drive.hosts.hosts import Fleet, clocks, explain, need
-from hcilib.drive.launch.job import EVENT_LOG_MSEC, FioError
+from hcilib.drive.beds import Actions
+from hcilib.drive.campaign.wait import wait_for
+from hcilib.drive.hosts.hosts import Fleet, clocks, explain
+from hcilib.drive.launch.job import EVENT_LOG_MSEC
 from hcilib.drive.launch.launch import logged
+from hcilib.drive.systems import CommandError
 from hcilib.model.plan import Plan, Step
-from hcilib.model.system import Command, Failures, System
-from hcilib.model.testbed import Testbed, Vm
+from hcilib.model.testbed import Vm
 
 LOOK_S, PATIENCE_S = 0.5, 300.0
 UNDO_TRIES, UNDO_PAUSE_S = 3, 2.0
 CLOCK_MOVED_S = 0.5  # a clock that is disciplined by NTP moves less during a step
-CHECK_S, COMMAND_S = 20.0, 120.0
-
-
-class EventError(FioError):
-    """An action nobody knows, one that failed, or a system that is not whole; the message names the action or what is
-    missing."""
 
 
 def asked(plan: Plan) -> list[str]:
-    """The actions that a plan asks for."""
+    """Return the actions that a plan asks for."""
     return sorted({action for step in plan.steps for _, action in step.cell.events})
-
-
-def actions_of(testbed: Testbed, system: System) -> Actions:
-    """The actions that a running bed of this machine offers, or those that the system's file names.
-
-    Nothing is done, and no host asked, before an action is called.
-    """
-    if testbed.bed and (offered := bed(testbed.bed).actions(testbed)):
-        return offered
-    failures = system.failures
-    if not failures:
-        return Actions({}, {}, lambda fleet: "")
-    do = {name: partial(_command, testbed, action) for name, action in failures.actions.items()}
-    undo = {name: action.undo for name, action in failures.actions.items() if action.undo}
-    return Actions(do, undo, lambda fleet: _missing_of_file(fleet, testbed, failures))
-
-
-def _command(testbed: Testbed, command: Command, fleet: Fleet) -> None:
-    outcomes = execute_all(fleet, tasks(command, testbed, testbed.vms), COMMAND_S)
-    need(f"`{command.run}`", {task.host: outcome for task, outcome in outcomes.items()})
-
-
-def _missing_of_file(fleet: Fleet, testbed: Testbed, failures: Failures) -> str:
-    """Every host on which the check runs must say what it expects."""
-    answers = execute_all(fleet, tasks(failures.whole, testbed, testbed.vms), CHECK_S)
-    short = [
-        f"{task.host}: {' '.join((o.value or '').split())[:200] or o.error or 'nothing'}"
-        for task, o in answers.items()
-        if not o.ok or not re.search(failures.whole.expect, o.value, re.MULTILINE)
-    ]
-    return "; ".join(short)
 
 
 @contextlib.contextmanager
@@ -84,7 +46,7 @@ def during(step: Step, vms: Sequence[Vm], fleet: Fleet, actions: Actions, record
 
     Raises
     ------
-    EventError : the system does not become whole within PATIENCE_S, an action failed, fio ended before it was due, or
+    CommandError : the system does not become whole within PATIENCE_S, an action failed, fio ended before it was due, or
         a clock moved
     """
     _wait_whole(fleet, actions, [])
@@ -117,16 +79,16 @@ def during(step: Step, vms: Sequence[Vm], fleet: Fleet, actions: Actions, record
                 looking.result()  # one looks at a time: an answer that was late would be told after a newer one
                 _wait_whole(fleet, actions, states)
                 moved = _moved(before, clocks(fleet, vms)) if interrupted is None else []
-            except EventError as error:
+            except CommandError as error:
                 if interrupted is None:
-                    raise EventError("; ".join([*_errors(done), str(error)])) from None
+                    raise CommandError("; ".join([*_errors(done), str(error)])) from None
                 interrupted.add_note(str(error))  # Ctrl-C ends the campaign: no next attempt because of this
             finally:
                 back.set()
                 looking.result()
                 record |= {"events": done, "states": states, "clocks": before}
     if wrong := [*_errors(done), *moved]:
-        raise EventError("; ".join(wrong))
+        raise CommandError("; ".join(wrong))
 
 
 def _errors(events: Sequence[Mapping]) -> list[str]:
@@ -186,50 +148,44 @@ def _take_back(fleet: Fleet, actions: Actions, events: Sequence[Mapping]) -> Non
     system stays degraded otherwise, and the campaign ends.
     """
     standing: dict[str, str] = {}
-    for event in events:
-        if event["began_s"] is not None:
-            if not event["error"]:
-                standing = {name: back for name, back in standing.items() if back != event["action"]}
-            standing |= {event["action"]: actions.undo[event["action"]]} if event["action"] in actions.undo else {}
-    failed: dict[str, str] = dict.fromkeys(reversed(standing), "")
-    for tried in range(UNDO_TRIES):
-        if tried:
-            time.sleep(UNDO_PAUSE_S)
+    for event in (event for event in events if event["began_s"] is not None):
+        action = event["action"]
+        if not event["error"]:
+            standing = {name: back for name, back in standing.items() if back != action}
+        standing |= {action: actions.undo[action]} if action in actions.undo else {}
+    failed: dict[str, str] = dict.fromkeys(reversed(standing), "not yet")
+
+    def undo() -> dict[str, str]:
+        nonlocal failed
         errors = {name: _done(actions.do[standing[name]], fleet)["error"] for name in failed}
         failed = {name: error for name, error in errors.items() if error}
-        if not failed:
-            return
-    wrong = [f"{standing[name]}, which takes {name} back, failed: {error}" for name, error in failed.items()]
-    raise EventError("; ".join(wrong))
+        return failed
+
+    wait_for(undo, (UNDO_TRIES - 1) * UNDO_PAUSE_S, UNDO_PAUSE_S, UNDO_PAUSE_S)
+    if failed:
+        wrong = [f"{standing[name]}, which takes {name} back, failed: {error}" for name, error in failed.items()]
+        raise CommandError("; ".join(wrong))
 
 
 def _look(fleet: Fleet, actions: Actions, states: list[dict], begun: threading.Event, back: threading.Event) -> None:
     """Note what is missing whenever it changes, until what was done is taken back."""
     begun.wait()
     while not back.is_set():
-        _note(states, _missing(fleet, actions))
+        _missing(fleet, actions, states)
         back.wait(LOOK_S)
 
 
 def _wait_whole(fleet: Fleet, actions: Actions, states: list[dict]) -> None:
-    """Until nothing is missing; what is missing is noted whenever it changes."""
-    deadline = time.monotonic() + PATIENCE_S
-    while missing := _missing(fleet, actions):
-        _note(states, missing)
-        if time.monotonic() > deadline:
-            raise EventError(f"the system is not whole after {PATIENCE_S:g} s: {missing}")
-        time.sleep(LOOK_S)
-    _note(states, missing)
+    if missing := wait_for(partial(_missing, fleet, actions, states), PATIENCE_S, LOOK_S, LOOK_S):
+        raise CommandError(f"the system is not whole after {PATIENCE_S:g} s: {missing}")
 
 
-def _missing(fleet: Fleet, actions: Actions) -> str:
-    """What cannot be seen is missing too."""
+def _missing(fleet: Fleet, actions: Actions, states: list[dict]) -> str:
+    """Note what is missing where that changed. What cannot be seen is missing too."""
     try:
-        return actions.missing(fleet)
+        missing = actions.missing(fleet)
     except Exception as problem:
-        return f"cannot be seen: {explain(problem)}"
-
-
-def _note(states: list[dict], missing: str) -> None:
+        missing = f"cannot be seen: {explain(problem)}"
     if not states or states[-1]["missing"] != missing:
         states.append({"at_s": time.time(), "missing": missing})
+    return missing

@@ -1,20 +1,22 @@
-"""What the hosts are: gathered once a campaign into facts/<host>.json, so that a result can be explained a year
-later; and how full the systems' pools are, at its start and end."""
+"""What is kept beside the runs, so that a result can be explained a year later: the hosts' facts, how full the pools
+are, what a store saves and what Ceph's OSDs count. What does not answer is noted, and stops nothing."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import shlex
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 from hcilib.drive.campaign.rundir import RunDir
-from hcilib.drive.campaign.subjects import Subject, percentages, says
-from hcilib.drive.hosts.commands import Task, execute_all, tasks
-from hcilib.drive.hosts.hosts import ANSWER_S, Fleet, Outcome
+from hcilib.drive.hosts.hosts import Fleet
+from hcilib.drive.systems import Answer, Subject, ask, percentages
 from hcilib.model.places import POOL_FILL
-from hcilib.model.system import Percentage, System
+from hcilib.model.system import COUNTERS, Check, System, When
 from hcilib.model.testbed import Testbed
+from hcilib.read.nodes.layers import parse_osds
 
 HOST_FACTS = {
     "kernel": "uname -sr",
@@ -30,30 +32,27 @@ HOST_FACTS = {
 
 
 def gather(fleet: Fleet, testbed: Testbed, systems: Sequence[System], rundir: RunDir) -> None:
-    """Facts of every host, and the fingerprint of every system where its file says to take it."""
+    """Write the facts of every host, with what the systems' checks say there at the start."""
     separator = "==== next ===="
     commands = HOST_FACTS | {"fio": f"{shlex.quote(testbed.fio.binary)} --version 2>/dev/null || echo none"}
     script = f"; echo '{separator}'; ".join(commands.values())
-    prints = _fingerprints(fleet, testbed, systems)
-    for name in fleet.windows:  # they have no shell
-        rundir.facts(name, {"fingerprint": prints.get(name, {})})
-    linux = [name for name in fleet.names if name not in fleet.windows]
+    linux = [name for name in fleet.names if name not in fleet.windows]  # the others have no shell
+    facts: dict[str, dict] = {name: {} for name in fleet.windows}
     for name, outcome in fleet.run(script, linux, limit_s=30).items():
         parts = map(str.strip, (outcome.value or "").split(separator))
-        facts = dict(zip(HOST_FACTS, parts, strict=False)) if outcome.ok else {"error": outcome.error}
-        rundir.facts(name, {**facts, "fingerprint": prints.get(name, {})})
-    if "controller" in prints:
-        rundir.facts("controller", {"fingerprint": prints["controller"]})
+        facts[name] = dict(zip(HOST_FACTS, parts, strict=False)) if outcome.ok else {"error": outcome.error}
+    for own in facts.values():
+        own["fingerprint"] = {}
+    for system in systems:
+        checks = {name: check for name, check in system.asked("start").items() if name != POOL}
+        for a in ask(fleet, testbed, checks):
+            prints = facts.setdefault(a.host, {"fingerprint": {}})["fingerprint"]
+            prints[a.run] = a.said if a.answered else f"failed: {a.said}"
+    for name, own in facts.items():
+        rundir.facts(name, own)
 
 
-def _fingerprints(fleet: Fleet, testbed: Testbed, systems: Sequence[System]) -> dict[str, dict[str, str]]:
-    """Host -> command -> its output, or why there is none: a fingerprint that fails is recorded, not hidden."""
-    taken: dict[str, dict[str, str]] = {}
-    commands = [command for system in systems for command in system.fingerprint]
-    every = [task for command in commands for task in tasks(command, testbed, testbed.vms)]
-    for task, outcome in execute_all(fleet, every, ANSWER_S).items():
-        taken.setdefault(task.host, {})[task.run] = outcome.value if outcome.ok else f"failed: {outcome.error}"
-    return taken
+POOL = "pool-fill"
 
 
 @contextlib.contextmanager
@@ -68,26 +67,64 @@ def pool_fill_noted(fleet: Fleet, subjects: Iterable[Subject], rundir: RunDir) -
             note_pool_fill(fleet, subjects, rundir, "end")
 
 
-def note_pool_fill(fleet: Fleet, subjects: Iterable[Subject], rundir: RunDir, when: str) -> None:
-    """Add to facts/pools/fill.json how full each system's pool is, by the command of its file (`pool_fill`): of what it
-    prints on a host the fullest, the line that says so, and all of it. Of a system without the command, nothing.
-
-    What does not answer, or tells no percentage, is noted with its reason, and stops nothing.
-    """
-    telling = [(one, how) for one in subjects if (how := one.system.pool_fill)]
-    asked = {one.system.name: (how, tasks(how, one.testbed, one.testbed.vms)) for one, how in telling}
-    told = execute_all(fleet, [task for _, todo in asked.values() for task in todo], ANSWER_S)
-    systems = {name: [_fullest(how, t, told[t]) for t in todo] for name, (how, todo) in asked.items()}
+def note_pool_fill(fleet: Fleet, subjects: Iterable[Subject], rundir: RunDir, when: When) -> None:
+    """Add to facts/pools/fill.json how full each system's pool is: of what its check prints on a host the fullest, the
+    line that says so, and all of it."""
+    systems = {}
+    for one in subjects:
+        if check := one.system.asked(when).get(POOL):
+            answers = ask(fleet, one.testbed, {POOL: check})
+            systems[one.system.name] = [_fullest(check, a) for a in answers]
     if systems:
         rundir.read_once_more(POOL_FILL, {"when": when, "t": round(time.time(), 3), "systems": systems})
 
 
-def _fullest(how: Percentage, task: Task, outcome: Outcome) -> dict[str, str | float]:
-    noted: dict[str, str | float] = {"host": task.host, "run": task.run}
-    if not outcome.ok:
-        return noted | {"error": outcome.error}
-    found = percentages(how, outcome.value)
+def _fullest(check: Check, answer: Answer) -> dict[str, str | float]:
+    noted: dict[str, str | float] = {"host": answer.host, "run": answer.run}
+    if not answer.answered:
+        return noted | {"error": answer.said}
+    found = percentages(check, answer.said)
     if not found or any(number != number for number, _ in found):
-        return noted | {"error": says(task, outcome), "said": outcome.value}
+        return noted | {"error": _says(answer), "said": answer.said}
     number, line = max(found)
-    return noted | {"pct": number, "line": line, "said": outcome.value}
+    return noted | {"pct": number, "line": line, "said": answer.said}
+
+
+def _says(answer: Answer) -> str:
+    return f"`{answer.run}` says {answer.said.strip()[:200]!r}" if answer.answered else answer.said
+
+
+def saved_pct(fleet: Fleet, subject: Subject) -> tuple[float, list[str]]:
+    """Return what the system's store says that it saves, as the mean of its hosts, and a remark for each that does not
+    say."""
+    check = subject.system.checks.get("savings")
+    answers = ask(fleet, subject.testbed, {"savings": check}) if check else []
+    told = [percentages(check, a.said)[:1] if check and a.ok else [] for a in answers]
+    values = [found[0][0] if found else float("nan") for found in told]
+    pairs = zip(answers, values, strict=True)
+    remarks = [f"{a.host}: what is saved is not known: {_says(a)}" for a, pct in pairs if not pct < 100]
+    return (float("nan") if remarks or not values else sum(values) / len(values)), remarks
+
+
+@contextlib.contextmanager
+def osds_noted(fleet: Fleet, subject: Subject, file: Path) -> Iterator[None]:
+    """Keep what the OSDs count of their work before and after the block, where the system's file says how they are
+    asked."""
+    check = subject.system.checks.get(COUNTERS)
+    if check is None:
+        yield
+        return
+    before = _osds(fleet, subject, check)
+    yield
+    file.write_text(json.dumps({"before": before, "after": _osds(fleet, subject, check)}))
+
+
+def _osds(fleet: Fleet, subject: Subject, check: Check) -> dict:
+    """The OSDs' counters, each as [count, seconds], and a remark of each host that did not answer."""
+    found: dict[str, dict] = {}
+    remarks: list[str] = []
+    for a in ask(fleet, subject.testbed, {COUNTERS: check}):
+        osds = parse_osds(a.said) if a.answered else {}
+        remarks += [] if osds else [f"{a.host}: {'no counters of an OSD in what it printed' if a.answered else a.said}"]
+        found |= osds
+    return {"osds": found, "remarks": remarks}

@@ -17,8 +17,8 @@ import numpy as np
 import pandas as pd
 
 from hcilib.drive.campaign.rundir import RunDir
-from hcilib.drive.campaign.subjects import Subject
 from hcilib.drive.campaign.written import WriteLimit
+from hcilib.drive.systems import Subject
 from hcilib.model.plan import Adaptive, Plan, Step, for_each, shuffled
 from hcilib.model.testbed import Testbed
 from hcilib.model.workload import Cell

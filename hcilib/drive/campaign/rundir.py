@@ -107,6 +107,7 @@ class RunDir:
         file = self.path / PLAN
         document = _read_json(file) if file.exists() else {}
         self.campaign = document.get("campaign", "")
+        self._require_form(document)
         if self.campaign:
             self._require_same(document.get("identity", {}))
             if why := _unlike_document(document):
@@ -132,6 +133,13 @@ class RunDir:
         file.unlink(missing_ok=True)
         self.said.append(f"{PLAN}, or its campaign, was gone; it is written again: the steps say whose they are")
         return True
+
+    def _require_form(self, document: Mapping) -> None:
+        if any("failures" in system for system in document.get("systems") or [document.get("system", {})]):
+            raise RunDirError(
+                f"{self.path}: its campaign was begun by hcilib 0.2 or older, which wrote systems in another form. "
+                "Finish it with that version, or choose a new run_dir."
+            )
 
     def _require_same(self, held: Mapping[str, str]) -> None:
         other = [what for what, own in self.identity.items() if held.get(what) != own]

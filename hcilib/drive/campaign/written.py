@@ -13,8 +13,8 @@ from typing import Any
 
 import pandas as pd
 
-from hcilib.drive.campaign.outages import CampaignError
 from hcilib.drive.campaign.rundir import RunDir, record_of
+from hcilib.drive.campaign.wait import CampaignError
 from hcilib.model.places import FAILED, STEPS
 from hcilib.model.plan import Step
 from hcilib.model.testbed import Testbed

@@ -95,9 +95,10 @@ def write_system(name: str, serials: Sequence[str], formulas: Mapping[str, Seque
         "# drives_per_node: 4",
         "# drive: {model: ..., bytes: 3.84 TB}  # 09_capacity needs it",
         "# cache_bytes: 8 GiB  # what a node keeps of its data in memory or on a cache drive",
-        "# health: {on: nodes, run: ..., expect: HEALTHY}  # a run of a degraded system does not count",
-        "# pool_fill: {on: nodes, run: ..., expect: '([0-9.]+) %'}  # how full it is",
-        "# fingerprint: [{on: nodes, run: ...}]  # how it is set up, kept with every campaign",
+        "# checks:",
+        "#   health: {on: nodes, run: ..., expect: HEALTHY}  # a run of a degraded system does not count",
+        "#   pool-fill: {on: nodes, run: ..., expect: '([0-9.]+) %'}  # how full it is",
+        "#   versions: {on: nodes, run: ...}  # how it is set up, kept with every campaign",
     ]
     return "\n".join(lines) + "\n"
 

@@ -15,12 +15,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from hcilib.drive import beds
+from hcilib.drive import beds, systems
 from hcilib.drive.guard.devices import CONTENT, END, INVENTORY, Device, Inventory
 from hcilib.drive.guard.guard import CONSENT, Guarded, Refusal, read_inventory, without_hosts
 from hcilib.drive.guard.guard import judge as judge_devices
 from hcilib.drive.hosts import counters, lease
-from hcilib.drive.hosts.commands import execute_all, tasks
 from hcilib.drive.hosts.hosts import ANSWER_S, CONNECT_S, Fleet, Outcome, sections
 from hcilib.drive.launch.job import SHORTEST_LOGGED_S, log_msec
 from hcilib.drive.launch.session import PLACE
@@ -164,16 +163,16 @@ def try_sftp(fleet: Fleet, folder: str, hosts: Iterable[str]) -> dict[str, Outco
 def _settings(fleet: Fleet, testbed: Testbed, system: System) -> list[dict]:
     """A row for every setting of the system's file and host that its check asks."""
     rows = []
-    for name, setting in system.settings.items():
-        for task, outcome in execute_all(fleet, tasks(setting.check, testbed, testbed.vms), ANSWER_S).items():
-            said = " ".join((outcome.value or "").split())[:200] or "nothing"
-            if not outcome.ok:
-                detail = f"{name}: not known whether it holds: {outcome.error}"
-            elif re.search(setting.check.expect, outcome.value, re.MULTILINE):
-                detail = f"{name} holds"
-            else:
-                detail = f"{name} does not hold: `{task.run}` says {said!r}, with it {setting.check.expect!r}"
-            rows.append(row(task.host, "setting", True, detail))
+    for a in systems.ask(fleet, testbed, system.settings):
+        said = " ".join(a.said.split())[:200] or "nothing"
+        if not a.answered:
+            detail = f"{a.check}: not known whether it holds: {a.said}"
+        elif a.ok:
+            detail = f"{a.check} holds"
+        else:
+            expected = system.settings[a.check].expect
+            detail = f"{a.check} does not hold: `{a.run}` says {said!r}, with it {expected!r}"
+        rows.append(row(a.host, "setting", True, detail))
     return rows
 
 
