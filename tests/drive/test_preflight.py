@@ -227,15 +227,15 @@ def test_integrity_needs_a_python3_on_the_vms(bed, short, tmp_path, monkeypatch)
 def test_which_settings_hold_is_said_and_fails_nothing(bed, short, tmp_path):
     def of(run, expect):
         command = {"on": "nodes", "run": run}
-        return {"apply": command, "check": {**command, "expect": expect}, "undo": command}
+        return {"do": command, "check": {**command, "expect": expect}, "undo": command}
 
     (tmp_path / "depth").write_text("256\n")
-    settings = {
+    changes = {
         "deep": of(f"cat '{tmp_path}/depth'", "^4096$"),
         "shallow": of(f"cat '{tmp_path}/depth'", "^256$"),
         "lost": of(f"cat '{tmp_path}/gone'", "^1$"),
     }
-    system = System.model_validate({"name": "lab-mirror", "label": "lab-mirror", "settings": settings})
+    system = System.model_validate({"name": "lab-mirror", "label": "lab-mirror", "changes": changes})
     table = preflight(bed, short(vms=2), system)
     assert table["ok"].all()
     held = table[table["check"] == "setting"]
