@@ -15,7 +15,8 @@ from hcilib.model.places import ROOT
 __version__ = "0.2.0"
 
 _ROOMS = {
-    "model.workload": "Pattern Cell PlanError",
+    "model.patterns": "Pattern PlanError",
+    "model.workload": "Cell",
     "model.plan": "Step Plan",
     "model.sweeps": "sweep",
     "model.objections": "objections",

@@ -330,7 +330,7 @@ def hostile_sweep(path: tuple, text: str) -> None:
         said = str(error)
     if plan is None:
         assert said.isprintable()
-        known = {"[key]": "a sweep has no", "patterns": "attern"}
+        known = {"[key]": "known fields are", "patterns": "attern"}
         assert any(known.get(str(part), str(part)) in said for part in path), said
         return
     bed = Testbed.model_validate(BED)

@@ -46,7 +46,7 @@ PATTERNS = {
     "no pattern": ([], "pattern"),
     "one twice": (["4k-read", "4k-read"], "4k-read-nj1"),
     "one in two words": (["1m-read", "1024k-read"], "1m-read-nj1"),
-    "a field that patterns do not have": ({"4k-read": {"qd": [1]}}, "'qd'"),
+    "a field that patterns do not have": ({"4k-read": {"qd": [1]}}, "qd: unknown"),
     "one of two": (["4k-read", "8k-fly"], "'8k-fly'"),
 }
 NAMES = """4k randread 4k-random 0k-randread 04k-randread 4k-randrw 4k-randrw0 4k-randrw100 4k-randread70
@@ -90,7 +90,7 @@ test_a_plan_that_cannot_be_is_refused = refusals(
         *((str(wrong), next(iter(wrong)), partial(hci.sweep, **SMALL | wrong)) for wrong in SWEEPS),
         *((repr(size), repr(size), partial(hci.sweep, **SMALL | {"span_bytes": size})) for size in SIZES),
         ("a policy that is not there", "'clever'", lambda: hci.sweep(["4k-read"], policy="clever")),
-        ("a span of nothing", "span_bytes is 0", lambda: hci.sweep(["4k-read"], span_bytes=0)),
+        ("a span of nothing", "span_bytes", lambda: hci.sweep(["4k-read"], span_bytes=0)),
         *((name, named, partial(hci.sweep, given)) for name, (given, named) in PATTERNS.items()),
         *((name, repr(name), partial(hci.Pattern.parse, name)) for name in NAMES.split()),
         *((repr(name), repr(name), partial(hci.Pattern.parse, name)) for name in NO_NAMES),
@@ -106,10 +106,10 @@ test_a_plan_that_cannot_be_is_refused = refusals(
         ("a guess of an order", "blocks?", lambda: hci.sweep(["4k-read"], order="block")),
         ("a plan of another format", "format", lambda: plan(format=2)),
         ("a plan without a format", "format", lambda: hci.Plan.from_dict({})),
-        ("a step without fields", "'cell'", lambda: plan(steps=[{}])),
+        ("a step without fields", "steps.0.cell", lambda: plan(steps=[{}])),
         ("a cell without fields", "step", lambda: plan(steps=[{"cell": {"pattern": "4k-read"}}])),
         (
-            "a plan without a seed", "'seed'",
+            "a plan without a seed", "field seed",
             lambda: hci.Plan.from_dict({k: v for k, v in plan().to_dict().items() if k != "seed"}),
         ),
         (

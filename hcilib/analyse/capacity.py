@@ -10,9 +10,9 @@ import pandas as pd
 
 from hcilib.analyse.rows import refuse_currencies, require_columns
 from hcilib.model.metrics import SHARES, meant, parse_bytes
+from hcilib.model.patterns import NAME, UNIT
 from hcilib.model.schemes import Scheme, parse_scheme
 from hcilib.model.system import System
-from hcilib.model.workload import NAME, UNIT
 
 TB, TIB, GB = 10**12, 2**40, 10**9
 """Drives are sold in TB, operating systems count in TiB: 32 TB are 29.1 TiB. Throughput is sold in GB/s."""

@@ -12,8 +12,8 @@ import pandas as pd
 from hcilib.analyse.compare import compare, summarize
 from hcilib.analyse.rows import as_list, interval_names, require_columns, until_stable, valid_rows
 from hcilib.model.metrics import in_order
+from hcilib.model.patterns import READ_PCT
 from hcilib.model.schemes import Scheme, parse_scheme
-from hcilib.model.workload import READ_PCT
 
 RANDOM = ("randread", "randwrite", "randrw")
 LOAD = ["numjobs", "iodepth"]

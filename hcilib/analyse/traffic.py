@@ -13,8 +13,8 @@ from hcilib.analyse.rows import numbered, numbers_of, refuse_mixing, valid_rows
 from hcilib.analyse.stats import CONFIDENCE, half_width
 from hcilib.model.caveats import add_codes
 from hcilib.model.metrics import FACTORS, KEYS, in_order
+from hcilib.model.patterns import READ_PCT
 from hcilib.model.schemes import ErasureCode, Product, Scheme, Tiers, Wrapped
-from hcilib.model.workload import READ_PCT
 
 PLACEMENT = ["placement", "ddir"]
 RESOURCES = ("drives", "network", "node CPU")

@@ -15,7 +15,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hcilib.model.workload import NAME, SYNC, UNIT
+from hcilib.model.patterns import NAME, SYNC, UNIT
 
 if TYPE_CHECKING:  # planning loads no pandas
     from pandas import DataFrame

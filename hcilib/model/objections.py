@@ -13,11 +13,12 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hcilib.model.patterns import PlanError
 from hcilib.model.plan import Plan, is_never_asked
 from hcilib.model.schemes import Tiers, parse_scheme
 from hcilib.model.system import GROUPS, Command, System
 from hcilib.model.testbed import Disk, Testbed
-from hcilib.model.workload import SPREAD, PlanError
+from hcilib.model.workload import SPREAD
 
 if TYPE_CHECKING:  # planning loads no pandas
     import pandas as pd

@@ -12,21 +12,26 @@ import math
 import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import fields, replace
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field, PlainSerializer, TypeAdapter
+from pydantic.dataclasses import dataclass
 
 from hcilib.model.metrics import parse_bytes
-from hcilib.model.workload import Cell, Load, PlanError
+from hcilib.model.patterns import PlanError
+from hcilib.model.workload import Cell, Load
+from hcilib.model.yaml_models import CHECKED, Seconds, Whole, checked
 
 if TYPE_CHECKING:
     import pandas as pd
 
 FORMAT = 1
-KINDS = ("prefill", "warmup", "canary", "measure")
+MIN_RUNTIME_S = 0.1  # below, fio's own start and end are most of a run
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=CHECKED)
 class Step:
     """One thing done once. ``runtime_s`` 0 means until the whole span was written (prefill).
 
@@ -39,22 +44,18 @@ class Step:
     that the systems share: the runs of one cell in one block, next to each other. Elsewhere all three say nothing.
     """
 
-    kind: str
+    kind: Literal["prefill", "warmup", "canary", "measure"]
     cell: Cell
     block: int
     rep: int
     runtime_s: float
     ramp_s: float = 0.0
-    offered_iops: float = 0.0
-    offered_process: str = "poisson"
-    io_bytes: int = 0
+    offered_iops: Annotated[float, Field(exclude=True)] = 0.0
+    offered_process: Annotated[str, Field(exclude=True)] = "poisson"
+    io_bytes: Annotated[int, Field(exclude=True)] = 0
     system: str = ""
     disks_of: str = ""
     pair: int = 0
-
-    def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise PlanError(f"kind {str(self.kind)[:80]!r}: expected {', '.join(KINDS)}")
 
     @property
     def id(self) -> str:
@@ -65,13 +66,12 @@ class Step:
     def to_dict(self) -> dict:
         """Plain data; :meth:`from_dict` is its inverse. What says nothing is left out, and what is decided while it
         runs."""
-        plain = {**vars(self), "cell": self.cell.to_dict()}
-        of_several, decided = ("system", "disks_of", "pair"), ("offered_iops", "offered_process", "io_bytes")
-        return {key: value for key, value in plain.items() if key not in decided and (key not in of_several or value)}
+        unset = {name for name in ("system", "disks_of", "pair") if not getattr(self, name)}
+        return {**_STEP.dump_python(self, exclude={"cell", *unset}), "cell": self.cell.to_dict()}
 
     @classmethod
     def from_dict(cls, data: Mapping) -> Step:
-        return cls(**{**data, "cell": Cell.from_dict(data["cell"])})
+        return checked(cls, data, PlanError)
 
     @property
     def duration_s(self) -> float:
@@ -113,7 +113,12 @@ class Step:
         return job // disks * part, part
 
 
-@dataclass(frozen=True)
+_STEP = TypeAdapter(Step)
+Runtime = Annotated[Seconds, Field(ge=MIN_RUNTIME_S)]
+Percent = Annotated[int, Field(strict=True, ge=0, le=100)]
+
+
+@dataclass(frozen=True, config=CHECKED)
 class Adaptive:
     """Policy ``adaptive``: a run stops between ``least_s`` and ``most_s``, a cell after ``least_runs`` to
     ``most_runs``, as soon as the half-width of its mean is within ``target`` (METHODS section 2). The rate is looked at
@@ -126,33 +131,33 @@ class Adaptive:
     0.01
     """
 
-    least_s: float = 60.0
-    most_s: float = 300.0
-    look_s: float = 30.0
-    target: float = 0.02
-    sample_s: float = 1.0
-    least_runs: int = 5
-    most_runs: int = 10
+    least_s: Runtime = 60.0
+    most_s: Runtime = 300.0
+    look_s: Runtime = 30.0
+    target: Annotated[Seconds, Field(ge=1e-6, lt=1)] = 0.02
+    sample_s: Runtime = 1.0
+    least_runs: Whole = 5
+    most_runs: Whole = 10
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=CHECKED)
 class Offered:
     """How a demand is offered: fio's ``rate_process``, ``poisson`` (as many users ask) or ``linear`` (as a
     metronome)."""
 
-    process: str = "poisson"
+    process: Literal["poisson", "linear"] = "poisson"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=CHECKED)
 class Content:
     """What is written: buffers of which ``dedupe_pct`` percent repeat an earlier one, each compressible by
     ``compress_pct`` percent (fio's dedupe_percentage and buffer_compress_percentage)."""
 
-    dedupe_pct: int = 0
-    compress_pct: int = 0
+    dedupe_pct: Percent = 0
+    compress_pct: Percent = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=CHECKED)
 class Integrity:
     """Stamped writes beside fio in every run to which something is done: ``span_bytes`` of each disk, behind the part
     that fio uses (hcilib.drive.campaign.integrity)."""
@@ -160,12 +165,7 @@ class Integrity:
     span_bytes: int
 
 
-_OTHERS = {"network_s": 0.0, "pause_s": 0.0, "outage_limit_s": 900.0, "readonly": False}
-"""Field -> its default, which is left out of plan.json and of the digest."""
-_RULES = {"adaptive": Adaptive, "content": Content, "offered": Offered, "integrity": Integrity}
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=CHECKED)
 class Plan:
     """Every step of a campaign in order. ``span_bytes`` is the part of each disk that is used (the working set per
     disk).
@@ -177,42 +177,31 @@ class Plan:
     that cannot be reached. ``readonly``: nothing is written, so no consent is needed and disks may hold data.
     """
 
-    steps: tuple[Step, ...]
+    steps: Annotated[tuple[Step, ...], PlainSerializer(lambda steps: [step.to_dict() for step in steps])]
     span_bytes: int
-    order: str = "blocks"
-    policy: str = "fixed"
-    seed: int = 0
-    format: int = field(default=FORMAT)
+    order: str
+    policy: str
+    seed: int
+    format: int = FORMAT
     adaptive: Adaptive | None = None
     content: Content | None = None
     offered: Offered | None = None
     integrity: Integrity | None = None
-    network_s: float = 0.0
-    pause_s: float = 0.0
-    outage_limit_s: float = 900.0
+    network_s: Seconds = 0.0
+    pause_s: Seconds = 0.0
+    outage_limit_s: Seconds = 900.0
     readonly: bool = False
 
     def to_dict(self) -> dict:
-        """Plain data, the format version first; :meth:`from_dict` is its inverse."""
-        steps = [step.to_dict() for step in self.steps]
-        head = {"format": self.format, "order": self.order, "policy": self.policy, "seed": self.seed}
-        rules = {name: asdict(rule) for name in _RULES if (rule := getattr(self, name))}
-        rules |= {name: value for name, default in _OTHERS.items() if (value := getattr(self, name)) != default}
-        return {**head, **rules, "span_bytes": self.span_bytes, "steps": steps}
+        """Plain data, the format first; :meth:`from_dict` is its inverse. What says nothing is left out."""
+        unset = {field.name for field in fields(self) if getattr(self, field.name) == field.default}
+        return {"format": self.format, **_PLAN.dump_python(self, mode="json", exclude=unset)}
 
     @classmethod
     def from_dict(cls, data: Mapping) -> Plan:
         if data.get("format") != FORMAT:
             raise PlanError(f"plan format {data.get('format')!r} is not {FORMAT}, the one this version reads")
-        try:
-            steps = tuple(map(Step.from_dict, data["steps"]))
-            rules: dict[str, Any] = {name: rule(**data[name]) for name, rule in _RULES.items() if name in data}
-            rules |= {name: data[name] for name in _OTHERS if name in data}
-            return cls(steps, *(data[k] for k in ("span_bytes", "order", "policy", "seed")), **rules)
-        except KeyError as error:
-            raise PlanError(f"plan: field {error} is missing") from None
-        except TypeError as error:
-            raise PlanError(f"plan: a step or rule is not as this version writes it: {error}") from None
+        return checked(cls, data, PlanError, "plan: ")
 
     @property
     def digest(self) -> str:
@@ -347,6 +336,9 @@ class Plan:
         each = f", interleaved: {', '.join(sorted(self.systems))}" if self.systems else ""
         how = f"order={self.order!r}, policy={self.policy!r}{each}"
         return f"Plan({asked}, {len(self.steps)} steps, {hours:.2f} h of runtime, {how})"
+
+
+_PLAN = TypeAdapter(Plan)
 
 
 def plan_digest(plan: Mapping) -> str:

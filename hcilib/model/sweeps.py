@@ -2,30 +2,257 @@
 
 from __future__ import annotations
 
-import contextlib
-import inspect
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import product
-from numbers import Integral, Real
-from typing import Any
+from numbers import Real
+from typing import Annotated, Any, Literal
 
-from hcilib.model.metrics import meant, parse_bytes
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
+
+from hcilib.model import yaml_models as form
 from hcilib.model.objections import require
-from hcilib.model.plan import Adaptive, Content, Integrity, Offered, Plan, Step, shuffled
-from hcilib.model.workload import PLACEMENTS, SPREAD, Cell, Events, Pattern, PlanError, count, tenant_cells
+from hcilib.model.patterns import Pattern, PlanError
+from hcilib.model.plan import Adaptive, Content, Integrity, Offered, Plan, Runtime, Step, shuffled
+from hcilib.model.tenants import Tenant, tenant_cells
+from hcilib.model.workload import SPREAD, Cell, Placement
+from hcilib.model.yaml_models import Model, Seconds, Whole, checked, listed, named
 
-MIN_RUNTIME_S = 0.1  # below, fio's own start and end are most of a run
 STAMPED_BYTES = 4096  # of a stamped block (hcilib.drive.campaign.integrity)
-WORDS = {
-    field.name: (rule, field.name)
-    for rule in (Adaptive, Content)
-    for field in fields(rule)
-    if field.name != "least_runs"  # that is what `repeats` says
-}
-"""Word of a sweep -> the rule and its field that it is a number of."""
 MIN_EVENTFUL_S = 5.0  # below, there is no series (hcilib.drive.launch.job) that could show what an event did
+Counts = Annotated[tuple[Whole, ...], BeforeValidator(listed)]
+NamedPattern = Annotated[Pattern, PlainValidator(Pattern.parse)]
+
+
+class Own(Model):
+    """The load of one pattern, where it is not the sweep's."""
+
+    iodepth: Counts | None = None
+    numjobs: Counts | None = None
+
+
+def _stamped(size: int) -> int:
+    if size % STAMPED_BYTES:
+        raise ValueError(f"expected a multiple of {STAMPED_BYTES} bytes, a stamped block's")
+    return size
+
+
+def _demands(given: Any) -> Any:
+    """Return shares as text, as they are part of names."""
+    shares = isinstance(given, Sequence) and not isinstance(given, str)
+    return [f"{d:g}" if isinstance(d, Real) and not isinstance(d, bool) else d for d in given] if shares else given
+
+
+class Sweep(Model):
+    """What `sweep` takes, by name."""
+
+    patterns: Annotated[tuple[tuple[NamedPattern, Own], ...], BeforeValidator(named)] = ()
+    repeats: Whole = 5
+    order: Literal["blocks", "back-to-back"] = "blocks"
+    policy: Literal["fixed", "short", "adaptive"] = "fixed"
+    iodepth: Counts = (1, 8, 32)
+    numjobs: Counts = (1,)
+    vms: Counts = (4,)
+    read_runtime_s: Runtime | None = None
+    write_runtime_s: Runtime | None = None
+    ramp_s: Seconds = 0.0
+    span_bytes: form.Bytes = 100 * 2**30
+    prefill: bool = True
+    warmup_s: Annotated[
+        dict[str, Seconds], BeforeValidator(lambda given: {"": given} if isinstance(given, Real) else given)
+    ] = Field(default_factory=dict)
+    canary: bool = True
+    seed: int = 0
+    placement: Annotated[tuple[Placement, ...], BeforeValidator(listed)] = ("spread",)
+    events: tuple[dict[Annotated[float, Field(ge=0)], str], ...] = ({},)
+    integrity: Annotated[form.Bytes, AfterValidator(_stamped)] | None = None
+    offered: Annotated[tuple[str, ...], BeforeValidator(_demands)] = ()
+    offered_iodepth: Whole = 256
+    offered_process: Literal["poisson", "linear"] = "poisson"
+    tenants: (
+        dict[
+            form.TenantName,
+            Annotated[Tenant, BeforeValidator(lambda given: {"profile": given} if isinstance(given, str) else given)],
+        ]
+        | None
+    ) = None
+    network_s: Seconds = 0.0
+    refill: bool = False
+    pause_s: Seconds = 0.0
+    outage_limit_s: Seconds = 900.0
+    readonly: bool = False
+    least_s: Any = None
+    most_s: Any = None
+    look_s: Any = None
+    target: Any = None
+    sample_s: Any = None
+    most_runs: Any = None
+    dedupe_pct: Any = None
+    compress_pct: Any = None
+
+    def rule(self, of: type) -> dict[str, Any]:
+        """Return the numbers of a rule that are given."""
+        given = {field.name: getattr(self, field.name, None) for field in fields(of)}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def plan(self) -> Plan:
+        """Return every step in order."""
+        adaptive = self._adaptive()
+        runtime = self._runtimes(adaptive)
+        cells = self._cells() if self.tenants is None else self._tenant_cells(adaptive)
+        loads = [part for cell in cells for part in cell.parts]
+        self._require_time(cells, adaptive, runtime)
+        for pattern in (cell.pattern for cell in loads if cell.pattern.bs_bytes > self.span_bytes):
+            raise PlanError(f"pattern {pattern.name!r}: one block is larger than span_bytes, {self.span_bytes}")
+        if self.integrity and not any(cell.events for cell in cells):
+            raise PlanError("integrity, and nothing is done to the system: a healthy system loses nothing; give events")
+        content = self.rule(Content)
+        same = ("span_bytes", "order", "policy", "seed", "network_s", "pause_s", "outage_limit_s", "readonly")
+        return Plan(
+            tuple(self._steps(cells, loads, runtime)),
+            **{name: getattr(self, name) for name in same},
+            adaptive=adaptive,
+            content=checked(Content, content, PlanError) if content else None,
+            offered=Offered(self.offered_process) if any(cell.demand for cell in loads) else None,
+            integrity=Integrity(self.integrity) if self.integrity else None,
+        )
+
+    # Rules
+
+    def _adaptive(self) -> Adaptive | None:
+        """Return the numbers of policy ``adaptive``; None for the others, which have none."""
+        given = self.rule(Adaptive)
+        if self.policy != "adaptive":
+            for name in given:
+                only = f"only policy 'adaptive' has it, not {self.policy!r}"
+                raise PlanError(f"{name} is given, but {only}: leave it out")
+            return None
+        rule = checked(Adaptive, {**given, "least_runs": self.repeats}, PlanError)
+        always = "it measures in rounds (order: blocks) and from a run's first second; leave it out"
+        for refused, said in (
+            (self.order != "blocks", f"order {self.order!r}: {always}"),
+            (self.ramp_s, f"ramp_s {self.ramp_s:g}: {always}"),
+            (rule.most_s < rule.least_s, f"most_s {rule.most_s:g}: expected at least least_s, {rule.least_s:g}"),
+            (self.repeats < 2, f"repeats {self.repeats}: one run of a cell has no interval, expected at least 2"),
+            (rule.most_runs < self.repeats, f"most_runs {rule.most_runs}: expected at least repeats, {self.repeats}"),
+        ):
+            if refused:
+                raise PlanError(f"policy 'adaptive' with {said}")
+        return rule
+
+    def _runtimes(self, adaptive: Adaptive | None) -> dict[bool, float]:
+        """Return whether a pattern writes -> seconds of its runs (of adaptive ones the most)."""
+        if not adaptive:
+            read, write = (600.0, 1800.0) if self.policy == "fixed" else (300.0, 300.0)
+            return {False: self.read_runtime_s or read, True: self.write_runtime_s or write}
+        for name in ("read_runtime_s", "write_runtime_s"):
+            if getattr(self, name):
+                lasts = "under policy 'adaptive' a run lasts least_s to most_s"
+                raise PlanError(f"{name} is given, but {lasts}: leave it out")
+        return dict.fromkeys((True, False), adaptive.most_s)
+
+    def _require_time(self, cells: Iterable[Cell], adaptive: Adaptive | None, runtime: Mapping[bool, float]) -> None:
+        """PlanError where a run would be over before its events were, or may be ended early because of them."""
+        for cell in (cell for cell in cells if cell.events):
+            lasts_s, (last_s, action) = runtime[cell.pattern.writes] + self.ramp_s, cell.events[-1]
+            if adaptive:
+                early = "which may end a run before they are done"
+                raise PlanError(f"events with policy 'adaptive', {early}: choose 'fixed'")
+            if last_s >= lasts_s or lasts_s < MIN_EVENTFUL_S:
+                late = f"{action} at {last_s:g} s, but a run of {cell.pattern.name} lasts {lasts_s:g} s"
+                least = f"a run of at least {MIN_EVENTFUL_S:g} s"
+                raise PlanError(f"events: {late}: expected events within it, and {least}")
+
+    # Cells
+
+    def _cells(self) -> list[Cell]:
+        if SPREAD in self.placement and len(set(self.placement)) > 1:
+            wrong = "nobody knows how the VMs were spread once they were moved"
+            raise PlanError(f"placement {SPREAD!r} with others: {wrong}")
+        every = [tuple(sorted(done.items())) for done in self.events]
+        cells = []
+        for pattern, own in self.patterns:
+            loads = product(self.placement, self.vms, own.numjobs or self.numjobs, own.iodepth or self.iodepth)
+            for (placement, vms, jobs, depth), done in product(loads, every):
+                cell = {"pattern": pattern, "numjobs": jobs, "iodepth": depth, "vms": vms}
+                cells.append(checked(Cell, cell | {"placement": placement, "events": done}, PlanError))
+        if not cells:
+            raise PlanError("the sweep has no cell: name at least one pattern, iodepth, VM count, placement and events")
+        if len(set(cells)) < len(cells):
+            raise PlanError("the sweep visits a cell twice: " + next(c.name for c in cells if cells.count(c) > 1))
+        return [*cells, *self._offered(cells)]
+
+    def _offered(self, cells: Iterable[Cell]) -> list[Cell]:
+        """Return every undisturbed load of the sweep at every demand."""
+        if len(set(self.offered)) < len(self.offered):
+            raise PlanError(f"offered names a demand twice: {', '.join(self.offered)}")
+        loads = dict.fromkeys(replace(cell, iodepth=self.offered_iodepth) for cell in cells if not cell.events)
+        for load in loads if self.offered else ():
+            if load.pattern.capped:
+                raise PlanError(f"pattern {load.pattern.name!r} has a cap: offer a demand or cap the rate, not both")
+        asked = ({**vars(load), "demand": name} for load in loads for name in self.offered)
+        return [checked(Cell, cell, PlanError, "offered: ") for cell in asked]
+
+    def _tenant_cells(self, adaptive: Adaptive | None) -> list[Cell]:
+        """Return the cells of tenants; PlanError where a sweep says what each of them says for itself, or what cannot
+        be done to all."""
+        beside = {"patterns": self.patterns, "offered": self.offered, "events": self.events != ({},)}
+        beside |= {"placement": self.placement != (SPREAD,), "policy adaptive": adaptive}
+        beside |= {"a warm-up": any(self.warmup_s.values())}
+        for name in (name for name, value in beside.items() if value):
+            own = "each tenant has patterns, demands and VMs of its own, its runs last as long as the others'"
+            raise PlanError(f"tenants with {name}: {own}, and nothing is done to the system: leave {name} out")
+        return tenant_cells(self.tenants or {}, self.offered_iodepth)
+
+    # Steps
+
+    def _steps(self, cells: Sequence[Cell], loads: Sequence[Cell], runtime: Mapping[bool, float]) -> list[Step]:
+        def measure(kind: Any, cell: Cell, block: int, rep: int) -> Step:
+            as_long = loads if cell.tenants else [cell]  # a tenant alone as long as beside the others
+            return Step(kind, cell, block, rep, runtime[any(load.pattern.writes for load in as_long)], self.ramp_s)
+
+        fill = Cell(Pattern.parse("1m-write"), max(c.numjobs for c in cells), 8, max(c.vms for c in cells))
+        steps, warmups = [Step("prefill", fill, 0, 0, 0.0)] * self.prefill, self._warmups(cells)
+        if self.order == "blocks":
+            steps += warmups.values()
+            for block in range(1, self.repeats + 1):
+                steps += [measure("canary", replace(cells[0], events=()), block, 0)] * self.canary
+                steps += [measure("measure", cell, block, block) for cell in shuffled(cells, self.seed, block)]
+        else:
+            for cell in cells:
+                due = [p for p in warmups if _warms(p, cell.pattern)]
+                steps += [warmups.pop(p) for p in due]  # next to what it prepares: another block size would spoil it
+                steps += [measure("measure", cell, 1, rep) for rep in range(1, self.repeats + 1)]
+        return self._refilled(steps) if self.refill else steps
+
+    def _refilled(self, steps: Sequence[Step]) -> list[Step]:
+        """Return the steps with the disks filled anew before each run but the first, which the campaign's own filling
+        precedes."""
+        if not self.prefill or any(step.kind == "warmup" for step in steps):
+            says_two = "with prefill false, or a warm-up that it would undo, it says two things at once"
+            raise PlanError(f"refill fills the disks before each run: {says_two}; leave one of them out")
+        refilled = list(steps[:2])
+        for number, step in enumerate(steps[2:], 1):
+            refilled += [replace(steps[0], rep=number), step]
+        return refilled
+
+    def _warmups(self, cells: Sequence[Cell]) -> dict[Pattern, Step]:
+        """Return pattern -> its warm-up, at the largest load at which the sweep uses it (or its block size)."""
+        seconds = {Pattern.parse(name): lasts for name, lasts in self.warmup_s.items() if name}
+        if (every := self.warmup_s.get("", 0)) and not seconds:
+            seconds = {cell.pattern: every for cell in cells if cell.pattern.writes}
+        warmups = {}
+        for pattern, lasts in ((pattern, lasts) for pattern, lasts in seconds.items() if lasts):  # 0 s: the whole span
+            like = [c for c in cells if c.pattern == pattern] or [c for c in cells if _warms(pattern, c.pattern)]
+            if like:
+                load = max(like, key=lambda cell: cell.outstanding)
+                cell = Cell(pattern, load.numjobs, load.iodepth, load.vms)
+                warmups[pattern] = Step("warmup", cell, 0, 0, lasts)
+        return warmups
+
+
+def _warms(warmup: Pattern, pattern: Pattern) -> bool:
+    return pattern.writes and pattern.bs_bytes == warmup.bs_bytes
 
 
 def sweep(
@@ -33,31 +260,7 @@ def sweep(
     repeats: int = 5,
     order: str = "blocks",
     policy: str = "fixed",
-    *,
-    iodepth: Sequence[int] = (1, 8, 32),
-    numjobs: int | Sequence[int] = 1,
-    vms: int | Sequence[int] = 4,
-    read_runtime_s: float | None = None,
-    write_runtime_s: float | None = None,
-    ramp_s: float = 0.0,
-    span_bytes: int | str = 100 * 2**30,
-    prefill: bool = True,
-    warmup_s: float | Mapping[str, float] = 0.0,
-    canary: bool = True,
-    seed: int = 0,
-    placement: str | Sequence[str] = SPREAD,
-    events: Sequence[Mapping[float, str]] = ({},),
-    integrity: int | str | None = None,
-    offered: Sequence[float | str] = (),
-    offered_iodepth: int = 256,
-    offered_process: str = "poisson",
-    tenants: Mapping[str, Mapping | str] | None = None,
-    network_s: float = 0.0,
-    refill: bool = False,
-    pause_s: float = 0.0,
-    outage_limit_s: float = 900.0,
-    readonly: bool = False,
-    **words: float | None,
+    **words: Any,
 ) -> Plan:
     """A sweep over patterns, iodepths and VM counts, repeated in rounds spread over time.
 
@@ -86,7 +289,7 @@ def sweep(
         latencies are those of an open loop (METHODS section 6). Each job may queue ``offered_iodepth``;
         ``offered_process`` is fio's rate_process, ``poisson`` or ``linear``
     tenants : instead of patterns, groups of VMs that each do something of their own: name -> a profile (``oltp``,
-        ``vdi``, ``backup``: hcilib.model.workload.PROFILES) or a mapping of `profile` or `patterns`, `vms` (how many, or their
+        ``vdi``, ``backup``: hcilib.model.tenants.PROFILES) or a mapping of `profile` or `patterns`, `vms` (how many, or their
         names), `iodepth`, `numjobs`, `offered` (``"500iops"``), `limit` (``"64m"`` or ``"500iops"`` a VM). Each
         round visits each tenant alone, all together, and together with the limits where any has one
     network_s : how long each link between two nodes is measured, before storage is (hcilib.drive.hosts.network); 0: not
@@ -116,255 +319,7 @@ def sweep(
     1   canary      3
     2  measure     12
     """  # noqa: E501
-    if unknown := [word for word in words if word not in WORDS]:
-        raise PlanError(_unknown(unknown[0]))
-    _one_of("order", order, "blocks", "back-to-back")
-    repeats = count("repeats", repeats)
-    span_bytes = int(_number("span_bytes", _size("span_bytes", span_bytes), least=1))
-    ramp_s = _number("ramp_s", ramp_s)
-    adaptive = _adaptive(policy, order, repeats, ramp_s, _given(Adaptive, words))
-    runtime = _runtimes(policy, adaptive, read_runtime_s, write_runtime_s)
-    if tenants is None:
-        cells = _cells(patterns, iodepth, numjobs, vms, placement, events)
-        cells += _demands(cells, offered, offered_iodepth)
-    else:
-        beside: dict[str, object] = {"patterns": patterns, "offered": offered, "events": list(events) != [{}]}
-        beside |= {"placement": placement != SPREAD, "policy adaptive": adaptive, "a warm-up": warmup_s}
-        _require_tenants_alone(beside)
-        cells = tenant_cells(tenants, offered_iodepth)
-    loads = [part for cell in cells for part in cell.parts]
-    _one_of("offered_process", offered_process, "poisson", "linear")
-    open_loop = Offered(offered_process) if any(cell.demand for cell in loads) else None
-    _require_time(cells, adaptive, runtime, ramp_s)
-    for cell in loads:
-        if cell.pattern.bs_bytes > span_bytes:
-            raise PlanError(f"pattern {cell.pattern.name!r}: one block is larger than span_bytes, {span_bytes}")
-
-    def measure(kind: str, cell: Cell, block: int, rep: int) -> Step:
-        as_long = loads if cell.tenants else [cell]  # a tenant alone as long as beside the others
-        writes = any(load.pattern.writes for load in as_long)
-        return Step(kind, cell, block, rep, runtime[writes], ramp_s)
-
-    steps, warmups = _prefill(cells) if prefill else [], _warmups(cells, warmup_s)
-    if order == "blocks":
-        steps += warmups.values()
-        for block in range(1, repeats + 1):
-            steps += [measure("canary", replace(cells[0], events=()), block, 0)] * canary
-            steps += [measure("measure", cell, block, block) for cell in shuffled(cells, seed, block)]
-    else:
-        for cell in cells:
-            due = [p for p in warmups if _warms(p, cell.pattern)]
-            steps += [warmups.pop(p) for p in due]  # next to what it prepares: another block size would spoil it
-            steps += [measure("measure", cell, 1, rep) for rep in range(1, repeats + 1)]
-    if refill:
-        steps = _refilled(steps, cells, prefill)
-    rules: dict[str, Any] = {"adaptive": adaptive, "offered": open_loop}
-    rules |= {"content": _content(_given(Content, words)), "integrity": _integrity(integrity, cells)}
-    rules |= {"network_s": _number("network_s", network_s), "pause_s": _number("pause_s", pause_s)}
-    rules |= {"outage_limit_s": _number("outage_limit_s", outage_limit_s)}
-    plan = Plan(tuple(steps), span_bytes, order, policy, seed, **rules, readonly=readonly)
+    first = {"patterns": patterns, "repeats": repeats, "order": order, "policy": policy}
+    plan = checked(Sweep, first | words, PlanError).plan()
     require(plan)
     return plan
-
-
-def _integrity(span_bytes: int | str | None, cells: Sequence[Cell]) -> Integrity | None:
-    if span_bytes is None:
-        return None
-    if not any(cell.events for cell in cells):
-        raise PlanError("integrity, and nothing is done to the system: a healthy system loses nothing; give events")
-    size = int(_number("integrity", _size("integrity", span_bytes), least=STAMPED_BYTES))
-    if size % STAMPED_BYTES:
-        raise PlanError(f"integrity is {size} bytes: expected a multiple of {STAMPED_BYTES}, a stamped block's")
-    return Integrity(size)
-
-
-def _size(name: str, value):
-    """Bytes of a text such as "100 GiB"; what is no text is judged as the number it should be."""
-    try:
-        return parse_bytes(value) if isinstance(value, str) else value
-    except ValueError as error:
-        raise PlanError(f"{name}: {error}") from None
-
-
-def _one_of(what: str, given: str, *known: str) -> None:
-    if given not in known:
-        expected = f"{', '.join(map(repr, known[:-1]))} or {known[-1]!r}"
-        raise PlanError(f"{what} {given!r}: {meant(given, known)}expected {expected}")
-
-
-def _unknown(name: str) -> str:
-    """A params file hands its mapping over as it is, so a name that is misspelt there arrives here."""
-    known = [*inspect.signature(sweep).parameters, *WORDS]
-    known.remove("words")
-    return f"a sweep has no {name!r}: {meant(name, known) or 'it has ' + ', '.join(known)}".rstrip()
-
-
-def _given(rule: type, words: Mapping) -> dict[str, Any]:
-    """Field -> value of a rule, from the words of the sweep."""
-    values = {field: words.get(word) for word, (of, field) in WORDS.items() if of is rule}
-    return {field: value for field, value in values.items() if value is not None}
-
-
-def _adaptive(policy: str, order: str, repeats: int, ramp_s: float, given: dict) -> Adaptive | None:
-    """The numbers of policy ``adaptive``; None for the others, which have none."""
-    _one_of("policy", policy, "fixed", "short", "adaptive")
-    if policy in ("fixed", "short"):
-        for name in given:
-            raise PlanError(f"{name} is given, but only policy 'adaptive' has it, not {policy!r}: leave it out")
-        return None
-    most_runs = count("most_runs", given.pop("most_runs", Adaptive.most_runs))
-    numbers = {name: _number(name, value, 1e-6 if name == "target" else MIN_RUNTIME_S) for name, value in given.items()}
-    rule = Adaptive(**numbers, least_runs=repeats, most_runs=most_runs)
-    always = "it measures in rounds (order: blocks) and from a run's first second; leave it out"
-    for refused, said in (
-        (order != "blocks", f"order {order!r}: {always}"),
-        (ramp_s, f"ramp_s {ramp_s:g}: {always}"),
-        (rule.most_s < rule.least_s, f"most_s {rule.most_s:g}: expected at least least_s, {rule.least_s:g}"),
-        (rule.target >= 1, f"target {rule.target:g}: expected a relative half-width below 1, e.g. 0.02"),
-        (repeats < 2, f"repeats {repeats}: one run of a cell has no interval, expected at least 2"),
-        (most_runs < repeats, f"most_runs {most_runs}: expected at least repeats, {repeats}"),
-    ):
-        if refused:
-            raise PlanError(f"policy 'adaptive' with {said}")
-    return rule
-
-
-def _runtimes(policy: str, adaptive: Adaptive | None, read_s: float | None, write_s: float | None) -> dict[bool, float]:
-    """Whether a pattern writes -> seconds of its runs (of adaptive ones the most)."""
-    given = {"read_runtime_s": read_s, "write_runtime_s": write_s}
-    if adaptive:
-        for name in (name for name, value in given.items() if value is not None):
-            raise PlanError(f"{name} is given, but under policy 'adaptive' a run lasts least_s to most_s: leave it out")
-        return dict.fromkeys((True, False), float(adaptive.most_s))
-    usual = {"read_runtime_s": 600, "write_runtime_s": 1800} if policy == "fixed" else dict.fromkeys(given, 300)
-    read, write = (_number(n, usual[n] if given[n] is None else given[n], MIN_RUNTIME_S) for n in given)
-    return {True: write, False: read}
-
-
-def _number(name: str, value, least: float = 0) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real) or not least <= float(value) < math.inf:
-        raise PlanError(f"{name} is {value!r}: expected a number of at least {least}")
-    return float(value)
-
-
-def _counts(name: str, value) -> list[int]:
-    """Whole numbers from one or several."""
-    return [count(name, v) for v in (value if isinstance(value, Iterable) and not isinstance(value, str) else [value])]
-
-
-def _cells(patterns, iodepth, numjobs, vms, placement, events) -> list[Cell]:
-    placements = [placement] if isinstance(placement, str) else list(placement)
-    for name in placements:
-        _one_of("placement", name, *PLACEMENTS)
-    if SPREAD in placements and len(set(placements)) > 1:
-        raise PlanError(f"placement {SPREAD!r} with others: nobody knows how the VMs were spread once they were moved")
-    every = [_events(given) for given in events]
-    own = patterns.items() if isinstance(patterns, Mapping) else [(name, {}) for name in patterns]
-    cells = []
-    for name, load in own:
-        for wrong in sorted(set(load or {}) - {"iodepth", "numjobs"}):
-            near = meant(wrong, ("iodepth", "numjobs"))
-            raise PlanError(f"pattern {name!r}: unknown field {wrong!r}; {near}expected iodepth, numjobs")
-        load = {"iodepth": iodepth, "numjobs": numjobs, **(load or {})}
-        depths, jobs = _counts("iodepth", load["iodepth"]), _counts("numjobs", load["numjobs"])
-        loads = product(placements, _counts("vms", vms), jobs, depths)
-        cells += [Cell(Pattern.parse(name), j, depth, n, at, done) for at, n, j, depth in loads for done in every]
-    if not cells:
-        raise PlanError("the sweep has no cell: name at least one pattern, iodepth, VM count, placement and events")
-    if len(set(cells)) < len(cells):
-        raise PlanError("the sweep visits a cell twice: " + next(c.name for c in cells if cells.count(c) > 1))
-    return cells
-
-
-def _events(given: Mapping[float | str, str]) -> Events:
-    if not isinstance(given, Mapping):
-        raise PlanError(f"events has {given!r}: expected a mapping of second to action, e.g. {{10: cut-link}}")
-    return tuple(sorted((_number("events: the second", _second(t_s)), str(action)) for t_s, action in given.items()))
-
-
-def _second(t_s: float | str) -> float | str:
-    """papermill hands the keys of a params file's mappings over as text."""
-    with contextlib.suppress(ValueError):
-        return float(t_s) if isinstance(t_s, str) else t_s
-    return t_s
-
-
-def _require_time(
-    cells: Sequence[Cell], adaptive: Adaptive | None, runtime: Mapping[bool, float], ramp_s: float
-) -> None:
-    """PlanError where a run would be over before its events were, or may be ended early because of them."""
-    for cell in (cell for cell in cells if cell.events):
-        lasts_s, last_s = runtime[cell.pattern.writes] + ramp_s, cell.events[-1][0]
-        if adaptive:
-            raise PlanError("events with policy 'adaptive', which may end a run before they are done: choose 'fixed'")
-        if last_s >= lasts_s or lasts_s < MIN_EVENTFUL_S:
-            late = f"{cell.events[-1][1]} at {last_s:g} s, but a run of {cell.pattern.name} lasts {lasts_s:g} s"
-            raise PlanError(f"events: {late}: expected events within it, and a run of at least {MIN_EVENTFUL_S:g} s")
-
-
-def _demands(cells: Sequence[Cell], demands: Sequence[float | str], iodepth: int) -> list[Cell]:
-    """Every undisturbed load of the sweep at every demand."""
-    if isinstance(demands, str) or not all(isinstance(d, (str, Real)) and not isinstance(d, bool) for d in demands):
-        raise PlanError(f"offered is {demands!r}: expected a list of shares or IOPS, e.g. [0.25, 0.9] or ['2000iops']")
-    depth = count("offered_iodepth", iodepth)
-    names = [demand if isinstance(demand, str) else f"{demand:g}" for demand in demands]
-    if len(set(names)) < len(names):
-        raise PlanError(f"offered names a demand twice: {', '.join(names)}")
-    loads = dict.fromkeys(replace(cell, iodepth=depth) for cell in cells if not cell.events)
-    for load in loads if names else ():
-        if load.pattern.capped:
-            raise PlanError(f"pattern {load.pattern.name!r} has a cap: offer a demand or cap the rate, not both")
-    return [replace(load, demand=name) for load in loads for name in names]
-
-
-def _require_tenants_alone(given: Mapping[str, object]) -> None:
-    """PlanError where a sweep of tenants is given what each of them says for itself, or what cannot be done to all."""
-    for name in (name for name, value in given.items() if value):
-        raise PlanError(
-            f"tenants with {name}: each tenant has patterns, demands and VMs of its own, its runs last as long as the "
-            f"others', and nothing is done to the system meanwhile: leave {name} out"
-        )
-
-
-def _content(given: Mapping[str, Any]) -> Content | None:
-    """The content asked for; None where nothing was."""
-    for name, value in given.items():
-        if isinstance(value, bool) or not isinstance(value, Integral) or not 0 <= int(value) <= 100:
-            raise PlanError(f"{name} is {value!r}: expected a whole number of percent, 0 to 100")
-    return Content(**{name: int(value) for name, value in given.items()}) if given else None
-
-
-def _prefill(cells: Sequence[Cell]) -> list[Step]:
-    """Fill every disk that any cell touches."""
-    fill = Cell(Pattern.parse("1m-write"), max(c.numjobs for c in cells), 8, max(c.vms for c in cells))
-    return [Step("prefill", fill, 0, 0, 0.0)]
-
-
-def _refilled(steps: Sequence[Step], cells: Sequence[Cell], prefill: bool) -> list[Step]:
-    """The steps with the disks filled anew before each run but the first, which the campaign's own filling precedes."""
-    if not prefill or any(step.kind == "warmup" for step in steps):
-        raise PlanError("refill fills the disks before each run: with prefill false, or a warm-up that it would undo, "
-                        "it says two things at once; leave one of them out")  # fmt: skip
-    [fill], refilled = _prefill(cells), list(steps[:2])
-    for number, step in enumerate(steps[2:], 1):
-        refilled += [replace(fill, rep=number), step]
-    return refilled
-
-
-def _warmups(cells: Sequence[Cell], warmup_s: float | Mapping[str, float]) -> dict[Pattern, Step]:
-    """Pattern -> its warm-up, at the largest load at which the sweep uses it (or its block size)."""
-    if isinstance(warmup_s, Mapping):
-        seconds = {Pattern.parse(name): _number(f"warmup_s of {name}", s) for name, s in warmup_s.items()}
-    else:
-        seconds = {c.pattern: _number("warmup_s", warmup_s) for c in cells if c.pattern.writes and warmup_s}
-    warmups = {}
-    for pattern, duration in ((pattern, s) for pattern, s in seconds.items() if s):  # 0 s would mean the whole span
-        like = [c for c in cells if c.pattern == pattern] or [c for c in cells if _warms(pattern, c.pattern)]
-        if like:
-            load = max(like, key=lambda c: c.outstanding)
-            warmups[pattern] = Step("warmup", Cell(pattern, load.numjobs, load.iodepth, load.vms), 0, 0, duration)
-    return warmups
-
-
-def _warms(warmup: Pattern, pattern: Pattern) -> bool:
-    return pattern.writes and pattern.bs_bytes == warmup.bs_bytes

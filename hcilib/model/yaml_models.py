@@ -10,12 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import core_schema
 
 from hcilib.model.metrics import meant, parse_bytes
@@ -106,12 +107,33 @@ UtcOffset = Annotated[str, Form("hours and minutes ahead of UTC, such as +01:00"
 Currency = Annotated[str, Form("a currency's three capital letters, such as EUR", "[A-Z]{3}")]
 Colour = Annotated[str, Form("a colour as #RRGGBB, such as #004C8C", "#[0-9A-Fa-f]{6}")]
 ActionName = Annotated[str, Form("lower-case words joined by -, e.g. cut-link", "[a-z0-9]+(-[a-z0-9]+)*", most=64)]
+TenantName = Annotated[str, Form("lower-case words joined by -, without -rate", "(?!.*-rate)[a-z0-9]+(-[a-z0-9]+)*")]
 Line = Annotated[str, Form("one line of text that can be seen, at most 1,000 characters", most=1000)]
 Regex = Annotated[Line, AfterValidator(_compiles)]
 Prose = Annotated[str, Form("text that can be seen, at most 20,000 characters", most=20_000, also="\n\t")]
 Shell = Annotated[str, Form("a shell command of visible characters, at most 20,000", r".*\S.*", 20_000, also="\n\t")]
 """A user's own shell text by design: it runs as it is, where the file says, and nothing else of the file gets into
 it."""
+
+
+CHECKED = ConfigDict(extra="forbid")
+Whole = Annotated[
+    int,
+    BeforeValidator(lambda given: int(given) if isinstance(given, Integral) and not isinstance(given, bool) else given),
+    Field(strict=True, ge=1),
+]
+Seconds = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
+
+
+def listed(given: Any) -> Any:
+    """Return what may be one or several as several."""
+    return tuple(given) if isinstance(given, Iterable) and not isinstance(given, str | Mapping) else (given,)
+
+
+def named(given: Any) -> Any:
+    """Return names, each with what it has of its own; names alone have nothing."""
+    pairs = given.items() if isinstance(given, Mapping) else ((name, {}) for name in listed(given))
+    return tuple((name, own or {}) for name, own in pairs)
 
 
 class Model(BaseModel):
@@ -142,10 +164,7 @@ def load(path: str | Path, model: type[M], live: Collection[str] = ()) -> M:
         raise TestbedError(f"{path}: expected fields of a {model.__name__.lower()}, found {type(data).__name__}")
     if claimed := sorted(set(live) & data.keys()):
         raise TestbedError(f"{path}: field {claimed[0]}: set by a running lab, never in a file; remove it")
-    try:
-        return model.model_validate(data)
-    except ValidationError as error:
-        raise TestbedError(f"{path}: " + "; ".join(_explain(e, model) for e in error.errors())) from None
+    return checked(model, data, TestbedError, f"{path}: ")
 
 
 def _there_is(path: Path, kind: str) -> str:
@@ -159,6 +178,17 @@ def _there_is(path: Path, kind: str) -> str:
     return f"{meant(path.name, beside)}a {kind} is a YAML file under params/{listed}"
 
 
+def checked(model: Any, data: Any, error: type[Exception], where: str = "") -> Any:
+    """Return the model of these data; the error names each wrong field, its value and what is expected.
+
+    `model`: a Model, or a checked dataclass
+    """
+    try:
+        return TypeAdapter(model).validate_python(data)
+    except ValidationError as wrong:
+        raise error(where + "; ".join(_explain(e, model) for e in wrong.errors())) from None
+
+
 _IN_YAML = {
     "tuple_type": "expected a list",
     "dict_type": "expected names, each with its value",
@@ -170,13 +200,14 @@ _IN_YAML = {
 
 
 def _explain(error, model) -> str:
-    where = ".".join(map(shown_key, error["loc"]))
-    if error["type"] == "extra_forbidden":
-        known, given = list(_model_at(model, error["loc"][:-1]).model_fields), str(error["loc"][-1])
+    where = ".".join(shown_key(part) for part in error["loc"] if part != "[key]")
+    if error["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        known, given = _fields_at(model, error["loc"][:-1]), str(error["loc"][-1])
         return f"field {where}: unknown; {meant(given, known)}known fields are {', '.join(known)}"
     if error["type"] == "missing":
         return f"field {where}: {error['msg']}"
-    said = _IN_YAML.get(error["type"], error["msg"].removeprefix("Value error, "))
+    said = error["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
+    said = _IN_YAML.get(error["type"], said)
     if error["type"] == "literal_error":
         said = meant(error["input"], re.findall("'([^']+)'", error["ctx"]["expected"])) + said
     if not where or where == "consent":  # a token is shown nowhere
@@ -186,18 +217,18 @@ def _explain(error, model) -> str:
     return f"field {where}: {said} (given: {found})"
 
 
-def _model_at(model: type[BaseModel], path) -> type[BaseModel]:
-    """The model that a place of the file is checked against: ``vms.0.disks.1`` is a disk."""
+def _fields_at(model: Any, path) -> list[str]:
+    """Return the fields at a place of the file: ``vms.0.disks.1`` is a disk."""
 
-    def inside(annotation) -> type[BaseModel] | None:
-        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+    def inside(annotation: Any) -> Any:
+        if hasattr(annotation, "__pydantic_fields__"):
             return annotation
         return next(filter(None, map(inside, get_args(annotation))), None)
 
     for part in path:
-        field = model.model_fields.get(part) if isinstance(part, str) else None
+        field = model.__pydantic_fields__.get(part) if isinstance(part, str) else None
         model = (inside(field.annotation) if field else None) or model
-    return model
+    return list(model.__pydantic_fields__)
 
 
 def digest(data) -> str:

@@ -18,8 +18,8 @@ import pyarrow as pa
 from pyarrow import csv
 
 from hcilib.model.metrics import COLUMNS, in_order
+from hcilib.model.patterns import MIXED, Pattern, PlanError
 from hcilib.model.places import ROOT, at_home
-from hcilib.model.workload import MIXED, Pattern, PlanError
 
 PUBLISHED = ROOT / "data" / "published"
 SIZE = {

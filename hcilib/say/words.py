@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 from hcilib.model.metrics import Metric, steady
-from hcilib.model.workload import NAME
+from hcilib.model.patterns import NAME
 
 Labels: TypeAlias = Mapping[str, str] | None
 """System -> its name in sentences; None for the names that results use."""

@@ -149,7 +149,8 @@ from hcilib.drive.launch.job import Launch
 from hcilib.drive.launch.launch import launch
 from hcilib.model.plan import Step
 from hcilib.model.testbed import Testbed
-from hcilib.model.workload import Cell, Pattern
+from hcilib.model.patterns import Pattern
+from hcilib.model.workload import Cell
 bed = Testbed.model_validate_json(sys.argv[1])
 step = Step("measure", Cell(Pattern.parse("4k-randrw70"), 2, 4, 2), 1, 1, 120)
 with Fleet(bed) as fleet:

@@ -204,9 +204,9 @@ def test_canaries_and_warm_ups_are_left_alone():
     [
         ({"events": [{10: "cut-link"}]}, "cut-link at 10 s, but a run of 4k-randwrite lasts 8 s"),
         ({"events": [{1: "cut-link"}], "runtime_s": 4.0}, "a run of at least 5 s"),
-        ({"events": [{1: "Cut the link"}]}, "action 'Cut the link': expected lower-case words"),
-        ({"events": [{-1: "cut-link"}]}, "events: the second is -1"),
-        ({"events": ["cut-link"]}, "events has 'cut-link': expected a mapping of second to action"),
+        ({"events": [{1: "Cut the link"}]}, "'Cut the link': expected lower-case words"),
+        ({"events": [{-1: "cut-link"}]}, "field events.*-1"),
+        ({"events": ["cut-link"]}, "field events.0: expected names.*'cut-link'"),
         ({"events": []}, "the sweep has no cell"),
         ({"events": [{}, {}]}, "visits a cell twice"),
     ],

@@ -12,9 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hcilib.model.patterns import MIXED
 from hcilib.model.plan import Content, Plan, Step
 from hcilib.model.testbed import ENGINES, Disk, Testbed, Vm
-from hcilib.model.workload import MIXED
 
 if TYPE_CHECKING:
     import numpy as np

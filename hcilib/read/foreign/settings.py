@@ -14,7 +14,7 @@ from math import nan
 from typing import Any, NamedTuple
 
 from hcilib.model.metrics import SETTINGS
-from hcilib.model.workload import LONG_RW, MIXED, READ_PCT, SYNC, Pattern, PlanError
+from hcilib.model.patterns import LONG_RW, MIXED, READ_PCT, SYNC, Pattern, PlanError
 from hcilib.read.fio.fio import milliseconds
 from hcilib.read.run.step import RunReadError
 

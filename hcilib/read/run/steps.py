@@ -26,6 +26,7 @@ import zstandard
 
 from hcilib.model.archives import user_cache
 from hcilib.model.compressed import read_bytes
+from hcilib.model.patterns import SYNC
 from hcilib.model.places import (
     COUNTERS,
     JOB,
@@ -37,7 +38,7 @@ from hcilib.model.places import (
     TEMPORARY,
     WINDOWS,
 )
-from hcilib.model.workload import SYNC, Cell
+from hcilib.model.workload import Cell
 from hcilib.read.fio.fio import Entry, FioOutputError, read
 from hcilib.read.fio.table import bins_of, full_depth_pct, sync_latency
 from hcilib.read.foreign.row import Part, Row, measured, numbers_of
