@@ -1,33 +1,24 @@
-"""What somebody, or something, else does to a campaign of ours, each with what must come of it: used by the tests and
-by bench/chaos.py.
-
-Unlike the faults of `injections`, none of these is a broken part: another account, another campaign, a hand in the run
-directory, a field of a file that is more than it says, and storage that crawls or hangs.
-"""
+"""Storage that crawls or hangs under a campaign of ours, each with what must come of it: used by the tests and by
+bench/chaos.py."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import shutil
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from injections import CALM_S, MIRROR, SPAN, _plain
-from probes import processes, python, until
-from strangers import sockets_below, stranger
+from injections import _plain
+from probes import processes, until
 
 from hcilab.lab import lab
-from hcilib import Cell, LeaseError, Pattern, Plan, Step, Testbed, read_fio, sweep
-from hcilib.drive.campaign.campaign import run
-from hcilib.drive.campaign.rundir import RunDirError
+from hcilib import Cell, Pattern, Step, Testbed, read_fio
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.drive.launch import job, session
-from hcilib.drive.launch.job import FioError, Launch
+from hcilib.drive.launch.job import Launch
 from hcilib.drive.launch.launch import launch
 
 DISK = 16 * 2**20
@@ -125,22 +116,6 @@ def filled(launcher: str, folder: Path, rate: int = 10**6) -> tuple[float, Testb
 # What chaos makes a row of
 
 
-def job_text(launcher: str, folder: Path) -> Told:
-    """An engine's name that is a section of its own, on a file that no testbed names; the model was made to take it."""
-    (victim := folder / "victim").write_bytes(before := b"precious" * 4096)
-    engine = f"psync\nfilename={victim}\nsize=16k\nrw=write\nbs=4k\n[z]\nioengine=psync"
-    with lab(2, 2, disk_bytes=4 * 2**20, delay_s=CALM_S, root=folder / "lab") as bed:
-        mine = by(bed.model_copy(update={"fio": bed.fio.model_copy(update={"ioengine": engine})}), launcher)
-        step = Step("measure", Cell(Pattern.parse("4k-randread"), 1, 1, 2), 1, 1, 0.5)
-        with Fleet(mine) as fleet:
-            try:
-                launch(Launch(step, mine.vms, mine, fleet, folder, SPAN, 20))
-                said = "it was started"
-            except FioError as error:
-                said = str(error)
-    return said, said.startswith("vm1: its job file") and victim.read_bytes() == before
-
-
 CONTROL = """
 import sys
 from pathlib import Path
@@ -156,77 +131,6 @@ step = Step("measure", Cell(Pattern.parse("4k-randrw70"), 2, 4, 2), 1, 1, 120)
 with Fleet(bed) as fleet:
     launch(Launch(step, bed.fleet(2), bed, fleet, Path(sys.argv[2]), 8 * 2**20, 150))
 """
-
-
-def other_account(launcher: str, folder: Path) -> Told:
-    """nobody tries every listener that there is, during a step and once its controller was killed."""
-    (work := folder / "work").mkdir()
-    with lab(2, 2, disks=2, disk_bytes=8 * 2**20, delay_s=CALM_S, root=folder / "lab") as running:
-        bed = by(running, launcher)
-        control = python(CONTROL, bed.model_dump_json(), str(work))
-        try:
-            until(lambda: at_work(bed, "vm1") and at_work(bed, "vm2"), 30)
-            told = sockets_below(Path(bed.lab_root), work)
-            with stranger() as nobody:
-                during, alive = nobody.tries(told), control.poll() is None
-                control.kill()
-                after = nobody.tries(told)
-        finally:
-            control.kill()
-            control.communicate()
-    reached = [*during["opened"], *after["opened"], *during["ran"], *after["ran"]]
-    return (
-        f"nobody tried {len(during['tried'])} listeners and reached {len(reached)} fio servers",
-        alive and not reached,
-    )
-
-
-def second_campaign(launcher: str, folder: Path) -> Told:
-    """Another testbed file with one VM of ours in it, while our step runs."""
-    with lab(2, 2, disk_bytes=4 * 2**20, delay_s=CALM_S, root=folder / "lab") as running:
-        bed, said, ours = by(running, launcher), "", []
-        plan = _plan(runtime_s=4.0)
-        first = threading.Thread(target=lambda: ours.append(run(plan, bed, MIRROR, folder / "first", progress=False)))
-        first.start()
-        until(lambda: at_work(bed, "vm2"), 30)
-        theirs = bed.model_copy(update={"name": "theirs", "vms": bed.vms[1:]})
-        try:
-            run(_plan(vms=1), theirs, MIRROR, folder / "second", progress=False)
-        except LeaseError as error:
-            said = str(error)
-        first.join()
-    refused = "vm2 is in use by another campaign: " in said and str(folder / "first") in said
-    return said, refused and len(ours[0]) == 1 and not (folder / "second" / "plan.json").exists()
-
-
-def deleted_plan(launcher: str, folder: Path) -> Told:
-    """plan.json is gone: another plan is refused, its own writes it again."""
-    with lab(2, 2, disk_bytes=4 * 2**20, delay_s=CALM_S, root=folder / "lab") as running:
-        bed, said = by(running, launcher), ""
-        before = run(_plan(), bed, MIRROR, folder / "run", progress=False)
-        kept = (folder / "run" / "plan.json").read_bytes()
-        (folder / "run" / "plan.json").unlink()
-        try:
-            run(_plan(iodepth=4), bed, MIRROR, folder / "run", progress=False)
-        except RunDirError as error:
-            said = str(error)
-        after = run(_plan(), bed, MIRROR, folder / "run", progress=False)
-    same = after.equals(before) and (folder / "run" / "plan.json").read_bytes() == kept
-    return said, "holds a campaign with another plan" in said and same
-
-
-def deleted_record(launcher: str, folder: Path) -> Told:
-    """A finished step's step.json is gone: it is done again, and once."""
-    with lab(2, 2, disk_bytes=4 * 2**20, delay_s=CALM_S, root=folder / "lab") as running:
-        bed, plan = by(running, launcher), _plan(repeats=2)
-        before = run(plan, bed, MIRROR, folder / "run", progress=False)
-        (folder / "run" / "steps" / plan.steps[0].id / "step.json").unlink()
-        after = run(plan, bed, MIRROR, folder / "run", progress=False)
-    aside = [json.loads(f.read_text())["problems"] for f in (folder / "run").glob("failed/*/step.json")]
-    other = before["rep"] != plan.steps[0].rep
-    kept = after.loc[after["rep"] != plan.steps[0].rep, "iops"].tolist() == before.loc[other, "iops"].tolist()
-    said = "; ".join(sentence for sentences in aside for sentence in sentences)
-    return said, "its step.json is gone" in said and sorted(after["rep"]) == [1, 2] and kept
 
 
 def slow_disk(launcher: str, folder: Path) -> Told:
@@ -251,28 +155,10 @@ def hung_disk(launcher: str, folder: Path) -> Told:
     return "; ".join(faults), named == {"vm2: disk lab-vm2-d0", "vm2: disk lab-vm2-d1"} and told_s < 70 and not left
 
 
-def _plan(runtime_s: float = 0.5, repeats: int = 1, vms: int = 2, iodepth: int = 2) -> Plan:
-    return sweep(
-        ["4k-randrw50"],
-        repeats=repeats,
-        iodepth=iodepth,
-        vms=vms,
-        read_runtime_s=runtime_s,
-        write_runtime_s=runtime_s,
-        span_bytes=SPAN,
-        prefill=False,
-        canary=False,
-    )
-
-
 INTRUSIONS: dict[str, tuple[str, Callable[[str, Path], Told]]] = {
-    "a job file within a field of the testbed": ("vm1", job_text),
-    "another campaign on one of the VMs": ("vm2", second_campaign),
-    "plan.json deleted": ("controller", deleted_plan),
-    "step.json of a finished step deleted": ("controller", deleted_record),
     "a disk of 1 MB/s": ("", slow_disk),
     "a disk that hangs mid-run": ("vm2", hung_disk),
-} | ({"another account during a step": ("", other_account)} if os.geteuid() == 0 and shutil.which("setpriv") else {})
+}
 """Event -> who is named, and what does it."""
 
 

@@ -5,12 +5,10 @@ from pathlib import Path
 
 import pytest
 from injections import ATTACKS, FAULTS, MISLED, attacked, misled, suffer
-from intrusions import INTRUSIONS, intruded
 
 pytestmark = pytest.mark.lab
-QUICK = ("worker killed mid-run", "another fio release", "clock an hour off", "host key changed",
-         "per-host: connection dropped mid-run")  # fmt: skip
-"""A whole fio server is killed in test_faults."""
+QUICK = ("fio server killed mid-run", "worker killed mid-run", "another fio release", "clock an hour off",
+         "host key changed", "per-host: connection dropped mid-run")  # fmt: skip
 KEPT = Path(__file__).parents[2] / "data" / "samples" / "chaos.csv"
 
 
@@ -28,24 +26,6 @@ def test_a_job_that_cannot_write_names_its_vm(programs, tmp_path, event, path, l
     row = misled(event, path, tmp_path, launcher)
     assert row["ok"], row
     assert "vm2" in row["message"]
-
-
-SLOW = ("a disk of 1 MB/s", "a disk that hangs mid-run", "another account during a step")
-
-
-CASES = [
-    pytest.param(event, launcher, marks=pytest.mark.deep if (at + of) % 2 else ())
-    for at, event in enumerate(event for event in INTRUSIONS if event not in SLOW)
-    for of, launcher in enumerate(("client-server", "per-host"))
-]
-"""Each by one launcher, in turn, and in make deep by both."""
-
-
-@pytest.mark.parametrize(("event", "launcher"), CASES)
-def test_an_intrusion_is_refused_repaired_or_said(programs, tmp_path, event, launcher):
-    """The slow ones are test_slow_and_hung's and test_strangers'."""
-    row = intruded(event, launcher, tmp_path)
-    assert row["ok"], row
 
 
 @pytest.mark.parametrize(

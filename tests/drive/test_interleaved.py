@@ -3,7 +3,6 @@ disks of its own."""
 
 import json
 from itertools import groupby
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -13,7 +12,6 @@ from hcilab.lab import lab
 from hcilib import Plan, PlanError, System, Testbed, TestbedError, progress
 from hcilib.drive.campaign import campaign
 from hcilib.drive.campaign.rundir import RunDirError
-from hcilib.model.system import Check, Command, Setting
 from hcilib.model.testbed import Disk, Node, Vm
 
 A, B = (System(name=name, label=name) for name in ("lab-a", "lab-b"))
@@ -77,16 +75,18 @@ def test_systems_that_cannot_be_told_apart_are_refused(systems):
 def test_disks_are_divided_by_the_patterns_of_the_systems_files():
     marked = BED.divided({"x": ["ceph-*"], "y": ["drbd-*"]})
     assert [d.serial for vm in marked.of_system("y").vms for d in vm.disks] == ["drbd-vm1", "drbd-vm2"]
-    assert marked.of_system("x").targets(2, 2) == [(f"vm{n}", marked.vms[n - 1].disks[0]) for n in (1, 2)]
     plan = hci.sweep(["4k-randwrite"], vms=2, span_bytes=2**20).interleaved({"x": "x", "y": "y"})
     overwrites = plan.to_frame(marked).groupby("system")["overwrites"].agg(set)
     assert overwrites["x"] == {"vm1:ceph-vm1, vm2:ceph-vm2"}
     assert overwrites["y"] == {"vm1:drbd-vm1, vm2:drbd-vm2"}
-
-
-def test_a_vm_without_a_disk_of_a_system_does_not_load_it():
-    marked = BED.divided({"x": ["ceph-*"], "y": ["drbd-vm2"]})
-    assert [vm.name for vm in marked.of_system("y").vms] == ["vm2"]
+    with pytest.raises(TestbedError, match="disk ceph-vm1 is x and z's"):
+        marked.divided({"z": ["ceph-*"]})
+    with pytest.raises(TestbedError, match="no disk is system z's; they are x, y's"):
+        marked.of_system("z")
+    partly = BED.divided({"x": ["ceph-*"], "y": ["drbd-vm2"]})
+    assert [vm.name for vm in partly.of_system("y").vms] == ["vm2"], "the other VM does not load it"
+    assert BED.divided({"x": []}) is BED, "a testbed of one system keeps its identity"
+    assert BED.divided({"x": ["*"]}).digest != BED.digest
 
 
 @pytest.mark.parametrize(
@@ -95,19 +95,6 @@ def test_a_vm_without_a_disk_of_a_system_does_not_load_it():
 def test_systems_that_share_a_disk_are_refused_by_name(patterns):
     with pytest.raises(TestbedError, match=r"vm1: disk ceph-vm1 is x and y's: systems that share a disk.*field disks"):
         BED.divided(patterns)
-
-
-def test_a_disk_that_the_testbed_gives_to_another_is_refused():
-    marked = BED.divided({"x": ["ceph-*"], "y": ["drbd-*"]})
-    with pytest.raises(TestbedError, match="disk ceph-vm1 is x and z's"):
-        marked.divided({"z": ["ceph-*"]})
-    with pytest.raises(TestbedError, match="no disk is system z's; they are x, y's"):
-        marked.of_system("z")
-
-
-def test_a_testbed_of_one_system_keeps_its_identity():
-    assert BED.divided({"x": []}) is BED
-    assert BED.divided({"x": ["*"]}).digest != BED.digest
 
 
 # On the running lab
@@ -189,86 +176,6 @@ def test_an_interrupted_pair_is_measured_again_whole(both, short, tmp_path, monk
     ]
     assert len(results) == 4
     assert progress(run_dir)["done"] == 4
-
-
-# A setting
-
-
-def setting(folder: Path, apply="echo on", seen="cat") -> System:
-    where = f"'{folder}'/$HCILAB_HOST"
-    how = Setting(
-        apply=Command(on="nodes", run=f"{apply} >{where}"),
-        check=Check(on="nodes", run=f"{seen} {where}", expect="^on$"),
-        undo=Command(on="nodes", run=f"echo off >{where}; echo undone >>{where}.log"),
-    )
-    return System(name="lab-mirror", label="x", settings={"turbo": how})
-
-
-def standing(folder: Path) -> set[str]:
-    return {file.read_text().strip() for file in folder.glob("node?")}
-
-
-@pytest.mark.lab
-def test_a_setting_is_applied_for_its_runs_and_put_back(bed, short, tmp_path, monkeypatch):
-    system, seen, real = setting(tmp_path), [], campaign.launch
-
-    def looks(of):
-        seen.append((of.step.system, standing(tmp_path)))
-        return real(of)
-
-    monkeypatch.setattr(campaign, "launch", looks)
-    plan = short(repeats=2, prefill=True)
-    results = hci.run(plan, system, bed, tmp_path / "run", settings=[None, "turbo"], progress=False)
-    assert results.groupby("system").size().to_dict() == {"lab-mirror": 2, "lab-mirror [turbo]": 2}
-    assert (results.groupby("pair")["system"].nunique() == 2).all()
-    assert seen[0] == ("lab-mirror", set()), "one prefill, of the disks they share"
-    for name, state in seen[1:]:
-        assert (state == {"on"}) == (name == "lab-mirror [turbo]")
-    assert standing(tmp_path) == {"off"}
-    assert hci.run(plan, system, bed, tmp_path / "run", settings=[None, "turbo"], progress=False).equals(results)
-
-
-@pytest.mark.lab
-def test_a_setting_that_is_not_seen_is_named_undone_and_its_steps_are_missing(bed, short, tmp_path, capsys):
-    system = setting(tmp_path, apply="echo of")
-    results = hci.run(short(), system, bed, tmp_path / "run", settings=[None, "turbo"], progress=False)
-    assert list(results["system"]) == ["lab-mirror"], "nothing else is lost"
-    [missing] = results.attrs["missing"]
-    assert missing.endswith("lab-mirror-turbo")
-    said = capsys.readouterr().out
-    assert "setting turbo is not seen on node1 after it was applied" in said
-    assert standing(tmp_path) == {"off"}
-
-
-@pytest.mark.lab
-def test_a_setting_that_a_killed_controller_left_is_undone_before_anything_is_measured(bed, short, tmp_path):
-    system, run_dir = setting(tmp_path), tmp_path / "run"
-    both = {"lab-mirror": "lab-mirror", "lab-mirror [turbo]": "lab-mirror"}
-    plans = (short(seed=seed) for seed in range(99))
-    plan = next(plan for plan in plans if plan.interleaved(both).steps[-1].system == "lab-mirror [turbo]")
-    given = {"settings": [None, "turbo"], "progress": False}
-    with pytest.MonkeyPatch.context() as patch:  # as after kill -9: nothing is put back
-        patch.setattr(campaign, "_put_back", lambda *_: None)
-        hci.run(plan, system, bed, run_dir, **given)
-    assert standing(tmp_path) == {"on"}
-    assert len(hci.run(plan, system, bed, run_dir, **given)) == 2, "finished, and yet its setting is put back"
-    assert standing(tmp_path) == {"off"}
-    logs = [file.read_text() for file in tmp_path.glob("node?.log")]
-    hci.run(plan, system, bed, run_dir, **given)
-    assert [file.read_text() for file in tmp_path.glob("node?.log")] == logs, "once"
-
-
-@pytest.mark.parametrize(("name", "said"), [("warp", "has no setting 'warp': it has turbo"), (None, "is given twice")])
-def test_a_setting_that_no_file_knows_and_one_given_twice_are_refused(bed, short, tmp_path, name, said):
-    with pytest.raises(ValueError, match=said):
-        hci.run(short(), setting(tmp_path), bed, tmp_path / "run", settings=[None, name], progress=False)
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_file_does_not_choose_a_setting(tmp_path):
-    (tmp_path / "s.yaml").write_text("name: s\nlabel: s\nsetting: turbo\n")
-    with pytest.raises(TestbedError, match="field setting: a campaign chooses"):
-        hci.load_system(tmp_path / "s.yaml")
 
 
 # Two equal systems

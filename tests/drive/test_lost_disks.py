@@ -7,11 +7,11 @@ import subprocess
 import pytest
 from injections import send, tree
 from loops import MIB, RANDOM, SIZE, losetup, own_kernels
+from meanwhile import Meanwhile, events, lost
 from probes import until
-from test_outages import Meanwhile, events, lost
 
 from hcilib import CampaignError, GuardError, System, sweep
-from hcilib.drive.campaign import campaign, outages
+from hcilib.drive.campaign import campaign, wait
 from hcilib.drive.campaign.campaign import run
 from hcilib.drive.launch import session
 from tests.needs import need
@@ -26,7 +26,7 @@ PLAN = {"repeats": 3, "iodepth": 4, "vms": 1, "read_runtime_s": 1, "write_runtim
 def own(hosts, monkeypatch):
     """A loop device stays while anybody has it open, as a lease does; a real disk goes."""
     monkeypatch.setattr(campaign, "_disks_to_lease", lambda *_: {})
-    monkeypatch.setattr(outages, "LONGEST_PAUSE_S", 2.0)
+    monkeypatch.setattr(wait, "LONGEST_PAUSE_S", 2.0)
     with own_kernels(hosts.folder):
         yield
 

@@ -1,7 +1,6 @@
 """Hosts that are away and come back, with real parts: what an outage costs, and what is said of it."""
 
 import csv
-import json
 import os
 import signal
 import threading
@@ -12,16 +11,17 @@ import pytest
 from cuts import CUTS, link_cut, sshd_away
 from injections import HURT, at_work, other_host_key
 from loops import own_kernels
+from meanwhile import Meanwhile, events, lost
 from probes import until
 
 from hcilib import CampaignError, System
-from hcilib.drive.campaign import campaign, outages
+from hcilib.drive.campaign import campaign, wait
 from hcilib.drive.campaign.campaign import CampaignInterrupted, run
 from hcilib.drive.hosts import hosts as hosts_module
 from hcilib.drive.hosts import lease
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.drive.launch import per_host, session
-from hcilib.read.run.journal import events_of, waiting_for
+from hcilib.read.run.journal import waiting_for
 
 pytestmark = pytest.mark.lab
 QUIET = {"progress": False}
@@ -36,34 +36,7 @@ def hasty(monkeypatch):
     monkeypatch.setattr(session, "EVERY_S", 1.0)
     monkeypatch.setattr(session, "STALLED_S", 4.0)
     monkeypatch.setattr(per_host, "ENDING_S", 2.0)
-    monkeypatch.setattr(outages, "LONGEST_PAUSE_S", 2.0)
-
-
-class Meanwhile(threading.Thread):
-    """What happens to a campaign while it runs; what goes wrong in it is raised at the end."""
-
-    def __init__(self, action):
-        super().__init__(daemon=True)
-        self._action, self._error = action, None
-        self.start()
-
-    def run(self):
-        try:
-            self._action()
-        except BaseException as error:
-            self._error = error
-
-    def end(self):
-        self.join(timeout=60)
-        assert not self._error, self._error
-
-
-def events(run_dir: Path, kind: str) -> list[dict]:
-    return [event for event in events_of(run_dir) if event["event"] == kind]
-
-
-def lost(run_dir: Path) -> list[str]:
-    return [json.loads(f.read_text())["problems"][0] for f in sorted(run_dir.glob("failed/*/step.json"))]
+    monkeypatch.setattr(wait, "LONGEST_PAUSE_S", 2.0)
 
 
 # A way that CI has room for; the others are the same campaign, and sshd alone is away in the tests below too.
@@ -108,45 +81,30 @@ def test_an_outage_between_two_steps_costs_no_attempt(victim, short, mirror_syst
 
 
 @pytest.mark.deep
-def test_more_outages_than_attempts_cost_no_run(victim, short, mirror_system, tmp_path, hasty):
-    run_dir, plan = tmp_path / "run", short(repeats=1, read_runtime_s=4)
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_more_outages_than_attempts_cost_no_run_but_one_that_makes_its_vm_vanish_ends(
+    victim, short, mirror_system, tmp_path, hasty, monkeypatch, is_seen
+):
+    monkeypatch.setattr(campaign, "MOST_ATTEMPTS", campaign.ATTEMPTS + (3 if is_seen else 1))
+    run_dir, over, most = tmp_path / "run", threading.Event(), campaign.ATTEMPTS + 1
     with sshd_away(victim) as cut:
 
         def strike():
-            for n in range(1, campaign.ATTEMPTS + 2):
-                assert until(lambda: len(at_work(cut.bed)) > 1, 60)
-                cut.begin()
-                assert until(lambda n=n: len(events(run_dir, "outage")) == n, 60)
-                cut.heal()
-
-        striking = Meanwhile(strike)
-        results = run(plan, victim, mirror_system, run_dir, **QUIET)
-        striking.end()
-    assert results.attrs["missing"] == []
-    assert len(results) == 1
-    assert len(lost(run_dir)) == campaign.ATTEMPTS + 1
-
-
-@pytest.mark.deep
-def test_a_run_that_makes_its_vm_vanish_each_time_ends(victim, short, mirror_system, tmp_path, hasty, monkeypatch):
-    monkeypatch.setattr(campaign, "MOST_ATTEMPTS", 4)
-    run_dir, over = tmp_path / "run", threading.Event()
-    with sshd_away(victim) as cut:
-
-        def strike():
-            while not over.is_set():
+            while not over.is_set() and not (is_seen and len(events(run_dir, "outage")) == most):
                 if until(lambda: over.is_set() or len(at_work(cut.bed)) > 1, 60) and not over.is_set():
+                    before = len(events(run_dir, "outage"))
                     cut.begin()
+                    assert not is_seen or until(lambda before=before: len(events(run_dir, "outage")) > before, 60)
                     cut.heal()
 
         striking = Meanwhile(strike)
         try:
-            results = run(short(repeats=1, read_runtime_s=4), victim, mirror_system, run_dir, **QUIET)
+            results = run(short(read_runtime_s=4), victim, mirror_system, run_dir, **QUIET)
         finally:
             over.set()
         striking.end()
-    assert len(results.attrs["missing"]) == 1
-    assert len(lost(run_dir)) == 4
+    assert (len(results), len(results.attrs["missing"])) == ((1, 0) if is_seen else (0, 1))
+    assert len(lost(run_dir)) == most
 
 
 @pytest.mark.parametrize("who", ["vm", pytest.param("node", marks=pytest.mark.deep)])
@@ -239,8 +197,8 @@ def test_a_vm_that_was_restarted_has_its_disks_judged_again(bed, hosts, media, s
     """Its disk comes back with another number and sequence, later than its sshd."""
     boot, file, run_dir = tmp_path / "boot", media.file("b1.img"), tmp_path / "run"
     boot.write_text("first")
-    monkeypatch.setattr(outages, "BOOT", f"cat {boot}")
-    monkeypatch.setattr(outages, "FIRST_PAUSE_S", 0.1)
+    monkeypatch.setattr(wait, "BOOT", f"cat {boot}")
+    monkeypatch.setattr(wait, "FIRST_PAUSE_S", 0.1)
     device = media.attach(file)
     hosts.give("vm1", "B1", file)
     testbed = hosts.testbed(("vm1", "B1"))

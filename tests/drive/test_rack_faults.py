@@ -5,27 +5,24 @@ Each is done to vm2 of two, in a campaign: vm2 is named and vm1 is not, the atte
 is left.
 """
 
-import contextlib
 import json
 import os
 import re
 import signal
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from injections import at_work, everybody, killed_sshd, once_at_work, send, sshd
-from loops import Hosts, Media, hosts_in, own_kernels
+from injections import at_work, everybody, killed_sshd, once_at_work
+from loops import own_kernels
+from meanwhile import events
 from probes import REPOSITORY, base_of, processes, python, until
-from test_campaign import events, fingerprints
+from test_campaign import fingerprints
 
-from hcilab.lab import lab
-from hcilib import CampaignError, Plan, System, Testbed, read_hosts
+from hcilib import Plan, System, Testbed, read_hosts
 from hcilib.drive.campaign import campaign
 from hcilib.drive.campaign.campaign import run
-from hcilib.drive.hosts import hosts as hosts_module
 from hcilib.drive.launch import job
 from hcilib.model.testbed import Fio
 from hcilib.read.run.journal import read_journal
@@ -38,13 +35,7 @@ RUNTIME_S = 2.5  # a fault has to meet it: on a busy machine a look at every pro
 
 
 @pytest.fixture
-def rack(hosts, media):
-    with racked(hosts, media) as testbed:
-        yield testbed
-
-
-@contextlib.contextmanager
-def racked(hosts: Hosts, media: Media) -> Iterator[Testbed]:
+def rack(hosts, media) -> Iterator[Testbed]:
     """vm1 and vm2 of the lab as a real testbed, a block device each."""
     for vm, serial in (("vm1", "T1"), ("vm2", "T2")):
         media.attach(file := media.file(f"{serial}.img"))
@@ -123,34 +114,11 @@ def test_a_vm_lost_on_the_way_is_named_and_the_step_done_again(
     assert reason in assert_done_again(rack, tmp_path / "run", one_step, results, capsys.readouterr().out)
 
 
-@pytest.mark.deep
-def test_a_connection_that_went_silent_is_opened_anew(bed, rack, one_step, tmp_path, monkeypatch, capsys):
-    """As through a firewall that forgot it: nothing comes any more, no end either, and a new one works."""
-    hasty_at_first(monkeypatch, tmp_path / "run")
-    monkeypatch.setattr(hosts_module, "CONNECT_S", 3)
-    silent: list[int] = []
-
-    def silence():
-        at_work(at(bed))
-        silent.extend(sshd(bed, listener=False))
-        send(silent, signal.SIGSTOP)
-
-    silencer = threading.Thread(target=silence, daemon=True)
-    silencer.start()
-    try:
-        results = run(one_step, rack, SYSTEM, tmp_path / "run", **RUN)
-    finally:
-        silencer.join()
-        send(silent, signal.SIGKILL)
-    wrong = assert_done_again(rack, tmp_path / "run", one_step, results, capsys.readouterr().out)
-    assert "vm2 does not answer: Timeout opening channel" in wrong
-
-
 CONTROL = """
 import json, sys
 from pathlib import Path
 from loops import own_kernels
-from hcilib.drive.campaign.campaign import CampaignError, run
+from hcilib.drive.campaign.campaign import run
 from hcilib.model.plan import Plan
 from hcilib.model.system import System
 from hcilib.model.testbed import Testbed
@@ -209,24 +177,6 @@ def test_ctrl_c_leaves_no_fio_and_keeps_the_attempt(bed, rack, short, tmp_path):
     assert failed(run_dir) == {f"{plan.steps[0].id}.1": "interrupted: KeyboardInterrupt: "}
     assert read_results(run_dir).empty
     assert list(read_journal(run_dir)["event"]) == ["start", "failed", "end"]
-
-
-@pytest.mark.deep
-def test_a_vm_without_sshd_is_named_and_its_fio_ends_by_itself(programs, machine, one_step, tmp_path, monkeypatch):
-    """Nobody can end what waits there; its own `timeout` does."""
-    monkeypatch.setattr(job, "GRACE_S", 8.0)
-    plan = replace(one_step, outage_limit_s=2.0)
-    with (
-        lab(2, 2, disk_bytes=4 * 2**20, root=tmp_path / "lab") as bed,
-        contextlib.closing(Media(tmp_path)) as media,
-        racked(hosts_in(bed, tmp_path / "hosts"), media) as rack,
-    ):
-        refused = pytest.raises(CampaignError, match=r"vm2 has been away since .*connection refused")
-        with killed_sshd(listener=True)(at(bed)), refused:
-            run(plan, rack, SYSTEM, tmp_path / "run", **RUN)
-        [attempt] = failed(tmp_path / "run").values()
-        assert blames_vm2_alone(attempt), attempt
-        assert left(rack) == []
 
 
 @pytest.mark.deep
