@@ -1,9 +1,10 @@
-"""Outages of four kinds while a campaign runs on the lab: what each costs, and how long until work goes on.
+"""Outages of eight kinds while a campaign runs on the lab: what each costs, and how long until work goes on.
 
     .venv/bin/python bench/outages.py --seconds 1 10          about three minutes; prints a table
     .venv/bin/python bench/outages.py --seconds 1 10 60 300 --save     half an hour; data/samples/outages.csv
 
-Each begins while fio runs, on vm2 of two or on its node (tests/drive/cuts.py). Counted are attempts that were lost
+Each begins while fio runs, on vm2 of two or on its node (tests/drive/cuts.py): host, link, disk, memory, room for
+files and health. Counted are attempts that were lost
 (at most one is allowed), seconds from the end of the outage to the next fio at work, and accusations: a lease that is
 said to be somebody else's. `--save` keeps the rows of cases that were not run. Exit code 1 if any row is not ok.
 """
@@ -23,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "drive")]
 
 from cuts import CUTS, Cut  # noqa: E402
-from injections import CALM_S, MIRROR, at_work  # noqa: E402
+from injections import CALM_S, at_work  # noqa: E402
 from probes import until  # noqa: E402
 
 from hcilab.lab import lab  # noqa: E402
@@ -67,7 +68,7 @@ def outage(mechanism: str, seconds: int) -> dict:
             striking = threading.Thread(target=strike, args=(cut, run_dir, seconds, times))
             striking.start()
             try:
-                runs, said = len(run(plan, cut.bed, MIRROR, run_dir, progress=False)), ""
+                runs, said = len(run(plan, cut.bed, cut.system, run_dir, progress=False)), ""
             except Exception as error:
                 runs, said = 0, str(error)
             striking.join()
@@ -77,7 +78,7 @@ def outage(mechanism: str, seconds: int) -> dict:
     said += "".join(str(event) for event in journal)
     lost = sum(event["event"] == "failed" for event in journal)
     accusations = sum(said.count(words) for words in ACCUSES)
-    waited = sum(event["event"] == "outage" for event in journal)
+    waited = sum(event["event"] in ("outage", "degraded") for event in journal)
     on_s = round(later[0] - times["healed"], 1) if later else float("nan")
     return {
         "mechanism": mechanism, "outage_s": seconds, "runs": runs, "of": RUNS, "attempts_lost": lost,

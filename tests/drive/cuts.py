@@ -1,4 +1,5 @@
-"""Outages of a lab's hosts, each begun and healed by the caller: used by test_outages.py and bench/outages.py.
+"""Outages of a lab's hosts, disks, memory, room and health, each begun and healed by the caller: used by
+test_outages.py and bench/outages.py.
 
 Every one is of vm2 of two, or of the node that serves its disks.
 """
@@ -6,21 +7,25 @@ Every one is of vm2 of two, or of the node that serves its disks.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+import resource
 import signal
 import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
-from injections import HURT, hurt, send, sshd
+from injections import HURT, MIRROR, everybody, hurt, send, sshd, tree
 from probes import processes, until
 
 from hcilab.sockets import answers
 from hcilab.supervisor import descendants
-from hcilib import Testbed
+from hcilib import System, Testbed
+from hcilib.model.system import Check
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,7 @@ class Cut:
     host: str
     begin: Callable[[], None]
     heal: Callable[[], None]
+    system: System = MIRROR
 
 
 @contextlib.contextmanager
@@ -160,4 +166,68 @@ def _frozen(bed: Testbed, host: str, own: Callable[[], set[int]]) -> Iterator[Cu
         send(stopped, signal.SIGCONT)
 
 
-CUTS = {"sshd": sshd_away, "link": link_cut, "vm": vm_frozen, "node": node_frozen}
+@contextlib.contextmanager
+def disk_away(bed: Testbed) -> Iterator[Cut]:
+    """What serves the VM's disks on its node is killed, and started again as it was."""
+    mark = f"{hurt(bed).node}.sock"
+    [(pid, _)] = [one for one in processes(bed.lab_root).items() if "qemu-storage-daemon" in one[1] and mark in one[1]]
+    argv, said = ([part.decode() for part in Path(f"/proc/{pid}/{file}").read_bytes().split(b"\0") if part]
+                  for file in ("cmdline", "environ"))  # fmt: skip
+    how = {"cwd": os.readlink(f"/proc/{pid}/cwd"), "env": dict(one.split("=", 1) for one in said)}
+    started: list[subprocess.Popen] = []
+    socket_file = Path(bed.lab_root) / mark
+
+    def heal() -> None:
+        socket_file.unlink(missing_ok=True)
+        started.append(subprocess.Popen(argv, **how, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        assert until(socket_file.exists, 20), "the disks are not served again"
+
+    try:
+        yield Cut(bed, HURT, lambda: send([pid], signal.SIGKILL), heal)
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def starved(bed: Testbed, what: int, most: int) -> Iterator[Cut]:
+    """The VM has no memory, or no room for a file: so says its kernel to all that starts there, and fio is killed."""
+    before = resource.getrlimit(what)
+
+    def limit(to: int) -> None:
+        for pid in {*sshd(bed), *_sessions(bed, HURT)}:
+            with contextlib.suppress(ProcessLookupError):
+                resource.prlimit(pid, what, (to, before[1]))
+
+    def begin() -> None:
+        limit(most)
+        send(everybody(tree(bed, hurt(bed))), signal.SIGKILL)
+
+    try:
+        yield Cut(bed, HURT, begin, lambda: limit(before[0]))
+    finally:
+        limit(before[0])
+
+
+@contextlib.contextmanager
+def degraded(bed: Testbed) -> Iterator[Cut]:
+    """The replicas on the VM's node stand still, and the system says so when it is asked."""
+    node = hurt(bed).node
+    run = f'ps -wweo stat=,args= | grep -v ^T | grep -c "[n]bdkit.*dir={bed.lab_root}/$HCILAB_HOST" || true'
+    asked = MIRROR.model_copy(update={"checks": {"health": Check(run=run, expect="^1$")}})
+    own = lambda: {pid for pid, said in processes(f"dir={bed.lab_root}/{node}").items() if "nbdkit" in said}  # noqa: E731
+    with _frozen(bed, MIRROR.name, own) as cut:
+        yield replace(cut, system=asked)
+
+
+CUTS = {
+    "sshd": sshd_away,
+    "link": link_cut,
+    "vm": vm_frozen,
+    "node": node_frozen,
+    "disk": disk_away,
+    "memory": partial(starved, what=resource.RLIMIT_AS, most=64 * 2**20),
+    "tmp": partial(starved, what=resource.RLIMIT_FSIZE, most=0),
+    "health": degraded,
+}

@@ -99,5 +99,5 @@ def test_a_store_that_answers_in_another_language_is_named(bed, mirror_system, s
 def test_a_pattern_without_a_group_is_refused(tmp_path):
     text = (ROOT / SYSTEMS[0]).read_text().replace("expect: '^saved ([0-9.]+) %'", "expect: saved")
     (tmp_path / "s.yaml").write_text(text)
-    with pytest.raises(TestbedError, match="no group: put the percentage in brackets"):
+    with pytest.raises(TestbedError, match="of a percentage in brackets"):
         hci.load_system(tmp_path / "s.yaml")

@@ -217,40 +217,34 @@ def _checked(
 
 
 def _identified(
-    fleet: Fleet,
-    products: Iterable[Subject],
-    plan: Plan,
-    consent: str | None,
-    memory: Memory,
+    fleet: Fleet, products: Iterable[Subject], plan: Plan, consent: str | None, memory: Memory,
     only: Collection[str] | None = None,
-) -> guard.Guarded:
-    """The devices of every system, judged on their hosts, and what lies on them; a VM may have some of each. `only`: of
-    these VMs."""
-    guarded: guard.Guarded = {}
-    for testbed, vms in ((subject.testbed, plan.vms) for subject in products):
-        if only is not None:
-            own = tuple(vm for vm in testbed.vms if vm.name in only)
-            testbed, vms = testbed.model_copy(update={"vms": own}), len(own)
-        own_devices = guard.identify(fleet, testbed, vms, plan.numjobs, consent, not plan.readonly)
+) -> guard.Guarded:  # fmt: skip
+    """The devices of every system, judged on their hosts, and what lies on them. `only`: of these VMs."""
+    every = []
+    for testbed in (subject.testbed for subject in products):
+        own = testbed.vms if only is None else tuple(vm for vm in testbed.vms if vm.name in only)
+        vms, asked = plan.vms if only is None else len(own), testbed.model_copy(update={"vms": own})
+        every.append(guard.identify(fleet, asked, vms, plan.numjobs, consent, not plan.readonly))
         if not plan.readonly:
-            require_known(fleet, own_devices, memory)
-        for vm, devices in own_devices.items():
-            guarded[vm] = guarded.get(vm, {}) | devices
-    return guarded
+            require_known(fleet, every[-1], memory)
+    return _together(every)
 
 
 def _disks_to_lease(
     fleet: Fleet, products: Iterable[Subject], plan: Plan, hosts: Collection[str]
 ) -> dict[str, dict[str, str] | str]:
-    """The disks of every system on these hosts, or why those of a VM are not known; a VM may have some of each."""
-    leased: dict[str, dict[str, str] | str] = {}
-    for testbed in (subject.testbed for subject in products):
-        for vm, found in guard.disks_to_lease(fleet, testbed, plan.vms, plan.numjobs, hosts).items():
-            before = leased.get(vm, {})
-            if isinstance(before, str):  # the reason why its disks are not known
-                continue
-            leased[vm] = {**before, **found} if isinstance(found, dict) else found
-    return leased
+    """The disks of every system on these hosts, or why those of a VM are not known."""
+    return _together(guard.disks_to_lease(fleet, of.testbed, plan.vms, plan.numjobs, hosts) for of in products)
+
+
+def _together(every: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """What was found of each VM, as a VM may have disks of several systems; a reason stays alone."""
+    found: dict[str, Any] = {}
+    for vm, own in chain.from_iterable(of.items() for of in every):
+        before = found.get(vm, {})
+        found[vm] = before if isinstance(before, str) else own if isinstance(own, str) else {**before, **own}
+    return found
 
 
 def _put_back(fleet: Fleet, changes: Changes) -> None:
@@ -413,7 +407,7 @@ def _run_fio(
     mark = f"{course.rundir.campaign}.{course.rundir.order}"
     beside = integrity.Beside.of(step, plan, testbed, fleet, look, work, mark)
     happening = events.during(step, testbed.fleet(step.cell.vms), fleet, subject.actions, record)
-    with happening if events.asked(plan) else contextlib.nullcontext() as begun:
+    with happening if any(own.cell.events for own in plan.steps) else contextlib.nullcontext() as begun:
         launched, counted, elapsed_s = _launch(step, session, vms, work, watch, begun, beside)
     degraded = _degraded(step, session, record)
     if beside:

@@ -14,7 +14,7 @@ from hcilib.drive.campaign.policy import Policy
 from hcilib.drive.campaign.wait import wait_for
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.drive.systems import CommandError, Subject, ask, carry_out
-from hcilib.model.plan import Plan, Step
+from hcilib.model.plan import Step
 from hcilib.model.system import OWNER
 from hcilib.model.testbed import Vm
 from hcilib.model.workload import SPREAD
@@ -24,11 +24,6 @@ PATIENCE_S = 300.0
 """A live migration returns before it is over."""
 SETTING = "setting"
 EVENT = "change"
-
-
-def placed(plan: Plan) -> list[str]:
-    """Return the placements that a plan asks for."""
-    return sorted({step.cell.placement for step in plan.steps} - {SPREAD})
 
 
 class Changes:

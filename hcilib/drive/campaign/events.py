@@ -22,17 +22,12 @@ from hcilib.drive.hosts.hosts import Fleet, clocks, explain
 from hcilib.drive.launch.job import EVENT_LOG_MSEC
 from hcilib.drive.launch.launch import logged
 from hcilib.drive.systems import CommandError
-from hcilib.model.plan import Plan, Step
+from hcilib.model.plan import Step
 from hcilib.model.testbed import Vm
 
 LOOK_S, PATIENCE_S = 0.5, 300.0
 UNDO_TRIES, UNDO_PAUSE_S = 3, 2.0
 CLOCK_MOVED_S = 0.5  # a clock that is disciplined by NTP moves less during a step
-
-
-def asked(plan: Plan) -> list[str]:
-    """Return the actions that a plan asks for."""
-    return sorted({action for step in plan.steps for _, action in step.cell.events})
 
 
 @contextlib.contextmanager

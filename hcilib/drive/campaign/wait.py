@@ -141,7 +141,9 @@ class Ready:
         hits: list[bool] = []
 
         def missing() -> list[Missing]:
-            silent = self._silent(hosts, vms)
+            silent, refusing = self._fleet.silent(hosts)
+            if turned := [f"{name} turns us away ({refusing[name]})" for name in vms if name in refusing]:
+                raise CampaignError(paused(self._rundir.path, turned[0]))
             died = died_of.pop() if died_of else {}
             ill: list[str] = []
             away = {name: silent[name] for name in (*vms, *nodes) if name in silent} or self._unlike(vms)
@@ -180,13 +182,6 @@ class Ready:
         elif this not in self._noted:
             self._since.pop(this, None)
         return wrong
-
-    def _silent(self, hosts: Sequence[str], vms: Sequence[str]) -> dict[str, str]:
-        silent, refusing = self._fleet.silent(hosts)
-        for name in vms:
-            if name in refusing:
-                raise CampaignError(paused(self._rundir.path, f"{name} turns us away ({refusing[name]})"))
-        return silent
 
     def _reconnected(self, hosts: Sequence[str]) -> bool:
         new = any(self._fleet.logins[name] != self._asked_at.get(name) for name in hosts)
