@@ -4,14 +4,10 @@
 others.
 """
 
-import atexit
 import gc
-import os
 import re
-import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -23,10 +19,6 @@ from tests.needs import reason
 # Tests send Ctrl-C to themselves and to children, which would ignore it where the shell started pytest in the
 # background.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-
-# What campaigns remember of disks is not this account's.
-os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="hcilib-state-")
-atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 # What test files import lives until the end: searching it again and again for garbage took 6 % of the time.
 gc.disable()

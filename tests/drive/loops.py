@@ -255,8 +255,7 @@ def media(machine, tmp_path):
 
 
 @pytest.fixture
-def hosts(machine, tmp_path, monkeypatch) -> Hosts:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))  # no campaign of before is remembered
+def hosts(machine, tmp_path) -> Hosts:
     return hosts_in(machine, tmp_path / "hosts")
 
 

@@ -199,8 +199,11 @@ def test_a_second_run_knows_the_systems_of_the_first(ask, hosts, media, tmp_path
 
 
 @pytest.mark.lab
-def test_what_a_campaign_left_is_ours_and_what_came_after_is_not(ask, hosts, media, tmp_path):
-    """A disk is proposed as long as a campaign of this controller on this testbed would write it again."""
+def test_what_a_campaign_left_is_ours_and_what_came_after_is_not(ask, hosts, media, tmp_path, monkeypatch):
+    """A disk is proposed as long as a campaign in data/runs on this testbed would write it again."""
+    runs = tmp_path / "data" / "runs"
+    runs.mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
     files = {serial: media.file(f"{serial}.img") for serial in ("OURS", "THEIRS")}
     for serial, file in files.items():
         hosts.give("vm1", serial, file)
@@ -209,7 +212,7 @@ def test_what_a_campaign_left_is_ours_and_what_came_after_is_not(ask, hosts, med
     bed = hosts.testbed(("vm1", "OURS"))
     plan = hci.sweep(["1m-write"], repeats=1, iodepth=[4], vms=1, write_runtime_s=0.5, canary=False)
     with own_kernels(hosts.folder):
-        hci.run(plan, hci.System(name="disk", label="A disk"), bed, tmp_path / "run", consent="wipe", progress=False)
+        hci.run(plan, hci.System(name="disk", label="A disk"), bed, runs / "run", consent="wipe", progress=False)
     found = fate(ask(["vm1"], ["node1"], name=bed.name))
     assert {serial: ok for serial, (ok, _) in found.items()} == {"OURS": True, "THEIRS": False}
     assert not fate(ask(["vm1"], ["node1"], name="elsewhere"))["OURS"][0], "what nobody can prove"

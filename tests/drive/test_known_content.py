@@ -1,8 +1,11 @@
 """Whose bytes lie on a disk: real loop devices, real campaigns, and somebody who writes beside them."""
 
 import json
+import os
 import random
 import re
+import shutil
+import signal
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -114,24 +117,40 @@ def test_a_disk_of_the_same_serial_elsewhere_is_another(own, blank, hosts, tmp_p
         require_known(fleet, identify(fleet, testbed, 1, 1, "wipe"), Memory(testbed, "mine", tmp_path))
 
 
-def test_a_memory_that_is_damaged_knows_nothing(own, blank, tmp_path):
+def test_a_memory_that_is_damaged_knows_nothing(blank, tmp_path):
     _, _, testbed = blank
-    memory = Memory(testbed, "mine", tmp_path)
+    memory = Memory(testbed, "mine", tmp_path / "run")
     memory.note("vm1", "B1", Sample(7, 256, "a" * 32))
     assert memory.of("vm1", "B1").sample == Sample(7, 256, "a" * 32)
-    [file] = (tmp_path / "state").rglob("B1.json")
-    for text in ("", "[]", "{}", '{"campaign": "mine", "run_dir": "x", "sample": {"seed": 1}}'):
-        file.write_text(text)
+    for text in ("", "[]", "{}", '{"campaign": "mine", "testbed": "x", "sample": {"seed": 1}}'):
+        (tmp_path / "run/left/vm1/B1.json").write_text(text)
         assert memory.of("vm1", "B1") is None
 
 
-def test_a_memory_that_cannot_be_written_is_named_before_a_step(own, blank, tmp_path, monkeypatch):
+def test_another_controller_resumes_a_run_directory_that_was_copied(own, blank, tmp_path, monkeypatch):
+    """D5: nothing that it needs lies in the first one's home folder."""
     _, device, testbed = blank
-    (file := tmp_path / "file").write_text("")
-    monkeypatch.setenv("XDG_STATE_HOME", str(file))
-    with pytest.raises(GuardError, match=r"B1: what it holds cannot be noted in .*XDG_STATE_HOME"):
-        measured(testbed, tmp_path / "run")
-    assert at(device, 0, SIZE) == bytes(SIZE)
+    measure, begun = campaign._measure, []
+
+    def stopped(*of):
+        begun.append(1)
+        return measure(*of) if len(begun) < 3 else os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(campaign, "_measure", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            measured(testbed, tmp_path / "first" / "run")
+    shutil.copytree(tmp_path / "first" / "run", tmp_path / "second" / "run")
+    shutil.rmtree(tmp_path / "first")
+    for home in ("HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(home, str(tmp_path / "home"))
+    assert len(measured(testbed, tmp_path / "second" / "run")) == 4
+    assert len(begun) == 3, "what was finished is not measured again"
+    put(device, 3 * MIB, MUCH)
+    with pytest.raises(GuardError, match=r"since the campaign in .*second/run left it"):
+        measured(testbed, tmp_path / "second" / "other")
+    with pytest.raises(GuardError, match=r"no campaign here left there.*blkdiscard"):
+        measured(testbed, tmp_path / "third" / "run")
 
 
 # Between steps

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from hcilib.drive.campaign.stopping import signed, stoppable
 from hcilib.model.compressed import read_bytes
-from hcilib.model.places import FACTS, FAILED, JOURNAL, LOCK, PLAN, RECORD, STEPS, TEMPORARY, WORK
+from hcilib.model.places import FACTS, FAILED, JOURNAL, LEFT, LOCK, PLAN, RECORD, STEPS, TEMPORARY, WORK
 from hcilib.model.plan import FORMAT, Plan, Step
 from hcilib.model.system import System, digest_of
 from hcilib.model.testbed import Testbed
@@ -157,13 +157,13 @@ class RunDir:
         whose = {"identity": self.identity, "campaign": self.campaign, "one_kernel": bool(testbed.lab_root)}
         what = {"caveat": testbed.caveat, "plan": plan.to_dict(), "testbed": _shown(testbed)}
         said = [system.to_dict() for system in systems]
-        _write(file, {**whose, **what, **({"system": said[0]} if len(said) == 1 else {"systems": said})})
+        write_json(file, {**whose, **what, **({"system": said[0]} if len(said) == 1 else {"systems": said})})
 
     # What an earlier controller left
 
     def _remove_temporaries(self) -> None:
         """What a kill left half written."""
-        for folder in (self.path, self.path / FACTS):
+        for folder in (self.path, self.path / FACTS, *self.path.glob(f"{LEFT}/*")):
             for file in folder.glob(f".*{TEMPORARY}"):
                 file.unlink(missing_ok=True)
 
@@ -217,7 +217,7 @@ class RunDir:
         work = self.path / WORK / step.id
         work.mkdir()
         self.order += 1
-        _write(work / RECORD, {**step.to_dict(), "id": step.id, "valid": False, "order": self.order})
+        write_json(work / RECORD, {**step.to_dict(), "id": step.id, "valid": False, "order": self.order})
         return work
 
     def accept(self, work: Path, step: Step, record: dict, iops: float | None = None) -> None:
@@ -228,7 +228,7 @@ class RunDir:
         if place.exists():  # somebody put it there meanwhile
             self.set_aside(step.id, "it was there when this step was accepted, and is not of this attempt")
         sealed = {"campaign": {"id": self.campaign, **self.identity}, "order": self.order}
-        _write(work / RECORD, {**record, "id": step.id, "valid": True, **sealed, "raw": accepted.raw_digests(work)})
+        write_json(work / RECORD, {**record, "id": step.id, "valid": True, **sealed, "raw": accepted.raw_digests(work)})
         self._digests[step.id] = accepted.sha256(work / RECORD)
         os.replace(work, place)
         run = {"kind": step.kind, "cell": step.cell.name, "block": step.block, "rep": step.rep, "iops": iops}
@@ -245,7 +245,7 @@ class RunDir:
         numbers = (re.fullmatch(rf"{re.escape(step_id)}\.(\d+)", name) for name in failed)
         attempt = 1 + max((int(number[1]) for number in numbers if number), default=0)
         kept = {"order": self.order, **record, "id": step_id, "valid": False, "attempt": attempt, "problems": problems}
-        _write(work / RECORD, kept)
+        write_json(work / RECORD, kept)
         _pack(work)
         os.replace(work, self.path / FAILED / f"{step_id}.{attempt}")
         self.log("failed", step=step_id, attempt=attempt, problems=problems)
@@ -272,7 +272,7 @@ class RunDir:
             journal.write(json.dumps({"t": round(time.time(), 3), "event": event, **fields}) + "\n")
 
     def facts(self, host: str, facts: dict) -> None:
-        _write(self.path / FACTS / f"{host}.json", {"host": host, **facts})
+        write_json(self.path / FACTS / f"{host}.json", {"host": host, **facts})
 
     def read_once_more(self, name: str, reading: dict) -> None:
         """Put one more reading behind those of this file: the first is the campaign's, whoever
@@ -281,7 +281,7 @@ class RunDir:
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             before = list(json.loads(file.read_text())["readings"])
         file.parent.mkdir(exist_ok=True)
-        _write(file, {"readings": [*before, reading]})
+        write_json(file, {"readings": [*before, reading]})
 
 
 def _unlike_document(document: Mapping) -> str:
@@ -343,7 +343,7 @@ def record_of(folder: Path) -> dict:
     return record if isinstance(record, dict) else {}
 
 
-def _write(file: Path, document: dict) -> None:
+def write_json(file: Path, document: dict) -> None:
     """Whole or not at all, with the format's version first."""
     beside = file.with_name(f".{file.name}.{os.getpid()}{TEMPORARY}")
     beside.write_text(json.dumps({"format": FORMAT, **document}, indent=1))

@@ -420,13 +420,13 @@ def _judged(bed: Testbed, vms: Mapping[str, VmFacts]) -> tuple[Guarded, list[Ref
 
 
 def _strangers(fleet: Fleet, name: str, vms: Mapping[str, VmFacts]) -> list[Refusal]:
-    """Disks that hold what no campaign of this controller left there, of those that the guard allows."""
+    """Disks that hold what no campaign in data/runs left there, of those that the guard allows."""
     bed = _all_of(vms, name)
     found, refused = _judged(bed, vms)
     against = {(refusal.host, refusal.device) for refusal in refused}
     clear = {vm: {s: d for s, d in own.items() if (vm, s) not in against} for vm, own in found.items()}
     try:
-        require_known(fleet, clear, Memory(bed, "", ""))
+        require_known(fleet, clear, Memory(bed, "", at_home("data/runs/discover", read=False)))
     except GuardError as error:
         return error.refusals
     return []

@@ -3,30 +3,30 @@
 A disk without a signature may still hold data: a raw database, dm-crypt without a header, an LVM
 volume's middle. So it is judged by a sample: the first and last MiB and `PLACES` blocks of 4 KiB at
 random places. A disk on which all of them hold one and the same of `BLANKS` is blank; one that holds
-what this controller's last campaign left there is ours; any other is refused until it is cleared.
+what the last campaign left there is ours; any other is refused until it is cleared.
 
-What a campaign leaves is remembered on the controller, outside any run directory, as the next
-campaign on these disks has another one.
+What a campaign leaves is noted in its run directory.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import functools
 import hashlib
 import json
-import os
 import re
 import secrets
 import shlex
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from hcilib.drive.campaign.rundir import write_json
 from hcilib.drive.guard.devices import Device
 from hcilib.drive.guard.guard import Guarded, GuardError, Refusal
 from hcilib.drive.hosts.hosts import ANSWER_S, Fleet
+from hcilib.model.places import LEFT
 from hcilib.model.testbed import Testbed
 
 PLACES, FEW = 4096, 256
@@ -137,62 +137,56 @@ def blank(size_bytes: int) -> tuple[str, ...]:
     return tuple(hashlib.sha256(byte * (ends + PLACES * BLOCK)).hexdigest()[:32] for byte in BLANKS)
 
 
-# What this controller's campaigns left
+# What campaigns left
 
 
 @dataclass(frozen=True)
 class Left:
     """What a campaign left on a disk; without a sample while it writes there. `counted`: by the kernel of the boot and
-    the disk sequence that it names; "" where that says nothing."""
+    the disk sequence that it names; "" where that says nothing. `run_dir`: where it was noted."""
 
+    run_dir: Path
     campaign: str
-    run_dir: str
-    sample: Sample | None = None
-    counted: str = ""
+    at_s: float
+    sample: Sample | None
+    counted: str
 
 
 class Memory:
-    """What was left on each disk of a testbed, in files of this controller that outlive run directories."""
+    """What was left on each disk of a testbed. A campaign notes it in its run directory, and so another controller can
+    resume it; it knows as well what is noted in the run directories beside its own."""
 
     def __init__(self, testbed: Testbed, campaign: str, run_dir: str | Path):
-        state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-        self._folder = Path(state) / "hcilib" / "disks" / testbed.name
-        self.campaign, self._run_dir = campaign, str(Path(run_dir).absolute())
+        self._testbed, self.campaign, self._run_dir = testbed.name, campaign, Path(run_dir).absolute()
 
     def of(self, vm: str, serial: str) -> Left | None:
         """What was noted last; None where nothing is known, or not to be understood."""
+        files = self._run_dir.parent.glob(f"*/{LEFT}/{vm}/{serial}.json")
+        known = [left for left in map(self._read, files) if left]
+        last = max(known, key=lambda left: left.at_s, default=None)
+        return last if last and last.campaign else None
+
+    def _read(self, file: Path) -> Left | None:
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-            known = json.loads(self._file(vm, serial).read_text(encoding="utf-8"))
-            sample = Sample(**known["sample"]) if known["sample"] else None
-            return Left(known["campaign"], known["run_dir"], sample, known["counted"])
+            note = json.loads(file.read_text(encoding="utf-8"))
+            sample = Sample(**note["sample"]) if note["sample"] else None
+            left = Left(file.parents[2], note["campaign"], float(note["at_s"]), sample, note["counted"])
+            return left if note["testbed"] == self._testbed else None
         return None
 
     def note(self, vm: str, serial: str, sample: Sample | None, counted: str = "") -> None:
-        """Keep what is on the disk now; None: we are about to write there.
-
-        Raises
-        ------
-        GuardError : it cannot be kept; OSError : the controller's disk is full
-        """
-        file = self._file(vm, serial)
-        beside = file.with_name(f".{file.name}.{os.getpid()}")
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            beside.write_text(json.dumps(asdict(Left(self.campaign, self._run_dir, sample, counted))), encoding="utf-8")
-            os.replace(beside, file)
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):  # the campaign says what to do about a full disk
-                raise
-            why = f"what it holds cannot be noted in {file.parent} ({(error.strerror or str(error)).lower()})"
-            todo = "Set XDG_STATE_HOME to a folder that this account may write"
-            raise GuardError([Refusal(vm, serial, f"{why}. {todo}")]) from None
+        """Keep what is on the disk now; None: we are about to write there."""
+        self._write(vm, serial, self.campaign, sample, counted)
 
     def forget(self, vm: str, serial: str) -> None:
         """Know nothing of the disk any more: somebody else's bytes are among ours."""
-        self._file(vm, serial).unlink(missing_ok=True)
+        self._write(vm, serial, "", None, "")
 
-    def _file(self, vm: str, serial: str) -> Path:
-        return self._folder / vm / f"{serial}.json"
+    def _write(self, vm: str, serial: str, campaign: str, sample: Sample | None, counted: str) -> None:
+        file = self._run_dir / LEFT / vm / f"{serial}.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        note = {"testbed": self._testbed, "campaign": campaign, "at_s": time.time(), "counted": counted}
+        write_json(file, note | {"sample": sample and asdict(sample)})
 
 
 def require_known(fleet: Fleet, guarded: Guarded, memory: Memory) -> None:
@@ -234,7 +228,7 @@ def same_count(before: str, now: str) -> bool:
 
 def _why(device: Device, left: Left | None) -> str:
     if left is None:
-        what = f"{device.name} holds data that carries no signature and that no campaign of this controller left there"
+        what = f"{device.name} holds data that carries no signature and that no campaign here left there"
     elif left.sample:
         what = f"{device.name} was written by somebody else since the campaign in {left.run_dir} left it"
     else:
