@@ -1,10 +1,11 @@
 """What nodes say of themselves: drives, block layers, links and pools, from captured texts to a
 campaign's tables."""
 
+import csv
 import io
 import json
 import shutil
-import threading
+import time
 from math import isnan, nan
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ import pytest
 
 import hcilib as hci
 from hcilib.drive.hosts.hosts import Outcome
-from hcilib.drive.hosts.layers import LayerLog, note_chains, sample_vms
+from hcilib.drive.hosts.sample import LayerLog, drives_of, sampled
 from hcilib.read.nodes.counters import Blocks, moved, parse_diskstats
 from hcilib.read.nodes.facts import NetworkOutputError, parse_iperf3, parse_ping
 from hcilib.read.nodes.layers import LAYER_COLUMNS, parse_osds
@@ -141,12 +142,11 @@ def reading(n: int, ms: int = 0) -> tuple[int, ...]:
 
 
 class Log(LayerLog):
-    """A layers.csv in memory, of hosts on these kernels."""
+    """A layers.csv in memory."""
 
-    def __init__(self, **kernels: str):
+    def __init__(self):
         self.file = io.StringIO()
-        boot = SimpleNamespace(read_now=lambda host, path: kernels.get(host, host))
-        super().__init__(boot, self.file)
+        super().__init__(csv.writer(self.file, lineterminator="\n"))
 
     def lines(self) -> list[str]:
         return self.file.getvalue().splitlines()[1:]
@@ -189,15 +189,6 @@ def test_rows_of_layers_are_kept_where_a_count_moved_and_at_both_ends():
     older = log(*(f" 8 0 sda {n} 0 9 2 3 0 9 4 0 77 99\n" for n in (1, 2)))
     older.close()
     assert older.lines() == ["n1,0,sda,1,2,3,4,0,0", "n1,1,sda,2,2,3,4,0,0"]
-
-
-def test_of_hosts_on_one_kernel_the_first_is_kept():
-    kept = Log(n1="one", n2="one")
-    for t in (0, 1):
-        for host in ("n1", "n2"):
-            kept.add(host, t, diskstats(vda=reading(t)))
-    assert set(kept.close()) == {"n1"}
-    assert all(line.startswith("n1,") for line in kept.lines())
 
 
 def test_counts_wrap_at_two_to_the_power_of_32_and_a_device_that_appears_has_none(layers):
@@ -247,29 +238,8 @@ def test_the_tick_is_what_divides_all_times_of_bio_devices(layers, times, tick_m
     assert ticks.to_dict() == pytest.approx({"md0": tick_ms, "vda": nan}, nan_ok=True)
 
 
-def test_vms_are_sampled_until_the_end_and_one_that_is_silent_has_a_remark():
-    stop, asked = threading.Event(), []
-
-    def each(hosts, ask, limit_s):
-        return {host: Outcome(host, host == "vm1", ask(host), error="no route") for host in hosts}
-
-    def read_now(host, path):
-        asked.append(host)
-        if asked.count("vm1") == 3:
-            stop.set()
-        return diskstats(vda=reading(asked.count("vm1"))).encode()
-
-    kept = Log()
-    [remark] = sample_vms(
-        SimpleNamespace(read_now=read_now, each=each), ["vm1", "vm2"], kept, 0.0, stop
-    )
-    assert kept.close() == {"vm1": ["vda"]}
-    assert [line.split(",")[3] for line in kept.lines()] == ["1", "2", "3"]
-    assert remark.startswith("vm2: 3 samples")
-
-
 NO_FACT = "\tmd/level={}\tdm/name={}\twwid=\tdevice/wwid=\tdevice/subsysnqn={}\tnsid={}"
-NO_FACT += "\tslaves={}\tpartitions=\n"
+NO_FACT += "\ttransport=\tslaves={}\tpartitions=\n"
 DEVICES = "".join(
     f"name={name}{NO_FACT.format(*facts)}"
     for name, *facts in (
@@ -295,29 +265,68 @@ EXPORTS = (
 )
 
 
+TOLD = {
+    "links": LINKS,
+    "devices": DEVICES.replace("nsid=1\ttransport=", "nsid=1\ttransport=tcp"),
+    "mounts": "",
+    "drbd": DRBD,
+    "exports": EXPORTS,
+    "end": "",
+}
+WHOLE = "".join(f"==== {name}\n{text}" for name, text in TOLD.items())
+
+
+def fleet_of(answers: dict[str, Outcome], kernels: dict[str, str]) -> SimpleNamespace:
+    """Return hosts that count one read a sample and answer so when they are asked what is built on what."""
+    asked: dict[str, int] = {}
+
+    def read_now(host, path):
+        if host == "vm2":
+            raise OSError("no route")
+        asked[host] = asked.get(host, 0) + ("diskstats" in path)
+        moving = diskstats(**{name: reading(asked[host]) for name in ("vda", "drbd1", "nvme0n1")})
+        texts = {
+            "boot_id": kernels.get(host, host),
+            "stat": "cpu 1 1 1 1 1 1 1 1\n",
+            "diskstats": moving,
+        }
+        return texts.get(path.rpartition("/")[2], "\n\n").encode()
+
+    def each(hosts, ask, limit_s):
+        return {host: one(host, ask) for host in hosts}
+
+    def one(host, ask):
+        try:
+            return Outcome(host, True, ask(host))
+        except OSError as error:
+            return Outcome(host, False, error=str(error))
+
+    return SimpleNamespace(windows=set(), read_now=read_now, each=each, sizes_now=lambda *_: {},
+                           run=lambda script, hosts, limit_s: answers)  # fmt: skip
+
+
 def test_a_host_says_what_is_built_on_what_and_one_without_a_whole_answer_why_not(tmp_path):
-    told = {"links": LINKS, "devices": DEVICES, "drbd": DRBD, "exports": EXPORTS, "end": ""}
-    whole = "".join(f"==== {name}\n{text}" for name, text in told.items())
+    """Of hosts on one kernel the first tells of it; a VM that is silent has a remark, and stops no other."""
     answers = {
-        "n1": Outcome("n1", True, whole),
-        "n2": Outcome("n2", True, whole.partition("==== drbd")[0]),
-        "n3": Outcome("n3", False, error="timed out"),
+        "n1": Outcome("n1", True, WHOLE),
+        "n2": Outcome("n2", True, WHOLE.partition("==== drbd")[0]),
+        "n3": Outcome("n3", False, error="`...` timed out"),
     }
-    fleet, file = (
-        SimpleNamespace(run=lambda script, hosts, limit_s: answers),
-        tmp_path / "layers.json",
-    )
-    note_chains(
-        fleet,
-        {"n1": ["dm-0"]},
-        {name: ["vda", "drbd1", "nvme0n1"] for name in answers},
-        ["vm2: silent"],
-        file,
-    )
-    said = json.loads(file.read_text())
-    assert (said["tested"], said["remarks"]) == ({"n1": ["dm-0"]}, ["vm2: silent"])
+    answers |= {host: answers["n1"] for host in ("n4", "vm2")}
+    fleet, tested = fleet_of(answers, {"n4": "n1"}), {"n1": ["dm-0"], "vm2": ["vda"]}
+    with sampled(
+        fleet, ["n1", "n2", "n3", "n4"], tmp_path / "counters.csv", 0.1, tested
+    ) as remarks:
+        time.sleep(0.5)
+    said = json.loads((tmp_path / "layers.json").read_text())
+    assert said["tested"] == tested
+    assert [
+        remark.startswith("vm2: ") and remark.endswith("no route") for remark in said["remarks"]
+    ] == [True]
+    assert list(said["hosts"]) == ["n1", "n2", "n3"]
     assert [list(said["hosts"][host]) for host in ("n2", "n3")] == [["error"], ["error"]]
-    assert said["hosts"]["n3"]["error"] == "timed out"
+    unknown = "what its drives did is not known"
+    assert sorted(remarks) == [f"n2: {unknown}: its answer ends early", f"n3: {unknown}: timed out"]
     assert said["hosts"]["n1"]["devices"] == {
         "vda": {"kind": "drive", "below": []},
         "md0": {"kind": "md", "below": ["vda"], "level": "raid5"},
@@ -330,14 +339,50 @@ def test_a_host_says_what_is_built_on_what_and_one_without_a_whole_answer_why_no
         "nqn.b#1": "dm-0",
         "naa.60014050a1b2c3d00001111222233334": "vda",
     }
+    layers = pd.read_csv(tmp_path / "layers.csv")
+    assert set(layers["node"]) == {"n1", "n2", "n3"}
+    drives = (
+        pd.read_csv(tmp_path / "drives.csv")
+        .groupby("node")["device"]
+        .agg(lambda names: set(names.dropna()))
+    )
+    assert drives.to_dict() == {"n1": {"vda"}, "n2": set(), "n3": set()}
+
+
+def test_drives_are_named_with_what_they_carry_and_those_of_a_network_are_left_out():
+    links = LINKS + (
+        "l 1 root root 0 Jan  1 00:00 sda -> ../../devices/pci0/host0/block/sda\n"
+        "l 1 root root 0 Jan  1 00:00 sda1 -> ../../devices/pci0/host0/block/sda/sda1\n"
+    )
+    facts = DEVICES + "".join(
+        f"name={name}{NO_FACT.format('', '', '', '', '')}" for name in ("sda", "sda1")
+    )
+    parts = {
+        "links": links,
+        "devices": facts,
+        "mounts": "/dev/sda1 / ext4\n/dev/mapper/vol1 /data x\n",
+    }
+    reached = {
+        name: facts.replace("nsid=1\ttransport=", f"nsid=1\ttransport={name}")
+        for name in ("tcp", "pcie")
+    }
+    assert drives_of(parts | {"devices": reached["tcp"]}) == {
+        "sda": "/",
+        "vda": "md0 dm-0 drbd1 /...",
+    }
+    with pytest.raises(ValueError, match="how nvme0n1 is reached"):
+        drives_of(parts)
 
 
 def test_chains_that_cannot_be_asked_for_do_not_stop_the_step(tmp_path):
     def run(script, hosts, limit_s):
         raise OSError("the controller has no more files")
 
-    note_chains(SimpleNamespace(run=run), {}, {"n1": ["vda"]}, [], file := tmp_path / "layers.json")
-    assert list(json.loads(file.read_text())["hosts"]["n1"]) == ["error"]
+    fleet = fleet_of({}, {})
+    fleet.run = run
+    with sampled(fleet, ["n1"], tmp_path / "counters.csv", 0.1, {"n1": ["vda"]}):
+        time.sleep(0.3)
+    assert list(json.loads((tmp_path / "layers.json").read_text())["hosts"]["n1"]) == ["error"]
 
 
 def test_osds_differ_by_what_they_did_and_one_that_restarted_is_left_out(step):

@@ -19,7 +19,7 @@ from hcilib.drive import beds, systems
 from hcilib.drive.guard.devices import CONTENT, END, INVENTORY, Device, Inventory
 from hcilib.drive.guard.guard import CONSENT, Guarded, Refusal, read_inventory, without_hosts
 from hcilib.drive.guard.guard import judge as judge_devices
-from hcilib.drive.hosts import counters, lease
+from hcilib.drive.hosts import lease, sample
 from hcilib.drive.hosts.hosts import ANSWER_S, CONNECT_S, Fleet, Outcome, sections
 from hcilib.drive.launch.job import SHORTEST_LOGGED_S, log_msec
 from hcilib.drive.launch.session import PLACE
@@ -130,7 +130,7 @@ def _sftp(fleet: Fleet, testbed: Testbed, vms: Sequence[str]) -> list[dict]:
 def _sampler(fleet: Fleet, nodes: Sequence[str]) -> list[dict]:
     todo = "they are read by SFTP: `Subsystem sftp internal-sftp` in sshd_config"
     there = "counters of CPU, network and drives can be read"
-    tried = counters.sample_once(fleet, nodes).values()
+    tried = sample.sample_once(fleet, nodes).values()
     return [row(o.host, "sampler", o.ok, there if o.ok else f"no counters: {o.error}", todo) for o in tried]
 
 

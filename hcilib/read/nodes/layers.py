@@ -38,7 +38,7 @@ def parse_layers(text: str) -> dict[str, Counts]:
     }
 
 
-# What a host says of its devices, by the script of hcilib.drive.hosts.layers.
+# What a host says of its devices, by the script of hcilib.drive.hosts.sample.
 
 
 def parse_chain(parts: Mapping[str, str]) -> dict[str, Any]:
