@@ -31,7 +31,7 @@ _ROOMS = {
     "drive.hosts.network": "network",
     "drive.discover.discover": "discover DiscoverError",
     "drive.clones.clones": "fleet_up fleet_down",
-    "drive.clones.hypervisors": "ClonesError",
+    "drive.clones.libvirt": "ClonesError",
     "drive.guard.guard": "GuardError",
     "drive.hosts.lease": "LeaseError",
     "drive.campaign.campaign": "CampaignError",

@@ -10,7 +10,7 @@ from libvirts import NODES, libvirt_nodes
 
 from hcilib import ClonesError
 from hcilib.drive.clones.clones import _bed, _see_to_fio
-from hcilib.drive.clones.hypervisors import Clone, Libvirt, Template, address_of, domain, networks_of, systems_of
+from hcilib.drive.clones.libvirt import Clone, Template, address_of, clone_of, domain, found, networks_of, systems_of
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.model.testbed import Host
 from tests.needs import need
@@ -290,9 +290,8 @@ def test_a_domain_of_the_template_is_the_clones_own():
 
 def test_each_pool_is_a_system_with_its_own_disks_of_every_vm():
     xml = "<domain><devices><disk device='disk'/></devices></domain>"
-    there = Libvirt(frozenset(), {"srv1": Template(xml, (("/p/a", "slow", "a"),), ("slow", "fast"))})
-    made = there.clone("t-1", "srv1", 0, "abc", 2)
-    assert made.serials == [f"HCI-t-1-{disk}" for disk in (1, 2, 3, 4)]
+    made = clone_of(Template(xml, (("/p/a", "slow", "a"),), ("slow", "fast")), "t-1", "srv1", "abc", 2)
+    assert list(made.serials) == [f"HCI-t-1-{disk}" for disk in (1, 2, 3, 4)]
     assert [pool for pool, _ in made.volumes] == ["slow", "slow", "slow", "fast", "fast"], "its own disk, then the data"
     assert systems_of("t", 2, ["slow", "fast 2"]) == {
         "slow": ["HCI-t-*-1", "HCI-t-*-2"],
@@ -328,4 +327,4 @@ def test_an_address_is_that_of_the_clones_own_card():
 
 def test_what_virsh_prints_instead_is_named():
     with pytest.raises(ClonesError, match="srv1: virsh's answer ends early: 'error: failed to connect"):
-        Libvirt.found({"srv1": "error: failed to connect to the hypervisor\n"}, "tpl", [])
+        found({"srv1": "error: failed to connect to the hypervisor\n"}, "tpl", [])

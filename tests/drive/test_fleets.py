@@ -53,16 +53,20 @@ def vms(nodes, node="srv1") -> list[str]:
     return sorted(name for name in nodes.virsh(node, "list --all --name").split() if name != "template")
 
 
-def up(nodes, count=1, *more, on=("srv1",)):
+def up_code(nodes, count=1, *more, on=("srv1",)):
     where = [f"{name}=root@{NODES[name]}" for name in on]
     given = {"--template": "template", "--name": "t", "--disk": "1 MiB", "--user": "root", "--count": str(count)}
     given |= {"--known-hosts": f"{nodes.home}/known_hosts", "--key": f"{nodes.home}/client"}
     given |= {"--records": f"{nodes.home}/fleets"}
     argv = ["fleet", "up", *where, *(word for pair in given.items() for word in pair), *more]
-    return nodes.python(
+    return (
         "import hcilib.drive.clones.clones as clones; from hcilib.cli import main; "
         f"clones.BOOT_S = {BOOT_S}; raise SystemExit(main({argv!r}))"
     )
+
+
+def up(nodes, count=1, *more, on=("srv1",)):
+    return nodes.python(up_code(nodes, count, *more, on=on))
 
 
 def down(nodes, *more):
@@ -70,7 +74,7 @@ def down(nodes, *more):
 
 
 def record(nodes):
-    return nodes.home / "fleets/t.jsonl"
+    return nodes.home / "fleets/t.json"
 
 
 @contextlib.contextmanager
@@ -137,7 +141,7 @@ c.fleet_up(["srv1=root@{NODES["srv1"]}"], "template", 1, name="t", disk_bytes="1
 def test_a_claim_is_passed_over_where_a_true_address_is_there(nodes):
     with nodes.system("t-1", "10.77.50.1", says=["git.example.org", "192.0.2.9", "10.77.50.1"]):
         assert up(nodes).returncode == 0
-    assert json.loads(record(nodes).read_text().splitlines()[-1]) == {"ready": "t-1", "address": "10.77.50.1"}
+    assert json.loads(record(nodes).read_text())["vms"]["t-1"]["address"] == "10.77.50.1"
 
 
 @pytest.mark.deep
@@ -262,84 +266,41 @@ def test_a_volume_that_another_vm_uses_stays(nodes):
 # --- N10: what a crash leaves --------------------------------------------------------------------------------------
 
 
-def test_a_record_that_was_cut_anywhere_in_its_last_line_is_read(nodes):
-    """Of every length of the last line a third: what was written whole counts, what was not is said."""
-    with made(nodes):
-        whole = record(nodes).read_bytes()
-        begin = whole.rstrip(b"\n").rindex(b"\n") + 1
-        code = f"""
-from pathlib import Path
-from hcilib.drive.clones.records import Record
-whole, folder = Path("{record(nodes)}").read_bytes(), Path("{nodes.home}/fleets")
-for end in [*range({begin}, len(whole), 3), len(whole) - 1]:
-    (folder / "t.jsonl").write_bytes(whole[:end])
-    with Record(folder, "t") as record:
-        print(end, bool(record.torn), [c.name for c in record.standing], record.addresses)
-        record.append(ready="t-1", address="10.77.50.1")
-    with Record(folder, "t") as record:
-        assert record.addresses == {{"t-1": "10.77.50.1"}} and not record.torn, end
-"""
-        told = nodes.python(code)
-        assert told.returncode == 0, told.stderr
-        for line in told.stdout.splitlines():
-            end, torn, standing = line.split(maxsplit=2)
-            is_whole = int(end) == len(whole) - 1
-            assert torn == str(not is_whole and int(end) > begin)
-            assert standing.startswith("['t-1'] {'t-1':" if is_whole else "['t-1'] {}")
-        record(nodes).write_bytes(whole[: begin + 5])
-        gone = down(nodes)
-        assert gone.returncode == 0, gone.stderr
-        assert f"{record(nodes)} line 3: it was cut off as it was written, and is left out" in gone.stderr
-    assert vms(nodes) == []
-
-
-@pytest.mark.deep
-def test_a_torn_record_of_a_fleet_that_was_not_begun_stops_nobody(nodes):
-    (nodes.home / "fleets").mkdir(exist_ok=True)
-    record(nodes).write_text('{"fleet": "t", "platf')
+def test_an_up_that_was_killed_leaves_vms_that_down_knows(nodes):
+    """While the second VM is made, in the record's own folder: it is written down before."""
+    at_fault(nodes, f'case "$*" in *define*) [ ! -f {nodes.home}/second ] || kill -KILL "$(cat {nodes.home}/up)"\n'
+                    f"touch {nodes.home}/second;; esac")  # fmt: skip
     with nodes.system("t-1", "10.77.50.1"):
-        done = up(nodes)
-        assert done.returncode == 0, done.stderr
-        assert "line 1: it was cut off as it was written" in done.stderr
-        assert down(nodes).returncode == 0
-    record(nodes).write_text('{"fleet": "t", "platf')
-    assert down(nodes).returncode == 0
-    assert not record(nodes).exists()
+        code = f'import os; open("{nodes.home}/up", "w").write(str(os.getpid()))\n{up_code(nodes, 2)}'
+        assert nodes.python(code).returncode
+        assert list(json.loads(record(nodes).read_text())["vms"]) == ["t-1", "t-2"]
+        at_fault(nodes, "")
+        (nodes.home / "second").unlink()
+        until(lambda: down(nodes).returncode == 0, 60)
+    assert vms(nodes) == volumes(nodes) == []
 
 
-DAMAGED = ["{", "[]", "5", '{"making": 3}', '{"removed": null}', "\0" * 40, '{"removed": "t-1"} {}', "\xff",
-           "[" * 100_000, '{"removed": "t-1", "reason": ""}']  # fmt: skip
+DAMAGED = [
+    "",
+    "{",
+    "[]",
+    "5",
+    '{"fleet": "t", "vms": {"t-1": 3}}',
+    "\0" * 40,
+    "[" * 100_000,
+    '{"fleet": "t", "more": 1}',
+]
 
 
-@pytest.mark.deep
-def test_a_line_that_is_damaged_elsewhere_is_named(nodes):
-    with made(nodes):
-        lines = record(nodes).read_bytes().splitlines(keepends=True)
-        for damage in DAMAGED:
-            damaged = damage.encode("latin-1") + b"\n"
-            record(nodes).write_bytes(b"".join([*lines[:2], damaged, *lines[2:]]))
-            for gone in (down(nodes), up(nodes)):
-                assert gone.returncode == 1
-                assert f"{record(nodes)} line 3: it is damaged" in gone.stderr
-                assert "Traceback" not in gone.stderr
-    assert vms(nodes) == ["t-1"]
-
-
-def test_a_record_of_an_older_version_is_read(nodes):
-    """Its keys are in the user's known_hosts, and go from there; its VMs' addresses come from their agents."""
-    with made(nodes):
-        head, making, _ = map(json.loads, record(nodes).read_text().splitlines())
-        del head["user"]
-        key = (nodes.home / "fleets/t.known_hosts").read_text().splitlines()[-1]
-        lines = [head, making, {"key": key}]
-        record(nodes).write_text("".join(json.dumps(line) + "\n" for line in lines))
-        (nodes.home / "fleets/t.known_hosts").unlink()
-        known = (nodes.home / "known_hosts").read_text()
-        (nodes.home / "known_hosts").write_text(known + key + "\n")
-        gone = down(nodes)
-    assert gone.returncode == 0, gone.stdout + gone.stderr
-    assert (nodes.home / "known_hosts").read_text() == known
-    assert vms(nodes) == []
+def test_a_damaged_record_is_named(nodes):
+    (nodes.home / "fleets").mkdir(exist_ok=True)
+    for damage in DAMAGED:
+        record(nodes).write_text(damage)
+        for said in (down(nodes), up(nodes)):
+            assert said.returncode == 1
+            assert f"{record(nodes)}: it is damaged" in said.stderr
+            assert "Traceback" not in said.stderr
+        assert record(nodes).read_text() == damage
 
 
 # --- N11: one at a time, and nobody's VMs --------------------------------------------------------------------------

@@ -12,25 +12,17 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_network
 from itertools import chain
 from pathlib import Path
 
 import pandas as pd
 
-from hcilib.drive.clones.hypervisors import (
-    ABSENT,
-    GONE,
-    OFF,
-    REMOVED,
-    Clone,
-    ClonesError,
-    Libvirt,
-    Network,
-    systems_of,
-)
-from hcilib.drive.clones.records import Event, Record
+from hcilib.drive.clones import libvirt, records
+from hcilib.drive.clones.libvirt import GONE, OFF, Clone, ClonesError, Network, Template
+from hcilib.drive.clones.records import Record
 from hcilib.drive.discover.discover import hosts_given
 from hcilib.drive.guard.preflight import MEMORY, memory, try_sftp
 from hcilib.drive.hosts.hosts import Fleet, Outcome, need, sections
@@ -41,8 +33,6 @@ from hcilib.model.metrics import parse_bytes
 from hcilib.model.places import at_home
 from hcilib.model.testbed import Host, Node, Testbed
 
-PLATFORM = "libvirt"
-"""What a record says of who made its VMs."""
 RECORDS = "data/fleets"
 NAME = re.compile("[a-z][a-z0-9]{0,9}")
 """A serial on virtio-blk has 20 characters, HCI-<name>-<number>-<disk>."""
@@ -97,7 +87,7 @@ def fleet_up(
         fleet's own file, <name>.known_hosts beside the record, which is the testbed's `known_hosts`
     networks : that the clones' addresses may be on (``["10.1.0.0/16"]``), beside those on which a node has an address
         itself, on the bridge of the clone's card
-    records : folder of the record, <name>.jsonl, by which `fleet_down` removes the fleet
+    records : folder of the record, <name>.json, by which `fleet_down` removes the fleet
     progress : say on standard error what is done, VM by VM
 
     Returns
@@ -113,8 +103,6 @@ def fleet_up(
     FleetError : a node that cannot be asked
     """
     given, size, carriers = _networks(networks), _size(disk_bytes), hosts_given(nodes)
-    if not NAME.fullmatch(name):
-        raise ClonesError(f"fleet {name!r}: a name is at most ten lower-case letters and digits, the first a letter")
     pools = [pool] if isinstance(pool, str) else list(pool or [])
     if twice := sorted({one for one in pools if pools.count(one) > 1}):
         raise ClonesError(f"fleet {name}: pool {', '.join(twice)}: given more than once")
@@ -122,95 +110,134 @@ def fleet_up(
     if not 1 <= count <= 64 or not 1 <= each <= 4:
         raise ClonesError(f"fleet {name}: {count} VMs with {each} disks each: expected 1 to 64 VMs, 1 to 4 disks")
     say = _say if progress else lambda _: None
-    with Record(at_home(records), name) as record, Fleet(_bed(carriers, known_hosts, key)) as fleet:
-        _tell_torn(record)
-        if standing := record.standing:
-            there = f"is there already, whole or half made: {', '.join(c.name for c in standing)} ({record.path})"
+    with _opened(records, name) as record, Fleet(_bed(carriers, known_hosts, key)) as fleet:
+        if record.vms:
+            there = f"is there already, whole or half made: {', '.join(record.vms)} ({record.path})"
             raise ClonesError(f"fleet {name} {there}; `hci fleet down {name}` removes them")
         say(f"looking for {template} on {', '.join(c.name for c in carriers)}")
-        told = need("looking for the template", fleet.run(Libvirt.look(template), limit_s=60))
-        found = Libvirt.found(told, template, pools)
+        told = need("looking for the template", fleet.run(libvirt.look(template), limit_s=60))
+        names, templates = libvirt.found(told, template, pools)
         wanted = [f"{name}-{n}" for n in range(1, count + 1)]
-        if taken := sorted(found.names & set(wanted)):
+        if taken := sorted(names & set(wanted)):
             there = "a VM of this name is there already and stays"
             raise ClonesError(f"{', '.join(taken)}: {there}; choose another fleet name")
         token, places = secrets.token_hex(6), [carriers[n % len(carriers)].name for n in range(count)]
-        found.refuse_crowd(places)
-        clones = [found.clone(vm, places[n], n, token, disks) for n, vm in enumerate(wanted)]
-        first = [places.index(node) for node in dict.fromkeys(places)]
-        groups = [[clones[n] for n in first], [clone for n, clone in enumerate(clones) if n not in first]]
-        stages = [found.stages(group, size) for group in groups]
-        head = {"fleet": name, "platform": PLATFORM, "known_hosts": known_hosts, "key": key, "user": user}
-        record.append(**head, nodes=[carrier.model_dump(exclude={"drives"}) for carrier in carriers])
-        up = _Up(record, fleet, carriers, known_hosts, key, user, given, count, say)
-        for group, its in zip(groups, stages, strict=True):
-            up.bring(group, its)
-    rows = [(c.name, c.node, up.hosts[c.name].address, user, ", ".join(c.serials), up.fio[c.name]) for c in clones]
+        libvirt.refuse_crowd(templates, places)
+        clones = [
+            libvirt.clone_of(templates[node], vm, node, token, disks) for vm, node in zip(wanted, places, strict=True)
+        ]
+        record.known_hosts, record.key, record.user, record.nodes = known_hosts, key, user, tuple(carriers)
+        up = _Up(record, fleet, templates, given, size, count, say)
+        first = [clones[places.index(node)] for node in dict.fromkeys(places)]
+        for group in (first, [clone for clone in clones if clone not in first]):
+            up.bring(group)
+    ready = [(up.record.vms[clone.name], up.fio[clone.name]) for clone in clones]
+    rows = [(vm.name, vm.node, vm.address, user, ", ".join(vm.serials), fio) for vm, fio in ready]
     made = pd.DataFrame(rows, columns=["vm", "node", "address", "user", "serials", "fio"])
-    made.attrs["systems"] = systems_of(name, disks, pools) if len(pools) > 1 else {}
-    made.attrs["known_hosts"] = str(record.known_hosts.absolute())
+    made.attrs["systems"] = libvirt.systems_of(name, disks, pools) if len(pools) > 1 else {}
+    made.attrs["known_hosts"] = str(record.keys_path.absolute())
     return made
 
 
 @dataclass
 class _Up:
-    """A fleet on its way up: `hosts` and `fio` (its version) of the VMs that are ready. Not a table: connections."""
+    """A fleet on its way up: `fio` has its version on the VMs that are ready. Not a table: connections."""
 
     record: Record
     fleet: Fleet
-    carriers: Sequence[Node]
-    known_hosts: str
-    key: str | None
-    user: str | None
+    templates: Mapping[str, Template]
     networks: Sequence[Network]
+    size: int
     count: int
     say: Say
-    hosts: dict[str, Host] = field(default_factory=dict)
     fio: dict[str, str] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
 
-    def bring(self, clones: Sequence[Clone], stages: Sequence[Sequence[tuple[str, Clone, str]]]) -> None:
+    def bring(self, clones: Sequence[Clone]) -> None:
         """Make these, and hand them over once each has been reached and tried."""
         if not clones:
             return
-        _make(self.fleet, self.record, clones, stages, self.say)
-        reached = _wait(self.fleet, clones, self.networks, self.say)
-        hosts = [Host(name=c.name, address=reached[c.name][0], user=self.user) for c in clones]
-        self._learn(hosts, {host.address: reached[host.name][1] for host in hosts})
-        with Fleet(_bed(hosts, str(self.record.known_hosts), self.key)) as vms:
+        self._make(clones)
+        reached = self._wait(clones)
+        ready = [replace(clone, address=reached[clone.name][0]) for clone in clones]
+        self._learn(ready, {vm: key for vm, (_, key) in reached.items()})
+        with Fleet(_bed(_hosts(ready, self.record.user), str(self.record.keys_path), self.record.key)) as vms:
             self.say(f"trying login, SFTP, memory and fio of {', '.join(c.name for c in clones)}")
-            _try(vms, self.record.name)
-            self.fio |= _see_to_fio(vms, self.record.name)
-        for clone, outcome in _each(self.fleet, [(c.node, c, Libvirt.judge(c)) for c in clones], LOOK_AT_S):
-            if outcome.ok and (volumes := Libvirt.judged(outcome.value)[1]):
-                self.record.append(left=clone.name, volumes=volumes)
-        for host in hosts:
-            self.record.append(ready=host.name, address=host.address)
-            self.hosts[host.name] = host
-            self.say(f"{host.name} at {host.address} is ready ({len(self.hosts)} of {self.count})")
+            _try(vms, self.record.fleet)
+            self.fio |= _see_to_fio(vms, self.record.fleet)
+        self.record.put(*ready)
+        for number, clone in enumerate(ready, 1 + len(self.fio) - len(ready)):
+            self.say(f"{clone.name} at {clone.address} is ready ({number} of {self.count})")
 
-    def _learn(self, hosts: Sequence[Host], keys: Mapping[str, str]) -> None:
+    def _make(self, clones: Sequence[Clone]) -> None:
+        """Make clones, written down before; of one node one after the other, as they are copied from one disk."""
+        self.record.put(*clones)
+        failed: dict[str, str] = {}
+        done: list[str] = []
+        jobs = [(clone, libvirt.make(self.templates[clone.node], clone, self.size)) for clone in clones]
+        for batch in _batches(self.fleet, jobs, MAKE_S, lambda c: self.say(f"{c.name} is being made on {c.node}")):
+            for clone, outcome in batch:
+                if outcome.ok:
+                    done.append(clone.name)
+                    self.say(f"{clone.name} made on {clone.node} in {outcome.seconds:.0f} s")
+                else:
+                    failed[clone.name] = _last(outcome)
+            if failed:
+                why = "; ".join(f"{vm}: {said}" for vm, said in failed.items())
+                raise ClonesError(
+                    f"fleet {self.record.fleet} is half made. Made: {', '.join(done) or 'none'}. Not made: {why}. "
+                    f"`hci fleet down {self.record.fleet}` removes what was made, and nothing else"
+                )
+
+    def _wait(self, clones: Sequence[Clone]) -> dict[str, tuple[str, str]]:
+        """Return VM -> (address, host key), as their agents tell them through the hypervisor."""
+        reached: dict[str, tuple[str, str]] = {}
+        began = said_s = time.monotonic()
+        while True:
+            missing = [clone for clone in clones if clone.name not in reached]
+            told = _told(self.fleet, missing, self.networks)
+            new = {vm: one for vm, one in told.items() if not isinstance(one, str)}
+            for vm in new:
+                self.say(f"{vm} has started")
+            reached |= new
+            waiting = "; ".join(f"{vm}: {why}" for vm, why in told.items() if vm not in new)
+            if not waiting:
+                return reached
+            spent_s = time.monotonic() - began
+            if spent_s > BOOT_S:
+                raise ClonesError(
+                    f"{', '.join(vm for vm in told if vm not in new)}: no address and host key within {BOOT_S:g} s: is "
+                    "the QEMU guest agent in the template, with leave to read files, and does the network give "
+                    f"addresses ({waiting})? An address on a network that its node does not know has to be allowed "
+                    f"(--network). They run; `hci fleet down {self.record.fleet}` removes the fleet"
+                )
+            if time.monotonic() - said_s > SAY_S:
+                said_s = time.monotonic()
+                self.say(f"waiting for {waiting} ({spent_s:.0f} of {BOOT_S:g} s)")
+            time.sleep(LOOK_S)
+
+    def _learn(self, clones: Sequence[Clone], keys: Mapping[str, str]) -> None:
         """Put the clones' host keys, as the hypervisor told them, into the fleet's own known_hosts. An address that is
         somebody else's is named."""
-        path = Path(self.known_hosts).expanduser()
-        known, name = KnownHosts(path), self.record.name
-        taken = {host.address: host.name for host in self.hosts.values()} | {c.target: c.name for c in self.carriers}
-        for host in hosts:
-            if host.address in taken:
+        record, path = self.record, Path(self.record.known_hosts).expanduser()
+        known, name = KnownHosts(path), record.fleet
+        taken = {vm.address: vm.name for vm in record.vms.values() if vm.address}
+        taken |= {node.target: node.name for node in record.nodes}
+        for clone in clones:
+            if (address := clone.address) in taken:
                 raise ClonesError(
-                    f"{host.name}: its QEMU guest agent says that its address is {host.address}, which is "
-                    f"{taken[host.address]}'s. Look at its network, then `hci fleet down {name}` and up again."
+                    f"{clone.name}: its QEMU guest agent says that its address is {address}, which is "
+                    f"{taken[address]}'s. Look at its network, then `hci fleet down {name}` and up again."
                 )
-            taken[host.address] = host.name
-            kind, key = keys[host.address].split()
-            there = known.keys(host.address).get(kind)
+            taken[address] = clone.name
+            kind, key = keys[clone.name].split()
+            there = known.keys(address).get(kind)
             if there is not None and there.get_base64() != key:
                 other = f"{path} has another key for it, of a host that had this address before"
-                todo = f"look at it, then ssh-keygen -f {path} -R {host.address}, `hci fleet down {name}` and up again"
-                raise ClonesError(f"{host.address}: {other}: {todo}")
-            self.lines.append(f"{host.address} {kind} {key} hcilib-fleet-{name}")
-        every = [*self.carriers, *self.hosts.values(), *hosts]
-        _write_keys(self.record, every, self.known_hosts, self.key, self.lines)
+                todo = f"look at it, then ssh-keygen -f {path} -R {address}, `hci fleet down {name}` and up again"
+                raise ClonesError(f"{address}: {other}: {todo}")
+            self.lines.append(f"{address} {kind} {key} hcilib-fleet-{name}")
+        _write_keys(record, [*record.vms.values(), *clones], self.lines)
 
 
 def fleet_down(name: str, records: str | Path = RECORDS, unasked: Sequence[str] = ()) -> pd.DataFrame:
@@ -231,107 +258,83 @@ def fleet_down(name: str, records: str | Path = RECORDS, unasked: Sequence[str] 
     ------
     ClonesError : there is no such record, it is damaged, or another process works on it
     """
-    folder = at_home(records)
-    path = folder / f"{name}.jsonl"
-    if not NAME.fullmatch(name) or not path.exists():
-        there = ", ".join(sorted(file.stem for file in folder.glob("*.jsonl"))) or "none"
-        raise ClonesError(f"{path}: no such record, so nothing is known to be ours; fleets with a record: {there}")
+    there = sorted(file.stem for file in at_home(records).glob("*.json"))
+    if name not in there:
+        path = at_home(records) / f"{name}.json"
+        others = ", ".join(there) or "none"
+        raise ClonesError(f"{path}: no such record, so nothing is known to be ours; fleets with a record: {others}")
     rows: list[tuple[str, str, bool, str]] = []
-    with Record(folder, name) as record:
-        _tell_torn(record)
-        head, standing = record.head, record.standing
-        if strange := sorted(set(unasked) - {clone.name for clone in standing}):
-            there = ", ".join(clone.name for clone in standing) or "none"
-            raise ClonesError(f"{', '.join(strange)}: not in {path}. VMs that are: {there}.")
-        if standing and head is None:
-            raise ClonesError(f"{path}: its first line is not there, which says on which nodes its VMs are.")
-        if standing and head is not None:
-            if head.platform != PLATFORM:
-                raise ClonesError(f"{path}: its VMs are {head.platform}'s. Remove them there, then the record.")
-            with Fleet(_bed(head.nodes, head.known_hosts, head.key)) as fleet:
-                rows = _remove(fleet, record, head, unasked)
+    with _opened(records, name) as record:
+        if strange := sorted(set(unasked) - record.vms.keys()):
+            others = ", ".join(record.vms) or "none"
+            raise ClonesError(f"{', '.join(strange)}: not in {record.path}. VMs that are: {others}.")
+        if record.vms:
+            with Fleet(_bed(record.nodes, record.known_hosts, record.key)) as fleet:
+                rows = _remove(fleet, record, unasked)
         if all(removed for *_, removed, _ in rows):
-            if head is not None:
-                _forget(head.known_hosts, record.learnt)
             record.remove()
     return pd.DataFrame(rows, columns=["vm", "node", "removed", "detail"])
 
 
-def _remove(fleet: Fleet, record: Record, head: Event, unasked: Sequence[str]) -> list[tuple[str, str, bool, str]]:
-    """(VM, node, whether it is gone whole, what was done or why not)."""
-    standing = {clone.name: clone for clone in record.standing}
+def _remove(fleet: Fleet, record: Record, unasked: Sequence[str]) -> list[tuple[str, str, bool, str]]:
+    """Return (VM, node, whether it is gone whole, what was done or why not)."""
+    standing = dict(record.vms)
     states, details = {}, {}
-    for clone, outcome in _each(fleet, [(c.node, c, Libvirt.judge(c)) for c in standing.values()], LOOK_AT_S):
-        state, volumes = Libvirt.judged(outcome.value) if outcome.ok else ("", [])
-        if more := sorted(f"{volume}" for _, volume in set(volumes) - set(map(tuple, clone.volumes)) if clone.volumes):
-            details[clone.name] = f"it has other disks than recorded ({', '.join(more)}): left as it is"
-        elif state:
+    for clone, outcome in _each(fleet, [(c, libvirt.judge(c)) for c in standing.values()], LOOK_AT_S):
+        state, said = libvirt.judged(outcome.value) if outcome.ok else ("", _last(outcome))
+        if state:
             states[clone.name] = state
-            standing[clone.name] = replace(clone, volumes=volumes or clone.volumes)
         else:
-            details[clone.name] = outcome.value.strip().rpartition("\n")[2] if outcome.ok else _last(outcome)
+            details[clone.name] = said
     running = [standing[vm] for vm, state in states.items() if state not in (GONE, OFF)]
-    details |= _in_use(fleet, record, head, running, unasked)
+    details |= _in_use(fleet, record, running, unasked)
     if leased := [vm for vm, said in details.items() if said.startswith(LEASED)]:
         off = (vm for vm, state in states.items() if state == OFF)
         details |= dict.fromkeys(off, f"it is shut off while a campaign runs on {', '.join(leased)}: left as it is")
-    todo = [clone for vm, clone in standing.items() if vm not in details]
-    before = {clone.name: clone.volumes for clone in record.standing}
-    for clone in todo:
-        if clone.volumes != before[clone.name]:  # told by the platform, which forgets them with the VM
-            record.append(left=clone.name, volumes=clone.volumes)
-    done = set()
-    for clone, outcome in _each(fleet, [(c.node, c, Libvirt.remove(c, states[c.name])) for c in todo], MAKE_S):
-        said, left, why = Libvirt.removed(outcome.value) if outcome.ok else (_last(outcome), [], "")
+    todo = [(clone, libvirt.remove(clone, states[vm])) for vm, clone in standing.items() if vm not in details]
+    for clone, outcome in _each(fleet, todo, MAKE_S):
+        said, left, why = libvirt.removed(outcome.value) if outcome.ok else (_last(outcome), (), "")
         if left:
-            record.append(left=clone.name, volumes=left)
+            record.put(replace(clone, volumes=left))
             said = f"{said}, but of its volumes are left: {why}"
-        elif outcome.ok and said in (REMOVED, ABSENT):
-            record.append(removed=clone.name)
-            done.add(clone.name)
+        elif outcome.ok and said in (libvirt.REMOVED, libvirt.ABSENT):
+            record.drop(clone.name)
         details[clone.name] = said
-    return [(vm, clone.node, vm in done, details[vm]) for vm, clone in standing.items()]
+    return [(vm, clone.node, vm not in record.vms, details[vm]) for vm, clone in standing.items()]
 
 
 LEASED = "a campaign has leased it"
 
 
-def _in_use(
-    fleet: Fleet, record: Record, head: Event, clones: Sequence[Clone], unasked: Sequence[str]
-) -> dict[str, str]:
-    """VM -> why it may not be removed: it is leased, or it was handed over and cannot be asked whether it is. One that
-    was never handed over is asked if it can be."""
-    over, mute = record.addresses, {}
-    addresses, lines = dict(over), []
-    for clone, outcome in _each(fleet, [(c.node, c, Libvirt.tell(c)) for c in clones if c.name not in over], LOOK_AT_S):
-        told = Libvirt.told(outcome.value, clone) if outcome.ok else _last(outcome)
-        if isinstance(told, str):
-            mute[clone.name] = told
-        else:
-            addresses[clone.name], public = told
-            lines.append(f"{told[0]} {public} hcilib-fleet-{record.name}")
-    hosts = [Host(name=c.name, address=addresses[c.name], user=head.user) for c in clones if c.name in addresses]
+def _in_use(fleet: Fleet, record: Record, clones: Sequence[Clone], unasked: Sequence[str]) -> dict[str, str]:
+    """Return VM -> why it may not be removed: it is leased, or it was handed over and cannot be asked whether it is.
+    One that was never handed over is asked if it can be."""
+    told = _told(fleet, [clone for clone in clones if not clone.address])
+    new = {vm: one for vm, one in told.items() if not isinstance(one, str)}
+    lines = [f"{address} {public} hcilib-fleet-{record.fleet}" for address, public in new.values()]
+    known = [replace(clone, address=new[clone.name][0]) if clone.name in new else clone for clone in clones]
+    hosts = [clone for clone in known if clone.address]
     if lines:
-        kept = record.known_hosts.read_text().splitlines() if record.known_hosts.exists() else []
-        _write_keys(record, hosts, head.known_hosts, head.key, [*kept, *lines])
-    with Fleet(_bed(hosts, str(record.known_hosts), head.key)) as vms:
+        kept = record.keys_path.read_text().splitlines() if record.keys_path.exists() else []
+        _write_keys(record, hosts, [*kept, *lines])
+    with Fleet(_bed(_hosts(hosts, record.user), str(record.keys_path), record.key)) as vms:
         asked = ask_for_leases(vms, [host.name for host in hosts])
-    asked |= {vm: Outcome(vm, False, error=why) for vm, why in mute.items()}
     said = {vm: f"{LEASED}: {o.value}. Wait for it, or end it there" for vm, o in asked.items() if o.ok and o.value}
     for vm, outcome in asked.items():
-        if not outcome.ok and (vm in over or record.learnt) and vm not in unasked:
-            todo = f"If none does: hci fleet down {record.name} --unasked {vm}"
+        if not outcome.ok and record.vms[vm].address and vm not in unasked:
+            todo = f"If none does: hci fleet down {record.fleet} --unasked {vm}"
             said[vm] = f"it cannot be asked whether a campaign runs on it ({outcome.error}): left as it is. {todo}"
     return said
 
 
+def _opened(records_of: str | Path, name: str) -> AbstractContextManager[Record]:
+    if not NAME.fullmatch(name):
+        raise ClonesError(f"fleet {name!r}: a name is at most ten lower-case letters and digits, the first a letter")
+    return records.opened(at_home(records_of), name)
+
+
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-def _tell_torn(record: Record) -> None:
-    if record.torn:
-        _say(record.torn)
 
 
 def _networks(given: Sequence[str]) -> list[Network]:
@@ -356,90 +359,40 @@ def _bed(hosts: Sequence[Host], known_hosts: str, key: str | None) -> Testbed:
     return Testbed.model_construct(name="clones", nodes=nodes, vms=(), known_hosts=known_hosts, key=key)
 
 
-Job = tuple[str, Clone, str]
-"""Node, clone, script."""
+def _hosts(clones: Iterable[Clone], user: str | None) -> list[Host]:
+    return [Host(name=clone.name, address=clone.address, user=user) for clone in clones if clone.address]
+
+
+Job = tuple[Clone, str]
+"""A clone, and the script that its node runs for it."""
 
 
 def _batches(
     fleet: Fleet, jobs: Sequence[Job], limit_s: float, begun: Callable[[Clone], object] = lambda _: None
 ) -> Iterator[list[tuple[Clone, Outcome]]]:
-    """What came of each job: on one node one after the other, on all nodes at once."""
+    """Yield what came of each job: on one node one after the other, on all nodes at once."""
     left = list(jobs)
     while left:
-        now = list({job[0]: job for job in reversed(left)}.values())
-        left = [job for job in left if job not in now]
-        for _, clone, _ in now:
+        now = {clone.node: (clone, script) for clone, script in reversed(left)}  # the first of every node
+        left = [job for job in left if job not in now.values()]
+        for clone, _ in now.values():
             begun(clone)
-        outcomes = fleet.run({node: script for node, _, script in now}, limit_s=limit_s)
-        yield [(clone, outcomes[node]) for node, clone, _ in now]
+        outcomes = fleet.run({node: script for node, (_, script) in now.items()}, limit_s=limit_s)
+        yield [(clone, outcomes[node]) for node, (clone, _) in now.items()]
 
 
 def _each(fleet: Fleet, jobs: Sequence[Job], limit_s: float) -> Iterator[tuple[Clone, Outcome]]:
     return chain.from_iterable(_batches(fleet, jobs, limit_s))
 
 
-def _make(
-    fleet: Fleet, record: Record, clones: Sequence[Clone], stages: Sequence[Sequence[tuple[str, Clone, str]]], say: Say
-) -> None:
-    """All are written down before the first is made. Of one node one after the other, as they are copied from one
-    disk."""
-    for clone in clones:
-        record.append(making=asdict(clone))
-    failed: dict[str, str] = {}
-    done: list[str] = []
-    for stage in stages:
-        done = []
-        for batch in _batches(fleet, stage, MAKE_S, lambda c: say(f"{c.name} is being made on {c.node}")):
-            for clone, outcome in batch:
-                if outcome.ok:
-                    done.append(clone.name)
-                    say(f"{clone.name} made on {clone.node} in {outcome.seconds:.0f} s")
-                else:
-                    failed[clone.name] = _last(outcome)
-            if failed:
-                break
-        if failed:
-            break
-    if failed:
-        why = "; ".join(f"{vm}: {said}" for vm, said in failed.items())
-        raise ClonesError(
-            f"fleet {record.name} is half made. Made: {', '.join(done) or 'none'}. Not made: {why}. "
-            f"`hci fleet down {record.name}` removes what was made, and nothing else"
-        )
+def _told(fleet: Fleet, clones: Sequence[Clone], networks: Sequence[Network] = ()) -> dict[str, tuple[str, str] | str]:
+    """Return VM -> (address, host key) as its agent tells them through the hypervisor, or why there are none yet."""
+    asked = _each(fleet, [(clone, libvirt.tell(clone)) for clone in clones], LOOK_AT_S)
+    return {c.name: libvirt.told(o.value, c, networks) if o.ok else _last(o) for c, o in asked}
 
 
 def _last(outcome: Outcome) -> str:
     return outcome.error.rpartition("` ")[2] or outcome.error
-
-
-def _wait(fleet: Fleet, clones: Sequence[Clone], networks: Sequence[Network], say: Say) -> dict[str, tuple[str, str]]:
-    """VM -> (address, host key), as their agents tell them through the hypervisor."""
-    reached: dict[str, tuple[str, str]] = {}
-    began = said_s = time.monotonic()
-    why: dict[str, str] = {}
-    while missing := [clone for clone in clones if clone.name not in reached]:
-        for clone, outcome in _each(fleet, [(c.node, c, Libvirt.tell(c)) for c in missing], LOOK_AT_S):
-            told = Libvirt.told(outcome.value, clone, networks) if outcome.ok else _last(outcome)
-            if isinstance(told, str):
-                why[clone.name] = told
-            else:
-                reached[clone.name] = told
-                say(f"{clone.name} has started")
-        waiting = [f"{c.name}: {why[c.name]}" for c in clones if c.name not in reached]
-        if time.monotonic() - began > BOOT_S and waiting:
-            raise ClonesError(
-                f"{', '.join(c.name for c in missing)}: no address and host key within {BOOT_S:g} s: is the QEMU guest "
-                "agent in the template, with leave to read files, and does the network give addresses "
-                f"({'; '.join(waiting)})? An address on a network that its node does not know has to be allowed "
-                "(--network). They run; "
-                f"`hci fleet down {missing[0].name.rpartition('-')[0]}` removes the fleet"
-            )
-        if time.monotonic() - said_s > SAY_S and waiting:
-            said_s = time.monotonic()
-            say(f"waiting for {'; '.join(waiting)} ({said_s - began:.0f} of {BOOT_S:g} s)")
-        if waiting:
-            time.sleep(LOOK_S)
-    return reached
 
 
 def _try(fleet: Fleet, name: str) -> None:
@@ -466,19 +419,13 @@ def _see_to_fio(fleet: Fleet, name: str) -> dict[str, str]:
     return {o.host: o.value.strip() for o in told.values()}
 
 
-def _write_keys(record: Record, hosts: Iterable[Host], known_hosts: str, key: str | None, lines: Sequence[str]) -> None:
-    """The fleet's own known_hosts: what the user's revokes, the keys of these hosts and of jump hosts on the way to
+def _write_keys(record: Record, clones: Iterable[Clone], lines: Sequence[str]) -> None:
+    """Write the fleet's own known_hosts: what the user's revokes, the keys of nodes, VMs and jump hosts on the way to
     them, and these lines."""
-    path = Path(known_hosts).expanduser()
+    path = Path(record.known_hosts).expanduser()
     text = path.read_text(errors="replace") if path.exists() else ""
     revoked = [line for line in text.splitlines() if line.startswith("@revoked")]
-    with Fleet(_bed(list(hosts), known_hosts, key)) as fleet:  # nothing is connected to
+    hosts = [*record.nodes, *_hosts(clones, record.user)]
+    with Fleet(_bed(hosts, record.known_hosts, record.key)) as fleet:  # nothing is connected to
         known = fleet.host_keys()
-    record.known_hosts.write_text("".join(f"{line}\n" for line in dict.fromkeys([*revoked, *known, *lines])))
-
-
-def _forget(known_hosts: str, lines: Sequence[str]) -> None:
-    path = Path(known_hosts).expanduser()
-    if lines and path.exists():
-        kept = [line for line in path.read_text().splitlines(keepends=True) if line.strip() not in lines]
-        path.write_text("".join(kept))
+    record.keys_path.write_text("".join(f"{line}\n" for line in dict.fromkeys([*revoked, *known, *lines])))

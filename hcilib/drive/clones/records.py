@@ -1,201 +1,147 @@
-"""The record of a fleet: one line an event, on disk before what it tells of is done, written by one process at a time.
+"""The record of a fleet: on disk before what it tells of is done, whole or as it was, written by one process at a time.
 
-A controller that dies leaves no VM that nobody knows of, and at most one line that is torn, the last.
+A controller that dies leaves no VM that nobody knows of.
 """
 
 from __future__ import annotations
 
 import fcntl
 import getpass
-import json
 import os
 import socket
-from contextlib import AbstractContextManager, suppress
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
 
-from hcilib.drive.clones.hypervisors import Clone, ClonesError
+from hcilib.drive.clones.libvirt import Clone, ClonesError
 from hcilib.model.testbed import Node
 
 
-class Event(BaseModel):
-    """One line. `fleet`: a fleet begins, with how its nodes are reached. `making`: a VM is about to be made.
-    `ready`: it was handed over, at `address`. `left`: these `volumes` are there of it. `removed`: nothing is.
-    `key` alone: a line of the user's known_hosts, as older versions wrote them."""
+class Record(BaseModel):
+    """A fleet: how its nodes are reached, and every VM of it that was begun and not removed."""
 
     model_config = ConfigDict(extra="forbid")
 
-    fleet: str | None = None
-    platform: str = ""
+    fleet: str
     known_hosts: str = ""
     key: str | None = None
     user: str | None = None
     nodes: tuple[Node, ...] = ()
-    making: Clone | None = None
-    ready: str | None = None
-    address: str = ""
-    left: str | None = None
-    volumes: tuple[tuple[str, str], ...] = ()
-    removed: str | None = None
+    vms: dict[str, Clone] = {}
+    _path: Path = PrivateAttr()
+    _lock: IO = PrivateAttr()
 
-    @model_validator(mode="after")
-    def _tells_something(self) -> Event:
-        if not any((self.fleet, self.making, self.ready, self.left, self.removed, self.key)):
-            raise ValueError("no event of a fleet")
-        if self.fleet and not (self.nodes and self.platform and self.known_hosts):
-            raise ValueError("a fleet without nodes, platform or known_hosts")
-        return self
+    @property
+    def path(self) -> Path:
+        """Return where it lies."""
+        return self._path
 
+    @property
+    def keys_path(self) -> Path:
+        """Return the file of the fleet's host keys, beside it."""
+        return self._path.with_suffix(".known_hosts")
 
-class Record(AbstractContextManager["Record"]):
-    """<folder>/<name>.jsonl, this process's alone while the block runs.
+    def put(self, *clones: Clone) -> None:
+        """Write VMs down as they are from now on; on disk when this returns."""
+        self.vms |= {clone.name: clone for clone in clones}
+        self.save()
 
-    `events` are its lines, `torn` says that the last one was cut off as it was written. `known_hosts`: the file of the
-    fleet's host keys, beside it.
-    """
+    def drop(self, name: str) -> None:
+        """Forget a VM that is gone."""
+        del self.vms[name]
+        self.save()
 
-    def __init__(self, folder: Path, name: str):
-        self.name, self.path = name, folder / f"{name}.jsonl"
-        self.known_hosts = folder / f"{name}.known_hosts"
-        self.events: list[Event] = []
-        self.torn = ""
-        self._end, self._glue = 0, b""
-        self._lock_path = folder / f"{name}.lock"
-        self._lock: BinaryIO | None = None
+    def save(self) -> None:
+        """Put the record down in one rename.
 
-    def __enter__(self) -> Record:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._take()
-        try:
-            self._read()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_) -> None:
-        if self._lock:
-            if not self.path.exists() and self._is_ours():
-                self._lock_path.unlink()
-            self._lock.close()
-
-    def _take(self) -> None:
-        while True:
-            self._lock = self._lock_path.open("a+b")
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                self._lock.seek(0)
-                who = self._lock.read(500).decode(errors="replace")
-                self._lock.close()
-                self._lock = None
-                holder = f" ({who})" if who.isprintable() and who else ""
-                raise ClonesError(
-                    f"fleet {self.name}: another `hci fleet` is at work on it{holder}, which holds "
-                    f"{self._lock_path}. Wait for it, or end it there."
-                ) from None
-            if self._is_ours():
-                break
-            self._lock.close()  # its last holder has removed it meanwhile
-        self._lock.truncate(0)
-        self._lock.write(f"process {os.getpid()} of {getpass.getuser()}@{socket.gethostname()}".encode())
-        self._lock.flush()
-
-    def _is_ours(self) -> bool:
-        """Whether the file that is locked is still the one that others would lock."""
-        with suppress(FileNotFoundError):
-            return self._lock is not None and os.path.samestat(os.fstat(self._lock.fileno()), self._lock_path.stat())
-        return False
-
-    def _read(self) -> None:
-        data = self.path.read_bytes() if self.path.exists() else b""
-        *lines, last = data.split(b"\n")
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                try:
-                    self.events.append(Event.model_validate_json(line))
-                except ValidationError as error:
-                    why = error.errors()[0]["msg"]
-                    todo = "Its VMs carry the mark `hcilib fleet` in their description. Put the line right"
-                    raise ClonesError(
-                        f"{self.path} line {number}: it is damaged ({why}). {todo}, or remove them by hand."
-                    ) from None
-        self._end, self._glue = len(data) - len(last), b""
-        if last.strip():
-            try:
-                self.events.append(Event.model_validate_json(last))
-                self._end, self._glue = len(data), b"\n"  # whole, but for its end
-            except ValidationError:
-                self.torn = (
-                    f"{self.path} line {len(lines) + 1}: it was cut off as it was written, and is left out. What it "
-                    "was to tell of had not begun."
-                )
-
-    def append(self, **event: Any) -> None:
-        """Put one event down, on disk when this returns; a line that a crash has torn goes."""
-        if not self._is_ours():
+        Raises
+        ------
+        ClonesError : its lock was removed, so that another process may be at work
+        """
+        lock = lock_of(self._path)
+        if not is_held(self._lock, lock):
             raise ClonesError(
-                f"fleet {self.name}: its lock {self._lock_path} was removed while it was held, so that another "
-                "`hci fleet` may be at work. Nothing more is done. See that none runs, then try again."
+                f"fleet {self.fleet}: its lock {lock} was removed while it was held, so that another `hci fleet` may "
+                "be at work. Nothing more is done. See that none runs, then try again."
             )
-        line = self._glue + json.dumps(event).encode() + b"\n"
-        known = Event.model_validate_json(line)
-        is_new = not self.path.exists()
-        with open(self.path, "ab") as out:
-            out.truncate(self._end)
-            out.write(line)
-            out.flush()
-            os.fsync(out.fileno())
-        if is_new:
-            _sync_folder(self.path.parent)
-        self.events.append(known)
-        self._end, self._glue = self._end + len(line), b""
+        beside = self._path.with_suffix(".new")
+        with beside.open("w", encoding="utf-8") as file:
+            file.write(self.model_dump_json(indent=1))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, self._path)
+        folder = os.open(self._path.parent, os.O_RDONLY)
+        os.fsync(folder)  # so that the file itself outlasts a crash, not only its content
+        os.close(folder)
 
     def remove(self) -> None:
-        """The fleet is gone, and its files with it."""
-        self.known_hosts.unlink(missing_ok=True)
-        self.path.unlink(missing_ok=True)
-
-    @property
-    def head(self) -> Event | None:
-        return next((event for event in reversed(self.events) if event.fleet), None)
-
-    @property
-    def standing(self) -> list[Clone]:
-        """What was begun and not removed, each with the volumes that are left of it."""
-        found: dict[str, Clone] = {}
-        for event in self.events:
-            if event.making:
-                found[event.making.name] = event.making
-            if event.left in found:
-                found[event.left] = replace(found[event.left], volumes=event.volumes)
-            found.pop(event.removed or "", None)
-        return list(found.values())
-
-    @property
-    def addresses(self) -> dict[str, str]:
-        """VM -> its address, of those that were handed over."""
-        found: dict[str, str] = {}
-        for event in self.events:
-            if event.making:
-                found.pop(event.making.name, None)
-            if event.ready:
-                found[event.ready] = event.address
-        return found
-
-    @property
-    def learnt(self) -> list[str]:
-        """Lines that older versions put into the user's known_hosts."""
-        return [event.key for event in self.events if event.key and not event.fleet]
+        """Remove its files: the fleet is gone."""
+        for file in (self.keys_path, self._path):
+            file.unlink(missing_ok=True)
 
 
-def _sync_folder(folder: Path) -> None:
-    """So that the file itself outlasts a crash, not only its content."""
-    held = os.open(folder, os.O_RDONLY)
+@contextmanager
+def opened(folder: Path, name: str) -> Iterator[Record]:
+    """Read a fleet's record, an empty one where there is none; it is this process's alone while the block runs.
+
+    Raises
+    ------
+    ClonesError : another process works on it, or it is damaged
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.json"
+    with _locked(lock_of(path), name) as lock:
+        record = _read(path, name)
+        record._path, record._lock = path, lock
+        yield record
+        if not path.exists() and is_held(lock, lock_of(path)):
+            lock_of(path).unlink()
+
+
+def _read(path: Path, name: str) -> Record:
     try:
-        os.fsync(held)
-    finally:
-        os.close(held)
+        return Record.model_validate_json(path.read_bytes()) if path.exists() else Record(fleet=name)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        todo = "Its VMs carry the mark `hcilib fleet` in their description. Put it right, or remove them by hand"
+        raise ClonesError(f"{path}: it is damaged ({where}: {first['msg']}). {todo}.") from None
+
+
+def lock_of(path: Path) -> Path:
+    """Return the file whose lock says that a process works on a record."""
+    return path.with_suffix(".lock")
+
+
+@contextmanager
+def _locked(path: Path, name: str) -> Iterator[IO]:
+    while True:
+        with path.open("a+") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.seek(0)
+                who = lock.read(500)
+                holder = f" ({who})" if who.isprintable() and who else ""
+                raise ClonesError(
+                    f"fleet {name}: another `hci fleet` is at work on it{holder}, which holds {path}. Wait for it, "
+                    "or end it there."
+                ) from None
+            if not is_held(lock, path):
+                continue  # its last holder has removed it meanwhile
+            lock.truncate(0)
+            lock.write(f"process {os.getpid()} of {getpass.getuser()}@{socket.gethostname()}")
+            lock.flush()
+            yield lock
+            return
+
+
+def is_held(lock: IO, path: Path) -> bool:
+    """Tell whether the file that is locked is still the one that others would lock."""
+    try:
+        return os.path.samestat(os.fstat(lock.fileno()), path.stat())
+    except FileNotFoundError:
+        return False

@@ -1,7 +1,7 @@
 """libvirt clones a template, and what a clone is: its name, its node, the mark by which it is known again.
 
-`look` and `tell` are questions to a node, `found` and `told` read the answers; `clone` says what is to be made,
-`stages` and `remove` are the commands that make it and take it away.
+`look`, `tell` and `judge` are questions to a node, `found`, `told` and `judged` read the answers; `clone_of` says what
+is to be made, `make` and `remove` are the commands that make it and take it away.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import shlex
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from ipaddress import (
     IPv4Interface,
     IPv4Network,
@@ -36,24 +36,21 @@ class ClonesError(ValueError):
 
 @dataclass(frozen=True)
 class Clone:
-    """`ident`: its UUID. `token`: the fleet's mark, which its description carries.
-    `volumes`: (pool, volume) of each of its disks, where the platform does not remove them with it."""
+    """`ident`: its UUID. `token`: the fleet's mark, which its description carries. `volumes`: (pool, volume) of each of
+    its disks that is left. `address`: of one that was handed over."""
 
     name: str
     node: str
     ident: str
     token: str
-    serials: Sequence[str] = ()
-    macs: Sequence[str] = ()
-    volumes: Sequence[Sequence[str]] = ()
+    serials: tuple[str, ...] = ()
+    macs: tuple[str, ...] = ()
+    volumes: tuple[tuple[str, str], ...] = ()
+    address: str = ""
 
     @property
     def mark(self) -> str:
         return f"hcilib fleet {self.name.rpartition('-')[0]} {self.token}"
-
-
-def serials_of(name: str, disks: int) -> list[str]:
-    return [f"HCI-{name}-{disk}" for disk in range(1, disks + 1)]
 
 
 def systems_of(name: str, disks: int, pools: Sequence[str]) -> dict[str, list[str]]:
@@ -113,101 +110,8 @@ def address_of(
     return "", list(dict.fromkeys(refused))
 
 
-class Hypervisor:
-    """Scripts in which words in capitals stand for a template's or a clone's own."""
-
-    LOOK = TELL = JUDGE = REMOVE = ""
-    memory: Mapping[str, tuple[float, float]]
-
-    def refuse_crowd(self, places: Sequence[str]) -> None:
-        """ClonesError, before anything is made, where the clones would not have their memory; `places`: the node of
-        each. `memory`: of a node what one clone has, and what is available, in bytes, NaN where it is not known."""
-        for node, count in Counter(places).items():
-            each, free = self.memory.get(node, (nan, nan))
-            if each <= MEMORY_BYTES:
-                need = f"a run needs {MEMORY_BYTES >> 20} MiB beside what its system takes"
-                raise ClonesError(
-                    f"{node}: the template has {each / 2**20:.0f} MiB of memory, and {need}. Give it more."
-                )
-            if count * each > free:
-                has = f"{free / 2**20:.0f} MiB are available there"
-                todo = "Ask for fewer, or give the template less"
-                raise ClonesError(f"{node}: {count} VMs of {each / 2**20:.0f} MiB of memory each, and {has}. {todo}.")
-
-    @classmethod
-    def look(cls, template: str) -> str:
-        """The question to every node; read-only."""
-        return _filled(cls.LOOK, {"TEMPLATE": template})
-
-    @classmethod
-    def tell(cls, clone: Clone) -> str:
-        """The question to a clone's node, through the hypervisor: its addresses and its host key."""
-        return _filled(cls.TELL, {"IDENT": clone.ident})
-
-    @staticmethod
-    def told(text: str, clone: Clone, given: Sequence[Network] = ()) -> tuple[str, str] | str:
-        """(address, host key), or why there are none yet. `given`: networks that the user has named."""
-        parts = sections(text)
-        if not {"networks", "cards", "key"} <= parts.keys():
-            return "its QEMU guest agent does not answer, or may not read files"
-        try:
-            networks = networks_of(parts["networks"])
-            cards, file = json.loads(parts["cards"]), json.loads(parts["key"])
-            address, refused = address_of(cards["return"], networks, given)
-            public = base64.b64decode(file["return"]["buf-b64"]).decode()
-            key = " ".join(public.split()[:2])
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            return f"its QEMU guest agent's answer cannot be read ({type(error).__name__})"
-        if not re.fullmatch("ssh-ed25519 [A-Za-z0-9+/]+={0,2}", key):
-            return "its /etc/ssh/ssh_host_ed25519_key.pub holds no key"
-        if address:
-            return address, key
-        there = sorted({str(one.network) for own in networks.values() for one in own})
-        known = ", ".join([*there, *map(str, given)]) or "none that its node has an address on"
-        claimed = ", ".join("".join(c if c.isprintable() else "?" for c in one[:60]) for one in refused[:4])
-        return f"it claims {claimed}, and its cards are on {known}" if refused else "it has no address yet"
-
-    @classmethod
-    def judge(cls, clone: Clone) -> str:
-        """The question to its node whether it is there as recorded; read-only. See `judged`."""
-        volumes = "".join(f"{name} " for name in sorted(volume for _, volume in clone.volumes))
-        words = {"IDENT": clone.ident, "NAME": clone.name, "MARK": clone.mark, "VOLUMES": volumes}
-        return _filled(cls.JUDGE, words) + _TOLD
-
-    @staticmethod
-    def judged(text: str) -> tuple[str, list[tuple[str, str]]]:
-        """Its state (`GONE`, `OFF` or a running one), "" where it is not as recorded; and its volumes, where the
-        platform told."""
-        lines = text.strip().splitlines()
-        state = lines[-1] if lines else ""
-        rows = [line.split("\t") for line in lines if line.startswith("volume\t")]
-        return state.removeprefix("state ") if state.startswith("state ") else "", [(row[1], row[2]) for row in rows]
-
-    @classmethod
-    def remove(cls, clone: Clone, state: str = "") -> str:
-        """Judge it again, stop and remove it, then its volumes; each that is still there is a line `left`, then
-        comes what was done. `state`: what it was judged to be, which it must still be."""
-        drops = "".join(f"drop {shlex.quote(pool)} {shlex.quote(volume)}\n" for pool, volume in clone.volumes)
-        script = cls.judge(clone).removesuffix(_TOLD)
-        return script + _filled(_STILL + cls.REMOVE, {"IDENT": clone.ident, "STATE": state}) + drops + 'echo "$said"\n'
-
-    @staticmethod
-    def removed(text: str) -> tuple[str, list[tuple[str, str]], str]:
-        """What was done, the volumes that are left, and why they are."""
-        lines = text.strip().splitlines()
-        left = [line.split("\t", 3) for line in lines if line.startswith("left\t")]
-        why = "; ".join(f"{pool}/{volume}: {said}" for _, pool, volume, said in left)
-        return lines[-1] if lines else "", [(pool, volume) for _, pool, volume, _ in left], why
-
-
 GONE, OFF = "gone", "shut off"
 REMOVED, ABSENT = "removed", "not there any more"
-_TOLD = 'echo "$volumes"; echo "state $state"\n'
-_STILL = """
-[ -z STATE ] || [ "$state" = STATE ] || { echo "it is $state now, and was "STATE": left as it is"; exit 0; }
-said='not there any more'
-line() { printf '%s' "$1" | tr '\\n\\t' '  '; }
-"""
 
 
 def _filled(script: str, words: Mapping[str, str]) -> str:
@@ -217,7 +121,7 @@ def _filled(script: str, words: Mapping[str, str]) -> str:
 
 
 _VIRSH = ': "${LIBVIRT_DEFAULT_URI:=qemu:///system}"; export LIBVIRT_DEFAULT_URI LC_ALL=C\n'
-_VIRSH_LOOK = """
+_LOOK = """
 command -v virsh >/dev/null || { echo 'virsh is not installed' >&2; exit 1; }
 echo '==== names'; virsh -q list --all --name
 echo '==== state'; virsh -q domstate TEMPLATE 2>&1
@@ -232,9 +136,9 @@ done
 echo '==== end'
 """
 # That a VM or a volume is not there is what a list says that was printed without an error. No other error says so.
-_VIRSH_JUDGE = r"""
+_JUDGE = r"""
 ids=$(virsh -q list --all --uuid) || exit 1
-state=gone volumes=
+state=gone
 if printf '%s\n' "$ids" | grep -qxF IDENT; then
   x=$(virsh -q dumpxml IDENT) && name=$(virsh -q domname IDENT) && state=$(virsh -q domstate IDENT) || exit 1
   now=$(virsh -q domblklist IDENT --details) && later=$(virsh -q domblklist IDENT --details --inactive) || exit 1
@@ -247,7 +151,10 @@ if printf '%s\n' "$ids" | grep -qxF IDENT; then
   done
 fi
 """
-_VIRSH_REMOVE = r"""
+_REMOVE = r"""
+[ "$state" = STATE ] || { echo "it is $state now, and was "STATE": left as it is"; exit 0; }
+said='not there any more'
+line() { printf '%s' "$1" | tr '\n\t' '  '; }
 if [ "$state" != gone ]; then
   [ "$state" = 'shut off' ] || virsh -q destroy IDENT >&2
   virsh -q undefine IDENT --nvram --managed-save --snapshots-metadata --checkpoints-metadata >&2 || exit 1
@@ -271,7 +178,7 @@ drop() {
   printf 'left\t%s\t%s\t%s\n' "$1" "$2" "$why"
 }
 """
-_VIRSH_TELL = r"""
+_TELL = r"""
 PATH=$PATH:/usr/sbin:/sbin
 cards=$(virsh -q qemu-agent-command IDENT '{"execute":"guest-network-get-interfaces"}') || exit 0
 echo '==== networks'
@@ -294,69 +201,138 @@ true
 
 @dataclass(frozen=True)
 class Template:
-    """A shut-off domain of one node: its XML, (path, pool, volume) of each of its disks, and the pools that data disks
-    lie in."""
+    """A shut-off domain of one node: its XML, (path, pool, volume) of each of its disks, the pools that data disks lie
+    in, and its memory and what is available there, in bytes, NaN where it is not known."""
 
     xml: str
     disks: tuple[tuple[str, str, str], ...]
     pools: tuple[str, ...]
+    memory: float = nan
+    available: float = nan
 
 
-@dataclass(frozen=True)
-class Libvirt(Hypervisor):
-    """By virsh alone: the template's disks copied, blank data disks beside them, a domain that carries the mark.
+def look(template: str) -> str:
+    """Return the question to every node; read-only."""
+    return _filled(_VIRSH + _LOOK, {"TEMPLATE": template})
 
-    `names` are taken; `templates`: of each node its own.
+
+def found(told: Mapping[str, str], template: str, pools: Sequence[str]) -> tuple[set[str], dict[str, Template]]:
+    """Return the names that are taken, and node -> its template.
+
+    Raises
+    ------
+    ClonesError : names the node whose template or pool cannot be used
     """
+    names: set[str] = set()
+    templates = {}
+    for node, text in told.items():
+        parts = sections(text)
+        if "end" not in parts:
+            raise ClonesError(f"{node}: virsh's answer ends early: {text.strip()[-200:]!r}")
+        here, there = parts["names"].split(), parts["pools"].split()
+        names |= set(here)
+        if template not in here:
+            others = ", ".join(sorted(here)) or "none"
+            raise ClonesError(f"{node}: it has no VM {template!r} to clone; it has {others}")
+        if (state := parts["state"].strip()) != "shut off":
+            first = "shut it down first, a copy of a running disk is none"
+            raise ClonesError(f"{node}: template {template} is {state!r}: {first}")
+        disks = tuple((p, owner, v) for p, owner, v in (line.split("\t") for line in parts["disks"].splitlines()))
+        for path in (path for path, owner, _ in disks if not owner):
+            todo = "define one for its folder (virsh pool-create-as) and try again"
+            raise ClonesError(f"{node}: the disk {path} of {template} lies in no storage pool: {todo}")
+        own = tuple(pools or [disks[0][1] if disks else "default"])
+        if absent := [one for one in own if one not in there]:
+            others = ", ".join(there) or "none"
+            raise ClonesError(f"{node}: it has no active storage pool {absent[0]!r}; it has {others}")
+        xml = parts["xml"]
+        available = _available(parts.get("memory", ""), "<hugepages" in xml)
+        templates[node] = Template(xml, disks, own, _memory_of(xml), available)
+    return names, templates
 
-    names: frozenset[str]
-    templates: Mapping[str, Template]
-    memory: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    LOOK, TELL, JUDGE = (_VIRSH + script for script in (_VIRSH_LOOK, _VIRSH_TELL, _VIRSH_JUDGE))
-    REMOVE = _VIRSH_REMOVE
 
-    @classmethod
-    def found(cls, told: Mapping[str, str], template: str, pools: Sequence[str]) -> Libvirt:
-        """What the nodes answered; ClonesError names the node whose template or pool cannot be used."""
-        names: set[str] = set()
-        templates, memory = {}, {}
-        for node, text in told.items():
-            parts = sections(text)
-            if "end" not in parts:
-                raise ClonesError(f"{node}: virsh's answer ends early: {text.strip()[-200:]!r}")
-            here = parts["names"].split()
-            names |= set(here)
-            if template not in here:
-                others = ", ".join(sorted(here)) or "none"
-                raise ClonesError(f"{node}: it has no VM {template!r} to clone; it has {others}")
-            if (state := parts["state"].strip()) != "shut off":
-                first = "shut it down first, a copy of a running disk is none"
-                raise ClonesError(f"{node}: template {template} is {state!r}: {first}")
-            disks = tuple((p, owner, v) for p, owner, v in (line.split("\t") for line in parts["disks"].splitlines()))
-            for path in (path for path, owner, _ in disks if not owner):
-                todo = "define one for its folder (virsh pool-create-as) and try again"
-                raise ClonesError(f"{node}: the disk {path} of {template} lies in no storage pool: {todo}")
-            own = tuple(pools or [disks[0][1] if disks else "default"])
-            there = parts["pools"].split()
-            if absent := [one for one in own if one not in there]:
-                others = ", ".join(there) or "none"
-                raise ClonesError(f"{node}: it has no active storage pool {absent[0]!r}; it has {others}")
-            templates[node] = Template(parts["xml"], disks, own)
-            memory[node] = _memory_of(parts["xml"]), _available(parts.get("memory", ""), "<hugepages" in parts["xml"])
-        return cls(frozenset(names), templates, memory)
+def refuse_crowd(templates: Mapping[str, Template], places: Sequence[str]) -> None:
+    """Raise ClonesError, before anything is made, where clones would not have their memory; `places`: the node of
+    each."""
+    for node, count in Counter(places).items():
+        each, free = templates[node].memory, templates[node].available
+        if each <= MEMORY_BYTES:
+            need = f"a run needs {MEMORY_BYTES >> 20} MiB beside what its system takes"
+            raise ClonesError(f"{node}: the template has {each / 2**20:.0f} MiB of memory, and {need}. Give it more.")
+        if count * each > free:
+            has = f"{free / 2**20:.0f} MiB are available there"
+            todo = "Ask for fewer, or give the template less"
+            raise ClonesError(f"{node}: {count} VMs of {each / 2**20:.0f} MiB of memory each, and {has}. {todo}.")
 
-    def clone(self, name: str, node: str, number: int, token: str, disks: int) -> Clone:
-        template = self.templates[node]
-        cards = len(re.findall("<interface ", template.xml))
-        volumes = [(pool, f"{name}-{token}-system{n}") for n, (_, pool, _) in enumerate(template.disks)]
-        pools = [pool for pool in template.pools for _ in range(disks)]
-        volumes += [(pool, f"{name}-{token}-data{n}") for n, pool in enumerate(pools, 1)]
-        own = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{token} {name}"))
-        macs = [mac_of(token, name, n) for n in range(cards)]
-        return Clone(name, node, own, token, serials_of(name, len(pools)), macs, volumes)
 
-    def stages(self, clones: Sequence[Clone], size: int) -> list[list[tuple[str, Clone, str]]]:
-        return [[(clone.node, clone, _virsh_make(self.templates[clone.node], clone, size)) for clone in clones]]
+def clone_of(template: Template, name: str, node: str, token: str, disks: int) -> Clone:
+    """Return what is to be made of a template, with so many data disks in each of its pools."""
+    pools = [pool for pool in template.pools for _ in range(disks)]
+    volumes = [(pool, f"{name}-{token}-system{n}") for n, (_, pool, _) in enumerate(template.disks)]
+    volumes += [(pool, f"{name}-{token}-data{n}") for n, pool in enumerate(pools, 1)]
+    serials = tuple(f"HCI-{name}-{disk}" for disk in range(1, len(pools) + 1))
+    macs = tuple(mac_of(token, name, card) for card in range(len(re.findall("<interface ", template.xml))))
+    ident = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{token} {name}"))
+    return Clone(name, node, ident, token, serials, macs, tuple(volumes))
+
+
+def tell(clone: Clone) -> str:
+    """Return the question to a clone's node, through the hypervisor: its addresses and its host key."""
+    return _filled(_VIRSH + _TELL, {"IDENT": clone.ident})
+
+
+def told(text: str, clone: Clone, given: Sequence[Network] = ()) -> tuple[str, str] | str:
+    """Return (address, host key), or why there are none yet. `given`: networks that the user has named."""
+    parts = sections(text)
+    if not {"networks", "cards", "key"} <= parts.keys():
+        return "its QEMU guest agent does not answer, or may not read files"
+    try:
+        networks = networks_of(parts["networks"])
+        cards, file = json.loads(parts["cards"]), json.loads(parts["key"])
+        address, refused = address_of(cards["return"], networks, given)
+        public = base64.b64decode(file["return"]["buf-b64"]).decode()
+        key = " ".join(public.split()[:2])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        return f"its QEMU guest agent's answer cannot be read ({type(error).__name__})"
+    if not re.fullmatch("ssh-ed25519 [A-Za-z0-9+/]+={0,2}", key):
+        return "its /etc/ssh/ssh_host_ed25519_key.pub holds no key"
+    if address:
+        return address, key
+    there = sorted({str(one.network) for own in networks.values() for one in own})
+    known = ", ".join([*there, *map(str, given)]) or "none that its node has an address on"
+    claimed = ", ".join("".join(c if c.isprintable() else "?" for c in one[:60]) for one in refused[:4])
+    return f"it claims {claimed}, and its cards are on {known}" if refused else "it has no address yet"
+
+
+def judge(clone: Clone) -> str:
+    """Return the question to its node whether it is there as recorded; read-only. See `judged`."""
+    return _judging(clone) + 'echo "state $state"\n'
+
+
+def _judging(clone: Clone) -> str:
+    volumes = "".join(f"{name} " for name in sorted(volume for _, volume in clone.volumes))
+    words = {"IDENT": clone.ident, "NAME": clone.name, "MARK": clone.mark, "VOLUMES": volumes}
+    return _filled(_VIRSH + _JUDGE, words)
+
+
+def judged(text: str) -> tuple[str, str]:
+    """Return its state (`GONE`, `OFF` or a running one), "" where it is not as recorded; and what is said of it."""
+    said = text.strip().rpartition("\n")[2]
+    return said.removeprefix("state ") if said.startswith("state ") else "", said
+
+
+def remove(clone: Clone, state: str) -> str:
+    """Return what judges it again, stops and removes it, then its volumes. `state`: what it must still be."""
+    drops = "".join(f"drop {shlex.quote(pool)} {shlex.quote(volume)}\n" for pool, volume in clone.volumes)
+    return _judging(clone) + _filled(_REMOVE, {"IDENT": clone.ident, "STATE": state}) + drops + 'echo "$said"\n'
+
+
+def removed(text: str) -> tuple[str, tuple[tuple[str, str], ...], str]:
+    """Return what was done, the volumes that are left, and why they are."""
+    lines = text.strip().splitlines()
+    left = [line.split("\t", 3) for line in lines if line.startswith("left\t")]
+    why = "; ".join(f"{pool}/{volume}: {said}" for _, pool, volume, said in left)
+    return lines[-1] if lines else "", tuple((pool, volume) for _, pool, volume, _ in left), why
 
 
 def _memory_of(xml: str) -> float:
@@ -374,7 +350,8 @@ def _available(meminfo: str, huge: bool = False) -> float:
     return 1024 * kib.get("MemAvailable:", nan)
 
 
-def _virsh_make(template: Template, clone: Clone, size: int) -> str:
+def make(template: Template, clone: Clone, size: int) -> str:
+    """Return what copies the template's disks, makes blank data disks of so many bytes, and starts the clone."""
     copies, data = clone.volumes[: len(template.disks)], clone.volumes[len(template.disks) :]
     lines = [
         f"virsh -q vol-clone --pool {shlex.quote(pool)} {shlex.quote(source)} {shlex.quote(new)}"
