@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hcilib.drive.guard.devices import CONTENT, END, INVENTORY, Device, DevicesError, find, identity, parse, sections
+from hcilib.drive.guard.devices import END, INVENTORY, Device, DevicesError, content_of, find, identity, parse, sections
 
 DATA = Path(__file__).parents[1] / "data" / "devices"
 GIB100 = 100 * 2**30
@@ -131,7 +131,9 @@ def sizes() -> dict[str, int]:
 
 def test_the_script_runs_on_this_machine_and_tells_its_root():
     before = sizes()
-    done = subprocess.run(["sh", "-u", "-c", INVENTORY + CONTENT + END], capture_output=True, text=True, timeout=20)
+    done = subprocess.run(
+        ["sh", "-u", "-c", INVENTORY + content_of() + END], capture_output=True, text=True, timeout=20
+    )
     assert (done.returncode, done.stderr) == (0, "")
     as_they_were = before.items() & sizes().items()  # other tests make loop devices meanwhile
     mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]

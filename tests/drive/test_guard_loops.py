@@ -5,19 +5,25 @@ import os
 import random
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from loops import SIZE, Media, by_id, hosts_in, losetup, mounted
-from probes import mkfs
+from probes import mkfs, until
 from signatures import CONTENT, write
 
-from hcilib import GuardError
+from hcilib import GuardError, Testbed
 from hcilib.drive.guard import guard
+from hcilib.drive.guard.devices import content_of
 from hcilib.drive.guard.guard import Refusal, identify, recheck, unchanged
+from hcilib.model.testbed import Disk, Node, Vm
 
 pytestmark = pytest.mark.lab
 
@@ -289,3 +295,55 @@ def test_a_list_in_a_folder_that_cannot_be_entered_allows_nothing():
         nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c"]
         said = subprocess.run([*nobody, asked], capture_output=True, text=True).stdout
     assert "cannot be read" in guard.parse(said).unsure
+
+
+@contextlib.contextmanager
+def hanging(media: Media, folder: Path) -> Iterator[str]:
+    """Yield a loop device that answers nothing: its file is served by a process that was stopped."""
+    file, image = media.file("hung.img"), media.file("served.img")
+    export = f"type=fuse,id=e,node-name=f,mountpoint={file},writable=on,allow-other=off"
+    argv = ["qemu-storage-daemon", f"--blockdev=driver=file,node-name=f,filename={image}", f"--export={export}"]
+    with subprocess.Popen(argv) as server:
+        try:
+            assert until(lambda: f" {file} " in Path("/proc/mounts").read_text(), 10)
+            device = media.attach(file)
+            server.send_signal(signal.SIGSTOP)
+            yield device
+        finally:
+            server.send_signal(signal.SIGCONT)
+            media.detach(device)
+            server.terminate()
+
+
+@pytest.mark.needs("qemu-storage-daemon")
+def test_a_disk_that_hangs_and_is_nobodys_stops_nobody(blank, hosts, media, tmp_path):
+    """Only what a plan names is opened."""
+    _, _, testbed = blank
+    with hosts.fleet(testbed) as fleet, hanging(media, tmp_path) as device:
+        before = subprocess.Popen(["dd", f"if={device}", "bs=4096", "count=1", "iflag=direct", "of=/dev/null"])
+        began = time.monotonic()
+        assert list(identify(fleet, testbed, 1, 1, "wipe")["vm1"]) == ["B1"]
+        assert time.monotonic() - began < 20
+        assert before.poll() is None, "it does hang"
+    before.wait(20)
+
+
+@pytest.mark.needs("root", "setpriv", "blockdev")
+def test_an_account_of_group_disk_is_told_what_fio_asks_for(media):
+    """It may read and write the disk, and not drop the kernel's cache of it."""
+    device = media.attach(media.file("d.img"))
+    as_it_was = os.stat(device)
+    shutil.chown(device, group="disk")
+    os.chmod(device, 0o660)
+    account = ["setpriv", "--reuid=65534", "--regid=disk", "--clear-groups", "sh", "-c"]
+    text = guard.INVENTORY + content_of(device.removeprefix("/dev/")) + guard.END
+    for who, is_told in ((account, True), (["sh", "-c"], False)):
+        said = subprocess.run([*who, text], capture_output=True, text=True).stdout
+        known = guard.parse(said).devices[device.removeprefix("/dev/")]
+        known = replace(known, identifiers=frozenset({"S"}))
+        vm = Vm(name="v", node="n", disks=(Disk(serial="S", size_bytes=SIZE),))
+        bed = Testbed(name="t", nodes=(Node(name="n"),), vms=(vm,))
+        _, refused = guard.judge(bed, 1, 1, {"v": guard.Inventory({known.name: known})})
+        assert [r.reason.endswith("log in as root") for r in refused] == [True] * is_told, refused
+    os.chown(device, as_it_was.st_uid, as_it_was.st_gid)
+    os.chmod(device, as_it_was.st_mode)

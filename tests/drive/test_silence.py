@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 
 from hcilib import Cell, Pattern, Step, Testbed
-from hcilib.drive.launch import launch, session
+from hcilib.drive.launch import launch, watch
 from hcilib.drive.launch.job import Launch
-from hcilib.drive.launch.session import Watched, Worker
+from hcilib.drive.launch.watch import Watched, Worker
 from hcilib.model.testbed import Disk, Node, Vm
 
 VMS = tuple(
@@ -66,24 +66,26 @@ def test_what_is_no_silence_is_not_said(monkeypatch, tmp_path, slowest):
     assert told(monkeypatch, tmp_path, slowest) == {}
 
 
-def test_a_disk_that_answers_nothing_is_named_within_a_minute_and_no_other():
-    seen, of = Watched(), order()
-    for now_s in np.arange(session.EVERY_S, 60, session.EVERY_S):
-        seen.note(of, {"vm1": [Worker(10, "S", int(now_s)), Worker(11, "S", int(2 * now_s))],
-                       "vm2": [Worker(20, "S", int(now_s)), Worker(21, "D", 7)]}, now_s)  # fmt: skip
+@pytest.mark.parametrize(
+    ("due_s", "told_s", "stood"), [(float("inf"), 50.0, "40 s"), (6.0, 26.0, "16 s")], ids=["long", "of 4 s"]
+)
+def test_a_disk_that_answers_nothing_is_named_and_no_other(due_s, told_s, stood):
+    """Within a minute, and sooner where the step should be over, however short it is."""
+    seen = Watched(order(), due_s)
+    for now_s in np.arange(10.0, 60, 2 if due_s < 60 else watch.EVERY_S):
+        busy = [Worker(10, "S", int(now_s)), Worker(11, "S", int(2 * now_s))]
+        seen.note({"vm1": busy, "vm2": [Worker(20, "S", int(now_s)), Worker(21, "D", 7)]}, now_s)
         if seen.faults:
             break
     [said] = seen.faults
-    assert said.startswith("vm2: disk 2b has answered nothing for 40 s (its fio waits for storage)")
-    assert now_s < 60
+    assert said.startswith(f"vm2: disk 2b has answered nothing for {stood} (its fio waits for storage)")
+    assert now_s == told_s
+    assert seen.standing_for() == seen.faults, "so it is where the deadline comes first"
 
 
 def test_a_job_that_ended_is_no_disk_that_hangs_and_a_vm_that_says_nothing_is():
-    seen, of = Watched(), order()
+    seen = Watched(order())
     for now_s in np.arange(10.0, 61, 10):
-        seen.note(
-            of,
-            {"vm1": [Worker(10, "S", 1), Worker(11, "S", 1)] if now_s < 20 else [], "vm2": "no answer within 10 s"},
-            now_s,
-        )
+        left = [Worker(10, "S", 1), Worker(11, "S", 1)] if now_s < 20 else []
+        seen.note({"vm1": left, "vm2": "no answer within 10 s"}, now_s)
     assert seen.faults == ("vm2 does not answer: no answer within 10 s",)

@@ -267,9 +267,9 @@ EXPORTS = (
 
 TOLD = {
     "links": LINKS,
-    "devices": DEVICES.replace("nsid=1\ttransport=", "nsid=1\ttransport=tcp"),
+    "sysfs": DEVICES.replace("nsid=1\ttransport=", "nsid=1\ttransport=tcp"),
     "mounts": "",
-    "drbd": DRBD,
+    "stacks": DRBD,
     "exports": EXPORTS,
     "end": "",
 }
@@ -309,7 +309,7 @@ def test_a_host_says_what_is_built_on_what_and_one_without_a_whole_answer_why_no
     """Of hosts on one kernel the first tells of it; a VM that is silent has a remark, and stops no other."""
     answers = {
         "n1": Outcome("n1", True, WHOLE),
-        "n2": Outcome("n2", True, WHOLE.partition("==== drbd")[0]),
+        "n2": Outcome("n2", True, WHOLE.partition("==== stacks")[0]),
         "n3": Outcome("n3", False, error="`...` timed out"),
     }
     answers |= {host: answers["n1"] for host in ("n4", "vm2")}
@@ -359,14 +359,14 @@ def test_drives_are_named_with_what_they_carry_and_those_of_a_network_are_left_o
     )
     parts = {
         "links": links,
-        "devices": facts,
+        "sysfs": facts,
         "mounts": "/dev/sda1 / ext4\n/dev/mapper/vol1 /data x\n",
     }
     reached = {
         name: facts.replace("nsid=1\ttransport=", f"nsid=1\ttransport={name}")
         for name in ("tcp", "pcie")
     }
-    assert drives_of(parts | {"devices": reached["tcp"]}) == {
+    assert drives_of(parts | {"sysfs": reached["tcp"]}) == {
         "sda": "/",
         "vda": "md0 dm-0 drbd1 /...",
     }

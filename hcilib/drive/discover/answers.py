@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree
 
-from hcilib.drive.guard.devices import CONTENT, END, INVENTORY, Inventory, parse
+from hcilib.drive.guard.devices import END, INVENTORY, Inventory, content_of, parse
 from hcilib.drive.hosts.hosts import fields, sections
 
 _WHO = r"""
@@ -48,7 +48,7 @@ _VIRTIO = "0x1af4"
 
 def vm_question() -> str:
     """The command for a load generator: who it is, its fio, and the guard's own inventory of its devices."""
-    return f"{_WHO}echo '==== fio'; fio --version 2>&1\n{INVENTORY}{CONTENT}{END}"
+    return f"{_WHO}echo '==== fio'; fio --version 2>&1\n{INVENTORY}{content_of()}{END}"
 
 
 def node_question() -> str:

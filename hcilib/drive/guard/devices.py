@@ -19,35 +19,22 @@ from hcilib.drive.hosts.hosts import fields, sections
 # left out.
 MOUNTS = r"""cat /proc/self/mountinfo /proc/1/mountinfo $(stat -L -c '%i %n' /proc/[0-9]*/ns/mnt 2>/dev/null | awk 'seen[$1]++ < 3 {
   sub("/ns/mnt$", "/mountinfo", $2); print $2}') 2>/dev/null"""  # noqa: E501
-# Devices built on devices that have an identity of their own (md arrays, DRBD), and those that are handed to other
-# hosts: what the
-# stack's own tools read from the kernel, never the name of a link, which anybody may have made.
-STACKS = r"""
-echo '==== stacks'
-for d in /sys/class/block/md*; do
-  [ -r "$d/md/level" ] && echo "array ${d##*/} $(mdadm --detail --export "/dev/${d##*/}" 2>/dev/null | sed -n 's/^MD_UUID=//p')"
-done
-drbdsetup events2 --now 2>/dev/null
-echo '==== exports'
-for f in /sys/kernel/config/nvmet/subsystems/*/namespaces/*/device_path /sys/kernel/config/target/core/*/*/udev_path; do
-  p=; [ -r "$f" ] && read -r p 2>/dev/null <"$f"; [ -n "$p" ] && echo "$(readlink -f "$p") $p ${f#/sys/kernel/config/}"
-done
-"""  # noqa: E501
-INVENTORY = r"""
-LC_ALL=C; export LC_ALL; PATH=$PATH:/usr/sbin:/sbin; export PATH
-echo '==== user'; id -un
-echo '==== lsblk'
-lsblk -J -b -o KNAME,SERIAL,WWN,FSTYPE,PTTYPE,MOUNTPOINTS 2>/dev/null ||
-  lsblk -J -b -o KNAME,SERIAL,WWN,FSTYPE,MOUNTPOINT 2>/dev/null
+# What every block device is and what is built on what, from /sys alone: nothing is opened. Devices with an identity of
+# their own (md arrays, DRBD) and those handed to other hosts as the stack's own tools read it from the kernel, never by
+# the name of a link, which anybody may have made.
+BLOCKS = r"""
 echo '==== sysfs'
 for d in /sys/class/block/*; do
-  [ -r "$d/dev" ] || continue
   printf 'name=%s' "${d##*/}"
-  for f in dev size ro partition diskseq queue/iostats dm/name serial device/serial wwid device/wwid \
-    loop/backing_file; do
+  for f in dev size ro partition diskseq queue/iostats md/level dm/name serial device/serial wwid device/wwid \
+    device/subsysnqn nsid loop/backing_file; do
     v=; [ -r "$d/$f" ] && read -r v 2>/dev/null <"$d/$f"
     printf '\t%s=%s' "$f" "$v"
   done
+  v=; for f in "$d"/device/transport "$d"/device/nvme*/transport; do
+    [ -r "$f" ] && read -r v 2>/dev/null <"$f" && break
+  done
+  printf '\ttransport=%s' "$v"
   [ -d "$d/mq" ] && printf '\tmq=yes'
   for f in holders slaves; do
     printf '\t%s=' "$f"
@@ -57,10 +44,28 @@ for d in /sys/class/block/*; do
   for h in "$d"/*/partition; do [ -e "$h" ] && h=${h%/partition} && printf '%s ' "${h##*/}"; done
   echo
 done
+echo '==== stacks'
+for d in /sys/class/block/md*; do
+  [ -r "$d/md/level" ] && echo "array ${d##*/} $(mdadm --detail --export "/dev/${d##*/}" 2>/dev/null | sed -n 's/^MD_UUID=//p')"
+done
+drbdsetup events2 --now 2>/dev/null
+echo '==== exports'
+for f in /sys/kernel/config/nvmet/subsystems/*/namespaces/*/device_path /sys/kernel/config/target/core/*/*/udev_path; do
+  p=; [ -r "$f" ] && read -r p 2>/dev/null <"$f"
+  s=; [ -r "${f%/*}/wwn/vpd_unit_serial" ] && read -r s 2>/dev/null <"${f%/*}/wwn/vpd_unit_serial"
+  [ -n "$p" ] && echo "$(readlink -f "$p") $p ${f#/sys/kernel/config/} $s"
+done
+"""  # noqa: E501
+INVENTORY = r"""
+LC_ALL=C; export LC_ALL; PATH=$PATH:/usr/sbin:/sbin; export PATH
+echo '==== user'; id -un
+echo '==== lsblk'
+lsblk -J -b -o KNAME,SERIAL,WWN,FSTYPE,PTTYPE,MOUNTPOINTS 2>/dev/null ||
+  lsblk -J -b -o KNAME,SERIAL,WWN,FSTYPE,MOUNTPOINT 2>/dev/null
 echo '==== links'; ls -l /dev/disk/by-id 2>/dev/null
 echo '==== swaps'; cat /proc/swaps 2>/dev/null
 """
-INVENTORY += f"echo '==== mounts'; {MOUNTS}\n" + STACKS
+INVENTORY += f"echo '==== mounts'; {MOUNTS}\n" + BLOCKS
 # The owner of a host may say himself which disks any campaign may write. Who may change the file, or
 # put another in its place, is told with it.
 MAY_OVERWRITE = "/etc/hci/may-overwrite"
@@ -80,12 +85,13 @@ fi 2>/dev/null
 # opened
 # exclusively, as wipefs does, is held by the kernel, in a mount namespace that nobody lists too; but a probe like this
 # one, of
-# udev's or another's, is over in a moment. What is built on a device holds it for longer: it is not tried again.
-CONTENT = r"""
+# udev's or another's, is over in a moment. What is built on a device holds it for longer: it is not tried again. fio
+# drops the kernel's cache of a device first (BLKFLSBUF), which an account of group disk may not.
+_CONTENT = r"""
 echo '==== content'
 held=
-for d in /sys/class/block/*; do
-  n=${d##*/}
+for n in $names; do
+  d=/sys/class/block/$n
   case $n in sr*|fd*|ram*|zram*) continue;; esac
   [ -e "$d/partition" ] && continue
   read -r s 2>/dev/null <"$d/size" && [ "$s" -gt 0 ] || continue
@@ -94,6 +100,7 @@ for d in /sys/class/block/*; do
   [ -b "$p" ] || { echo 'node=missing'; continue; }
   [ -w "$p" ] && echo 'writable=yes'
   [ -r "$p" ] || continue
+  ! command -v blockdev >/dev/null || blockdev --flushbufs "$p" 2>/dev/null || echo 'flushed=no'
   echo "head=$(dd if="$p" bs=4096 count=1 2>/dev/null | od -An -v -tx1 -N 32 | tr -d ' \n')"
   dd if="$p" bs=4096 skip=$((s / 8 - 1)) count=1 2>/dev/null | grep -q 'EFI PART' && echo 'tail=gpt'
   case $(wipefs --no-act --all "$p" 2>&1) in *[Bb]usy*)
@@ -113,6 +120,13 @@ done
 for n in $held; do printf 'device=%s\nheld=yes\n' "$n"; done
 """
 END = "echo '==== end'\n"
+EVERY = "$(ls /sys/class/block)"
+
+
+def content_of(names: str = EVERY) -> str:
+    """Shell that looks at what lies on these devices, and opens no other. `names`: kernel names with blanks between."""
+    return f'LC_ALL=C; export LC_ALL; PATH=$PATH:/usr/sbin:/sbin; export PATH\nnames="{names}"\n{_CONTENT}'
+
 
 _PREFIX = re.compile(r"^(?:0x|naa\.|eui\.|nvme\.|t10\.)", re.IGNORECASE)
 _HEADS = {b"bluestore block device": "ceph_bluestore"}  # blkid knows it from util-linux 2.35 on only
@@ -135,7 +149,8 @@ class Device:
     was, None if nobody asked. ``stack`` is what names a device that is built on others and has an identity of its own,
     as its own tools read it from the kernel: ``md-uuid-<UUID>`` of an array, ``drbd-<resource>-<volume>``; ``role`` is
     DRBD's. ``exports``: where it is handed to other hosts. ``counted``: whether its kernel counts all that is written;
-    None of md, DRBD and NVMe multipath, whose drivers count by themselves, some of them nothing.
+    None of md, DRBD and NVMe multipath, whose drivers count by themselves, some of them nothing. ``flushed``: False
+    where the account may not drop the kernel's cache of it.
     """
 
     name: str
@@ -158,6 +173,7 @@ class Device:
     role: str = ""
     exports: tuple[str, ...] = ()
     counted: bool | None = None
+    flushed: bool = True
 
     @property
     def number_hex(self) -> str:
@@ -189,7 +205,7 @@ class Inventory:
 
 
 def parse(text: str) -> Inventory:
-    """Facts from the output of INVENTORY (and CONTENT) followed by END.
+    """Facts from the output of INVENTORY (and of `content_of`) followed by END.
 
     Raises
     ------
@@ -209,9 +225,10 @@ def parse(text: str) -> Inventory:
 
 
 def _inventory(parts: dict[str, str]) -> Inventory:
-    rows = {row["name"]: row for row in map(fields, parts["sysfs"].splitlines())}
-    if len(rows) > MOST_DEVICES:
-        raise DevicesError(f"it lists {len(rows):,} devices, more than {MOST_DEVICES:,}")
+    every = [fields(line) for line in parts["sysfs"].splitlines()]
+    if len(every) > MOST_DEVICES:
+        raise DevicesError(f"it lists {len(every):,} devices, more than {MOST_DEVICES:,}")
+    rows = {row["name"]: row for row in every if row["dev"]}  # a hidden path of an NVMe namespace has no number
     for name, row in rows.items():  # the kernel lists no holder where a loop device holds a disk
         rows.get(row.get("loop/backing_file", "").removeprefix("/dev/"), {"holders": ""})["holders"] += f"{name} "
     udev = _lsblk(parts["lsblk"])
@@ -244,6 +261,7 @@ def _inventory(parts: dict[str, str]) -> Inventory:
             stack=stack,
             role=role,
             exports=tuple(exports.get(name, ())),
+            flushed="flushed" not in (content or {}),
             counted=row.get("queue/iostats") != "0" if row.get("mq") else None,
         )
     return Inventory(devices, astray, *_allowed(parts.get("allowed")))
@@ -420,6 +438,6 @@ def parse_exports(text: str, by_path: Mapping[str, str]) -> dict[str, list[str]]
     """Kernel name -> the entries of the kernel's targets (NVMe, SCSI) that hand the device to other hosts."""
     exports: dict[str, list[str]] = {}
     for line in text.splitlines():
-        real, named, entry = line.split(" ", 2)
+        real, named, entry = line.split(" ")[:3]
         exports.setdefault(by_path.get(real) or by_path.get(named, ""), []).append(entry)
     return exports

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hcilib.drive import beds
-from hcilib.drive.guard.devices import CONTENT, END, INVENTORY, Device, DevicesError, Inventory, find, parse
+from hcilib.drive.guard.devices import END, INVENTORY, Device, DevicesError, Inventory, content_of, find, parse
 from hcilib.drive.hosts.hosts import ANSWER_S, Fleet, Outcome
 from hcilib.model.testbed import Disk, Testbed
 
@@ -54,8 +54,8 @@ def refusals(
 
     Parameters
     ----------
-    listings : VM -> what INVENTORY, CONTENT and END (hcilib.drive.guard.devices) printed there; None: judge only by
-        the testbed and this machine's files
+    listings : VM -> what INVENTORY, `content_of` and END (hcilib.drive.guard.devices) printed there; None: judge only
+        by the testbed and this machine's files
     vms, numjobs : of the plan; all disks of all VMs if left out
     consent : the campaign's token; None: the one of the environment
     writes : False: the disks are only read
@@ -158,7 +158,7 @@ def identify(
     refused = without_hosts(testbed, vms, numjobs, consent, writes)
     found: Guarded = {}
     if not testbed.lab_root:
-        inventories = inventory(fleet, {name for name, _ in testbed.targets(vms, numjobs)} - testbed.windows)
+        inventories = looked_at(fleet, testbed.targets(vms, numjobs), testbed.windows)
         found, more = judge(testbed, vms, numjobs, inventories, writes)
         refused += more
     if refused:
@@ -177,7 +177,7 @@ def disks_to_lease(
     if testbed.lab_root:
         return {}
     targets = [(vm, disk) for vm, disk in testbed.targets(vms, numjobs) if vm in hosts and vm not in testbed.windows]
-    known = inventory(fleet, {vm for vm, _ in targets}, content=False)
+    known = inventory(fleet, {vm for vm, _ in targets})
     leased: dict[str, dict[str, str] | str] = {vm: own if isinstance(own, str) else {} for vm, own in known.items()}
     for vm, disk in targets:
         found = [] if isinstance(own := known[vm], str) else find(own, disk.serial)
@@ -198,7 +198,7 @@ def recheck(fleet: Fleet, before: Guarded, vms: Iterable[str], writes: bool = Tr
     """Whether the devices are still the ones that were judged, and, where they are written, still unused; one short
     command a VM, asked before every step."""
     before = {vm: before[vm] for vm in vms if vm in before}
-    inventories = inventory(fleet, before, content=False)
+    inventories = inventory(fleet, before)
     after: Guarded = {}
     refused = []
     for vm, devices in before.items():
@@ -241,10 +241,34 @@ def _changes(was: Device, now: Device) -> list[str]:
     return [f"{what} {old} is now {new}" for what, old, new in pairs if old != new]
 
 
-def inventory(fleet: Fleet, vms: Iterable[str], content: bool = True) -> dict[str, Inventory | str]:
-    """VM -> its devices, or one sentence on why they are not known."""
-    answers = fleet.run(INVENTORY + CONTENT * content + END, vms, limit_s=ANSWER_S)
+def inventory(fleet: Fleet, vms: Iterable[str]) -> dict[str, Inventory | str]:
+    """VM -> its devices, or one sentence on why they are not known. None is opened."""
+    answers = fleet.run(INVENTORY + END, vms, limit_s=ANSWER_S)
     return {vm: read_inventory(outcome) for vm, outcome in answers.items()}
+
+
+def looked_at(
+    fleet: Fleet, targets: Iterable[tuple[str, Disk]], without: Collection[str] = ()
+) -> dict[str, Inventory | str]:
+    """The same with what lies on the disks that a plan names. No other device is opened: one that hangs stops nobody.
+
+    `without` : VMs that are not asked
+    """
+    serials: dict[str, list[str]] = {}
+    for vm, disk in targets:
+        serials.setdefault(vm, []).append(disk.serial)
+    listed = fleet.run(dict.fromkeys(serials.keys() - without, INVENTORY + END), limit_s=ANSWER_S)
+    known = {vm: read_inventory(outcome) for vm, outcome in listed.items()}
+    found = {
+        vm: [device.name for serial in serials[vm] for device in find(own, serial)]
+        for vm, own in known.items()
+        if not isinstance(own, str)
+    }
+    asked = {vm: content_of(" ".join(names)) + END for vm, names in found.items() if names}
+    for vm, told in fleet.run(asked, limit_s=ANSWER_S).items() if asked else ():
+        whole = told if not told.ok else replace(told, value=listed[vm].value.rpartition("==== end")[0] + told.value)
+        known[vm] = read_inventory(whole)
+    return known
 
 
 def read_inventory(outcome: Outcome) -> Inventory | str:
@@ -299,6 +323,9 @@ def _objections(disk: Disk, devices: list[Device], known: Inventory | str, write
     if writes and device.counted is False:
         switch = f"/sys/block/{device.name}/queue/iostats"
         reasons.append(f"what others write to {device.name} cannot be seen: {switch} is 0. Write 1 into it")
+    if not device.flushed:
+        root = "fio drops the kernel's cache of a disk first, which asks for root (BLKFLSBUF): log in as root"
+        reasons.append(f"{device.name}: this account may not use it as fio does: {root}")
     if device.size_bytes != disk.size_bytes:
         reasons.insert(0, f"{device.name} has {device.size_bytes} bytes where the testbed says {disk.size_bytes}")
     return reasons

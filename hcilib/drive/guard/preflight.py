@@ -16,8 +16,8 @@ from pathlib import Path
 import pandas as pd
 
 from hcilib.drive import beds, systems
-from hcilib.drive.guard.devices import CONTENT, END, INVENTORY, Device, Inventory
-from hcilib.drive.guard.guard import CONSENT, Guarded, Refusal, read_inventory, without_hosts
+from hcilib.drive.guard.devices import END, Device, Inventory
+from hcilib.drive.guard.guard import CONSENT, Guarded, Refusal, looked_at, without_hosts
 from hcilib.drive.guard.guard import judge as judge_devices
 from hcilib.drive.hosts import lease, sample
 from hcilib.drive.hosts.hosts import ANSWER_S, CONNECT_S, Fleet, Outcome, sections
@@ -113,8 +113,8 @@ def check(
     rows += judge(testbed, answered, here["detail"] if here["ok"] else "", clock_limit_s)
     rows += [*_sessions(fleet, sorted(asked)), *_sftp(fleet, testbed, guests), *_sampler(fleet, nodes)]
     rows += [*_enough_vms(testbed, plan), _space(run_dir, log_bytes(plan, len(testbed.nodes)))]
-    rows += _devices(testbed, plan, vms, consent, answered)
     reached = [(vm, disk) for vm, disk in testbed.targets(len(vms), plan.numjobs) if vm in asked]
+    rows += _devices(fleet, testbed, plan, vms, consent, answered)
     rows += [row(*found) for found in beds.ready(fleet, testbed, plan, reached, run_dir)]
     return pd.DataFrame(rows, columns=["host", "check", "ok", "detail"])
 
@@ -227,7 +227,7 @@ def _space(run_dir: str | Path | None, needed: int) -> dict:
 
 
 def _devices(
-    testbed: Testbed, plan: Plan, vms: Sequence[Vm], consent: str | None, answered: dict[str, Outcome]
+    fleet: Fleet, testbed: Testbed, plan: Plan, vms: Sequence[Vm], consent: str | None, answered: dict[str, Outcome]
 ) -> list[dict]:
     """Of every disk whether it is there as the testbed says, and whether it may be overwritten; and the consent to do
     so. Of a host that did not answer one row says so already, and nothing is known of its disks."""
@@ -236,7 +236,7 @@ def _devices(
     refused: list[Refusal] = without_hosts(testbed, len(vms), plan.numjobs, consent, not plan.readonly)
     if not testbed.lab_root:
         known: dict[str, Inventory | str] = dict.fromkeys((vm.name for vm in vms), "its host could not be asked")
-        known |= {vm: read_inventory(outcome) for vm, outcome in answered.items() if vm in known}
+        known |= looked_at(fleet, testbed.targets(len(vms), plan.numjobs), silent | testbed.windows)
         found, more = judge_devices(testbed, len(vms), plan.numjobs, known, not plan.readonly)
         refused += more
     rows = [row(r.host, r.device, False, r.reason) for r in refused if r.device == CONSENT]
@@ -268,10 +268,9 @@ def ask(
 ) -> dict[str, Outcome]:
     """Everything that is to be known of a host, by one command on each, on all at once."""
     fio = f"echo '==== fio'; {shlex.quote(testbed.fio.binary)} --version 2>&1\n"
-    devices = "" if testbed.lab_root else INVENTORY + CONTENT
     commands = dict.fromkeys(nodes, _FIRST + _HOST + _LAST)
     fio += _TOOLS + (_PYTHON if python3 else "")
-    commands |= dict.fromkeys(vms, _FIRST + _HOST + fio + lease.FIO_PROCESSES + devices + _LAST)
+    commands |= dict.fromkeys(vms, _FIRST + _HOST + fio + lease.FIO_PROCESSES + _LAST)
     return fleet.run(commands, limit_s=ANSWER_S)
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hcilib.drive.guard.devices import BLOCKS, END
 from hcilib.drive.hosts.hosts import Fleet, Outcome, explain, fields, sections
 from hcilib.model.places import CHAINS, DRIVES, LAYERS
 from hcilib.read.nodes import counters as read
@@ -27,37 +28,11 @@ BOOT, DISKSTATS = "/proc/sys/kernel/random/boot_id", "/proc/diskstats"
 OF_NODES = ("/proc/stat", "/proc/net/dev", DISKSTATS)
 INFINIBAND = "/sys/class/infiniband"
 LIMIT_S, CHAIN_S = 10.0, 30.0
-# Plain sh; the shell's own `read`, as each process takes long on a busy node.
-CHAIN = r"""
+CHAIN = f"""
 LC_ALL=C; export LC_ALL; PATH=$PATH:/usr/sbin:/sbin; export PATH
 echo '==== links'; ls -l /sys/class/block
-echo '==== devices'
-for d in /sys/class/block/*; do
-  printf 'name=%s' "${d##*/}"
-  for f in md/level dm/name wwid device/wwid device/subsysnqn nsid; do
-    v=; [ -r "$d/$f" ] && read -r v 2>/dev/null <"$d/$f"
-    printf '\t%s=%s' "$f" "$v"
-  done
-  t=; for f in "$d"/device/transport "$d"/device/nvme*/transport; do
-    [ -r "$f" ] && read -r t 2>/dev/null <"$f" && break
-  done
-  printf '\ttransport=%s\tslaves=' "$t"
-  for s in "$d"/slaves/*; do [ -e "$s" ] && printf '%s ' "${s##*/}"; done
-  printf '\tpartitions='
-  for p in "$d"/*/partition; do [ -e "$p" ] && p=${p%/partition} && printf '%s ' "${p##*/}"; done
-  echo
-done
 echo '==== mounts'; cat /proc/mounts
-echo '==== drbd'; drbdsetup events2 --now 2>/dev/null
-echo '==== exports'
-for f in /sys/kernel/config/nvmet/subsystems/*/namespaces/*/device_path \
-  /sys/kernel/config/target/core/*/*/udev_path; do
-  p=; [ -r "$f" ] && read -r p 2>/dev/null <"$f"
-  s=; [ -r "${f%/*}/wwn/vpd_unit_serial" ] && read -r s 2>/dev/null <"${f%/*}/wwn/vpd_unit_serial"
-  [ -n "$p" ] && echo "$(readlink -f "$p") $p ${f#/sys/kernel/config/} $s"
-done
-echo '==== end'
-"""
+{BLOCKS}{END}"""
 
 
 class Sample(NamedTuple):
@@ -189,7 +164,7 @@ class _Loop:
 
     def _take(self, host: str, sample: Sample) -> None:
         before, self._last[host] = self._last.get(host), sample
-        if self.log and self._is_first(host):
+        if self._is_first(host) and self.log:
             self.log.add(host, sample.t_s, sample.disks)
         if before and host in self.nodes:
             rows = read.rates(host, before[:3], sample[:3])
@@ -280,7 +255,7 @@ def _parts(answer: Outcome) -> dict[str, str]:
 def drives_of(parts: Mapping[str, str]) -> dict[str, str]:
     """Drive of a host -> what it carries, from what `CHAIN` printed there."""
     links = dict(re.findall(r"(\S+) -> (\S+)$", parts["links"], re.MULTILINE))
-    rows = {row["name"]: row for row in map(fields, parts["devices"].splitlines())}
+    rows = {row["name"]: row for row in map(fields, parts["sysfs"].splitlines())}
     holders: dict[str, list[str]] = {}
     for name, row in rows.items():
         for below in row["slaves"].split():

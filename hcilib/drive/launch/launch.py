@@ -41,48 +41,31 @@ def launch(of: Launch) -> Launched:
     return replace(launched, silent_s=quiet, silences=(said,) if quiet else (), offsets=of.offsets(), **began)
 
 
-# When each VM began, by the controller's clock, from the best witness there is; and for how long one completed nothing,
-# as far as its result alone tells it, logs or no logs.
-
-
 def starts(
-    of: Launch, places: Mapping[str, tuple[str, int]], offsets: Mapping[str, Clock], begun: Mapping[str, float]
+    of: Launch, places: Mapping[str, tuple[str, int]], clocks: Mapping[str, Clock], begun: Mapping[str, float]
 ) -> dict:
-    """start_skew_s (latest start less earliest), common_window_s (in which all VMs ran) and starts_from (the witness,
-    or why none).
+    """Return start_skew_s (latest start less earliest), common_window_s (in which all VMs ran) and starts_from.
 
-    Witnesses in this order: ``job_start`` (fio 3.36 and later), the first entry of the epoch logs, and `begun`
-    (per-host launcher: the time of a VM's result less the runtime it states). All corrected by the VM's clock.
+    That is the witness, or why there is none: ``job_start`` in the result (fio 3.36 and later) or the first entry of
+    the ``logs``, both corrected by the VM's clock, or `begun` (per-host launcher: the time of a VM's result less the
+    runtime it states).
     """
     table = _table(of.work)
     if table.empty:
         return {"starts_from": "unknown: there is no complete result"}
     hosts = {vm: table[(table["hostname"] == host) & (table["port"] == port)] for vm, (host, port) in places.items()}
-    ran_s = {vm: rows["runtime"].max() / 1000 for vm, rows in hosts.items()}
-    for source, start_s in _witnesses(hosts, of, places, begun):
-        if start_s.keys() >= places.keys() and (source == "begun" or offsets.keys() >= places.keys()):
-            own = {vm: s - (0.0 if source == "begun" else offsets[vm][0]) for vm, s in start_s.items()}
-            last = max(own.values())
-            skew_s, common_s = last - min(own.values()), min(own[vm] + ran_s[vm] for vm in own) - last
-            found = {"start_skew_s": skew_s, "common_window_s": max(0.0, common_s)}
+    told = {vm: rows["job_start"].min() / 1000 for vm, rows in hosts.items() if rows["job_start"].notna().any()}
+    logs = logged(of.work, log_msec(of.step))
+    of_logs = {vm: logs[host] for vm, (host, _) in places.items() if host in logs}
+    there = {"job_start": told, "logs": of_logs}
+    here = {source: {vm: s - clocks[vm][0] for vm, s in its.items() if vm in clocks} for source, its in there.items()}
+    for source, began in {**here, "begun": begun}.items():
+        if began.keys() >= places.keys():
+            last = max(began.values())
+            common_s = min(began[vm] + rows["runtime"].max() / 1000 for vm, rows in hosts.items()) - last
+            found = {"start_skew_s": last - min(began.values()), "common_window_s": max(0.0, common_s)}
             return {name: round(float(seconds), 4) for name, seconds in found.items()} | {"starts_from": source}
     return {"starts_from": "unknown: this fio gives no job_start, and a step shorter than 5 s has no logs"}
-
-
-def _witnesses(hosts, of: Launch, places, begun):
-    told = {vm: rows["job_start"] for vm, rows in hosts.items() if rows["job_start"].notna().any()}
-    yield "job_start", {vm: column.min() / 1000 for vm, column in told.items()}
-    logs = logged(of.work, log_msec(of.step))
-    yield "logs", {vm: logs[host] for vm, (host, _) in places.items() if host in logs}
-    yield "begun", dict(begun)
-
-
-def _table(work: Path) -> pd.DataFrame:
-    """fio's result; empty where there is no complete one."""
-    try:
-        return read_fio(work / "fio.json")
-    except (FioOutputError, OSError):
-        return pd.DataFrame()
 
 
 def logged(work: Path, interval_ms: int) -> dict[str, float]:
@@ -96,6 +79,14 @@ def logged(work: Path, interval_ms: int) -> dict[str, float]:
             began = (int(first) - interval_ms) / 1000
             found[host] = min(began, found.get(host, began))
     return found
+
+
+def _table(work: Path) -> pd.DataFrame:
+    """fio's result; empty where there is no complete one."""
+    try:
+        return read_fio(work / "fio.json")
+    except (FioOutputError, OSError):
+        return pd.DataFrame()
 
 
 LONGEST_S = 0.5

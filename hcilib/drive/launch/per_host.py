@@ -18,7 +18,8 @@ import numpy as np
 from hcilib.drive.hosts.hosts import CONNECT_S, Clock, Fleet, Outcome, need
 from hcilib.drive.launch.job import Launch, Launched
 from hcilib.drive.launch.merged import merge_hosts, split
-from hcilib.drive.launch.session import ENDING_S, Session, Watched, naming, sessions, watched
+from hcilib.drive.launch.session import ENDING_S, Session, naming, sessions
+from hcilib.drive.launch.watch import Watched, watched
 
 LOOK_S, POLL_S = 2.0, 0.02
 OUTPUT = ("fio.json", "fio.stderr")
@@ -95,6 +96,7 @@ def launch(of: Launch) -> tuple[Launched, dict[str, Clock], dict[str, float]]:
         need("fetching fio's logs", fetch_logs(of.fleet, folders, hosts, of.work / "logs"))
     late = [name for name, s in opened.items() if s.late(started + of.limit_s)] if not seen.faults else []
     faults = (*seen.faults, *(f"{name}: fio was stopped from outside after {of.limit_s:g} s" for name in late))
+    faults += seen.standing_for() if late else ()
     faults = faults or tuple(f"{name}: {s.hurt}" for name, s in opened.items() if s.hurt)
     times = _merged(of.work, done, places)
     began, ended = zip(*times.values(), strict=True) if len(times) == len(opened) else ((), ())

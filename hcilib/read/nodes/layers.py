@@ -44,12 +44,12 @@ def parse_layers(text: str) -> dict[str, Counts]:
 def parse_chain(parts: Mapping[str, str]) -> dict[str, Any]:
     """Devices of a host with what each is and what is below it, and the volumes that it exports.
 
-    `parts`: ``links`` (`ls -l` of /sys/class/block), ``devices`` (a line of name=value each), ``drbd`` (`drbdsetup
+    `parts`: ``links`` (`ls -l` of /sys/class/block), ``sysfs`` (a line of name=value each), ``stacks`` (`drbdsetup
     events2 --now`), ``exports`` (path, its target, entry of configfs and serial).
     """
     links = dict(re.findall(r"(\S+) -> (\S+)$", parts.get("links", ""), re.M))
-    rows = {row["name"]: row for row in map(_fields, parts.get("devices", "").splitlines())}
-    resources = _resources(parts.get("drbd", ""))
+    rows = {row["name"]: row for row in map(_fields, parts.get("sysfs", "").splitlines())}
+    resources = _resources(parts.get("stacks", ""))
     devices: dict[str, dict] = {}
     for name, row in rows.items():
         paths = [other for other in rows if (of := _PATH.fullmatch(other)) and of[1] + of[2] == name]
