@@ -7,7 +7,9 @@ from hcilab import cluster_guest
 from hcilab.cluster import LabError, running
 from hcilab.cluster_image import image
 from hcilib import Testbed
-from hcilib.drive.hosts.hosts import Fleet, need
+from hcilib.drive.guard.devices import END, INVENTORY, content_of
+from hcilib.drive.guard.guard import read_inventory
+from hcilib.drive.hosts.hosts import ANSWER_S, Fleet, need
 from hcilib.drive.systems import ask
 from hcilib.model.testbed import Disk
 
@@ -57,3 +59,9 @@ def naming(box, name: str, serial: str, size: int) -> Testbed:
 def healthy_hosts(fleet: Fleet, system, testbed) -> list[str]:
     """The hosts whose answer to a system's question for its health is the expected one."""
     return [a.host for a in ask(fleet, testbed, {"health": system.checks["health"]}) if a.ok]
+
+
+def everything(fleet) -> dict:
+    """What the nodes say of all their devices, and of what lies on them."""
+    told = fleet.run(INVENTORY + content_of() + END, ["node1", "node2"], limit_s=ANSWER_S)
+    return {name: read_inventory(outcome) for name, outcome in told.items()}

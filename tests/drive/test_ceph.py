@@ -16,7 +16,6 @@ from probes import base_of, listening, processes, until
 import hcilib as hci
 from hcilab.ceph import config_of, kill_osd, start_osd
 from hcilab.ceph_cluster import Monitor, is_whole, state
-from hcilab.lab_hosts import LabError
 from hcilib import sweep
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
@@ -25,17 +24,6 @@ EVERY = on("box-ceph", *(pytest.param(system, marks=pytest.mark.deep) for system
 
 
 # What it is
-
-
-@EVERY
-def test_it_is_whole_and_every_host_has_its_own_address(ceph_cluster):
-    bed = ceph_cluster.bed
-    assert is_whole(state(ceph_cluster.monitor))
-    nodes = {"box-ceph": 2, "box-ceph-ec": 3, "box-osd": 1}[bed.serves]
-    assert (len(bed.nodes), len(bed.vms)) == (nodes, 2)
-    assert len({host.address for host in (*bed.nodes, *bed.vms)}) == nodes + 2
-    tree = ceph_cluster.monitor.ask("osd tree")["nodes"]
-    assert sorted(item["name"] for item in tree if item["type"] == "host") == [node.name for node in bed.nodes]
 
 
 @BOTH
@@ -61,13 +49,6 @@ def sockets(pid: int) -> set[str]:
     return {link.removeprefix("socket:[").removesuffix("]") for link in links if link.startswith("socket:[")}
 
 
-@on("box-ceph")
-def test_a_shell_on_a_node_reaches_this_cluster_and_no_other(ceph_cluster):
-    fsid = ceph_cluster.monitor.ask("fsid")["fsid"]
-    answers = ceph_cluster.fleet.run("ceph fsid", [node.name for node in ceph_cluster.bed.nodes])
-    assert {o.value.strip() for o in answers.values()} == {fsid}
-
-
 # What was measured
 
 
@@ -84,16 +65,6 @@ def test_the_campaign_counted_every_run(ceph_cluster):
     little = hci.audit(results).query("check == 'little'").set_index("row")["ratio"]
     in_flight = results["outstanding"] / (results["iops"] * results["runtime_s"])  # of one second: they weigh percents
     assert ((little > 0.93 - in_flight) & (little < 1.01 + in_flight)).all()
-
-
-@on("box-ceph")
-def test_its_fingerprint_says_which_ceph_and_how_full(ceph_cluster):
-    facts = json.loads((ceph_cluster.run_dir / "facts" / "node1.json").read_text())["fingerprint"]
-    assert "ceph version" in facts["ceph versions"]
-    assert "TOTAL" in facts["ceph osd df"]
-    assert json.loads(facts["ceph df --format json"])["pools"]
-    vm = json.loads((ceph_cluster.run_dir / "facts" / "vm1.json").read_text())["fingerprint"]
-    assert list(vm.values()) == ["false\n"]
 
 
 @on("box-ceph")
@@ -122,11 +93,6 @@ def test_what_it_stores_and_what_that_takes_is_the_scheme_exactly(ceph_cluster):
     assert round(used / stored, 3) == 1 / scheme.efficiency == scheme.stripe_cost
     assert used == scheme.stripe_cost * 2 * DISK, "to the byte: two images, each written once"
     assert scheme.stripe_cost == {"box-ceph": 2.0, "box-ceph-ec": 1.5, "box-osd": 1.0}[ceph_cluster.system.name]
-
-
-@EVERY
-def test_its_raw_capacity_is_what_the_system_file_says(ceph_cluster):
-    assert sum(osd["kb"] for osd in ceph_cluster.monitor.ask("osd df")["nodes"]) * 1024 == ceph_cluster.system.raw_bytes
 
 
 # The cache
@@ -159,60 +125,13 @@ def qd1():
 
 
 @on("box-ceph")
-def test_preflight_says_that_the_cache_is_off(ceph_cluster):
-    [detail] = caches(ceph_cluster)
-    assert "rbd_cache is off (set by: config)" in detail
-
-
-@on("box-ceph")
 def test_preflight_warns_of_the_cache_wherever_it_was_set(cached):
     [detail] = caches(cached)
     assert "warning: rbd_cache is on" in detail
     assert "(set by: image)" in detail
 
 
-@pytest.mark.deep
-@on("box-ceph")
-def test_the_cache_trap(cached, tmp_path):
-    """The same disk, the same 4k write at iodepth 1: what the client's memory acknowledges is no storage."""
-    bed, system = cached.bed, cached.system
-    on = hci.run(qd1(), system, bed, tmp_path / "on", progress=False)
-    images = [disk.uri.split("/", 3)[3] for vm in bed.vms for disk in vm.disks]
-    set_cache(cached, images, "set {} rbd_cache false")
-    off = hci.run(qd1(), system, bed, tmp_path / "off", progress=False)
-    assert on["iops"].iloc[0] > 4 * off["iops"].iloc[0]
-    assert on["p50_ns"].iloc[0] < off["p50_ns"].iloc[0] / 4
-
-
 # Its copies
-
-
-@pytest.mark.deep
-@on("box-ceph")
-def test_both_osds_hold_the_same_bytes_after_a_verified_write(ceph_cluster):
-    """The image's objects, taken out of each OSD's store while neither runs: equal, and what was written."""
-    bed, monitor, folder = ceph_cluster.bed, ceph_cluster.monitor, Path(ceph_cluster.bed.lab_root)
-    _, _, cluster, pool, image = bed.vms[0].disks[0].uri.split("/")
-    target = f"--ioengine=rbd --clustername={cluster} --clientname=admin --pool={pool} --rbdname={image}"
-    work = "--rw=randwrite --bs=64k --iodepth=8 --size=8m --verify=crc32c --do_verify=1 --verify_fatal=1"
-    wrote = ceph_cluster.fleet.run(f"fio --name=v {target} {work}", ["vm1"])["vm1"]
-    assert wrote.ok, wrote.error
-    assert "err= 0" in wrote.value
-    told = json.loads(ceph_cluster.fleet.run(f"rbd info {pool}/{image} --format json", ["vm1"])["vm1"].value)
-    for osd in (0, 1):
-        kill_osd(ceph_cluster.fleet, bed, osd)
-    try:
-        stores = [objects(folder, osd, f"{told['block_name_prefix']}.{0:016x}") for osd in (0, 1)]
-        stores += [objects(folder, osd, f"{told['block_name_prefix']}.{1:016x}") for osd in (0, 1)]
-    finally:
-        for osd in (0, 1):
-            start_osd(ceph_cluster.fleet, bed, osd)
-    wait_for(monitor, is_whole, patience_s=90)
-    assert stores[0] == stores[1] != stores[2] == stores[3]
-    assert len(stores[0]) == len(stores[2]) == told["object_size"]
-    assert all(any(store[at : at + 65536]) for store in stores for at in range(0, len(store), 65536)), (
-        "every block was written"
-    )
 
 
 def wait_for(monitor: Monitor, wanted: Callable[[dict], bool], patience_s: float) -> dict:
@@ -273,14 +192,6 @@ def test_an_osd_is_killed_and_comes_back(ceph_cluster):
     whole = wait_for(monitor, is_whole, patience_s=90)
     assert whole["osds_up"] == len(bed.nodes)
     assert until(lambda: healthy(ceph_cluster) == ["node1"])
-
-
-@on("box-ceph")
-def test_an_osd_that_is_not_there_is_named(ceph_cluster):
-    with pytest.raises(LabError, match=r"osd 7: testbed box-ceph has OSDs 0 to \d"):
-        kill_osd(ceph_cluster.fleet, ceph_cluster.bed, 7)
-    with pytest.raises(LabError, match="is no running Ceph cluster"):
-        config_of(ceph_cluster.bed.model_copy(update={"lab_root": None}))
 
 
 # Its images

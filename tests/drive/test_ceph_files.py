@@ -5,12 +5,10 @@ from pathlib import Path
 import pytest
 
 import hcilib as hci
-from hcilab.ceph import config_of
 from hcilab.ceph_cluster import POOLS, environment, image_pool, read_config, write_config
-from hcilab.lab_hosts import LabError
 from hcilib import Testbed, sweep
 from hcilib.drive.launch.job import job_text
-from hcilib.model.testbed import CEPH_CAVEAT, Disk, Fio, Node, Vm
+from hcilib.model.testbed import Disk, Fio, Node, Vm
 
 PARAMS = Path(__file__).parents[2] / "params"
 IMAGE = Disk(serial="ceph-vm1-d0", size_bytes=2**26, uri="rbd://hci-0a1b2c3d/box/vm1-d0")
@@ -38,16 +36,6 @@ def test_a_job_names_the_cluster_the_pool_and_the_image():
     assert not [line for line in lines if line.startswith(("filename", "uri"))]
 
 
-def test_its_configuration_is_found_by_that_name():
-    assert config_of(running()) == Path("/somewhere/bed/hci-0a1b2c3d.conf")
-    with pytest.raises(LabError, match="testbed box-ceph is no running Ceph cluster of hcilib's"):
-        config_of(running(fio=Fio(ioengine="nbd")))
-
-
-def test_readers_are_told_what_its_numbers_are():
-    assert running().caveat == CEPH_CAVEAT
-
-
 @pytest.mark.parametrize("cache", [False, True])
 def test_the_configuration_names_one_monitor_and_the_cache(tmp_path, cache):
     config = tmp_path / "hci-0a1b2c3d.conf"
@@ -59,13 +47,6 @@ def test_the_configuration_names_one_monitor_and_the_cache(tmp_path, cache):
     assert "[osd.1]\ncrush_location = root=default host=node2\n" in config.read_text()
     assert {p.name for p in tmp_path.iterdir() if p.is_dir()} == {"mon.a", "mgr.x", "osd.0", "osd.1", "modules"}
     assert environment(config)["CEPH_CONF"] == str(config)
-
-
-def test_a_configuration_that_is_none_says_nothing(tmp_path):
-    for text in ("", "fsid = x\n", "[global\n", "\0"):
-        (tmp_path / "c.conf").write_text(text)
-        assert read_config(tmp_path / "c.conf") == {}, text
-    assert read_config(tmp_path / "missing.conf") == {}
 
 
 @pytest.mark.parametrize("name", sorted(POOLS))

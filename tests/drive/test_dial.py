@@ -6,11 +6,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from probes import assert_gone
 
-import hcilib as hci
 from hcilab.lab import LabError, dial, lab, opened
-from hcilib import System, Testbed, sweep
+from hcilib import Testbed
 from hcilib.model.testbed import Dial
 
 pytestmark = pytest.mark.lab
@@ -79,15 +77,6 @@ def test_what_is_delivered_is_what_was_dialled(dialled, system, copies):
     assert delivered(dialled, system, "randrw") == pytest.approx(drives / 0.7, rel=FOUND)
 
 
-def test_both_systems_are_behind_the_same_drives_on_disks_of_their_own(dialled):
-    assert dialled.serves is None
-    assert {disk.system for vm in dialled.vms for disk in vm.disks} == {"lab-single", "lab-mirror"}
-    images = [image for vm in dialled.vms for disk in vm.disks for image in disk.backing]
-    assert len(images) == len(set(images)) == VMS * 3
-    assert [len(node.drives) for node in dialled.nodes] == [1, 1]
-    assert Testbed.model_validate_json(dialled.model_dump_json()) == dialled
-
-
 def test_a_drive_is_turned_while_it_runs(dialled, tmp_path):
     """node1 at a quarter: a system of one copy, whose reads are of one node each, loses three eighths of its reads."""
     dial(dialled, "node1", read_bytes_per_s=RATE // 4, run_dir=tmp_path)
@@ -114,31 +103,6 @@ def test_disks_are_filled_with_the_drives_open_and_then_they_are_as_before(diall
 def _fail_while_open(testbed) -> None:
     with opened(testbed):
         _ = 1 / 0
-
-
-@pytest.mark.deep
-def test_a_campaign_fills_its_disks_at_the_machine_s_speed(programs, tmp_path):
-    """At the drives' own speed, 64 KiB/s, 4 MiB of disks would take a minute."""
-    slow = {"read_bytes_per_s": 2**16, "write_bytes_per_s": 2**16}
-    plan = sweep(["4k-randread"], repeats=1, iodepth=1, vms=1, read_runtime_s=0.5, span_bytes=2**22, canary=False)
-    with lab(2, 1, system="lab-single", disk_bytes=2**22, dial=slow, root=tmp_path / "lab") as bed:
-        hci.run(plan, System(name="lab-single", label="slow"), bed, tmp_path / "run", progress=False)
-        assert rate_of(bed, "node2") == f"{8 * 2**16}"
-    events = [json.loads(line) for line in (tmp_path / "run" / "journal.jsonl").read_text().splitlines()]
-    start, filled = events[0], next(e for e in events if str(e.get("step", "")).startswith("prefill"))
-    assert filled["t"] - start["t"] < 20, events[:3]
-
-
-def test_systems_may_have_drives_of_their_own(programs, tmp_path):
-    each = {"lab-single": {"read_bytes_per_s": RATE, "write_bytes_per_s": RATE},
-            "lab-single-b": {"read_bytes_per_s": RATE // 2, "write_bytes_per_s": RATE // 2}}  # fmt: skip
-    with lab(2, 1, system=tuple(each), disk_bytes=2**22, dial=each, root=tmp_path) as bed:
-        assert [rate_of(bed, "node1", name) for name in each] == [f"{8 * RATE}", f"{4 * RATE}"]
-        dial(bed, "node1", system="lab-single", read_bytes_per_s=RATE // 8)
-        assert rate_of(bed, "node1", "lab-single") == f"{RATE}"
-        with pytest.raises(LabError, match=r"dialled drives are those of node1 \(lab-single\), node1 \(lab-single-b\)"):
-            dial(bed, "node1", read_bytes_per_s=RATE)
-    assert_gone(bed, patience_s=0)
 
 
 def test_a_rate_this_machine_cannot_serve_is_refused_with_one_that_it_can(programs, tmp_path):
@@ -172,23 +136,3 @@ def test_a_dial_that_cannot_be_is_refused_before_anything_is_made(tmp_path, give
         pass
     assert said in str(caught.value)
     assert not (tmp_path / "bed").exists()
-
-
-def test_a_drive_that_is_not_there_or_not_dialled_is_named(bed, dialled):
-    with pytest.raises(LabError, match=r"dial\('node9'\): dialled drives are those of node1, node2"):
-        dial(dialled, "node9", read_bytes_per_s=RATE)
-    with pytest.raises(LabError, match="read_bytes_per_s: Input should be greater than or equal to 65536"):
-        dial(dialled, "node1", read_bytes_per_s=1)
-    with pytest.raises(LabError, match=r"none: start lab\(dial=...\)"):
-        dial(bed, "node1", read_bytes_per_s=RATE)
-
-
-def test_a_testbed_file_may_dial_its_lab_and_no_node_of_a_real_one(tmp_path):
-    (tmp_path / "lab.yaml").write_text("name: x\nlab: {dial: {read_bytes_per_s: 4 MiB, write_bytes_per_s: 4 MiB}}\n")
-    assert hci.load_testbed(tmp_path / "lab.yaml").lab.dial.read_bytes_per_s == 4 * 2**20
-    (tmp_path / "real.yaml").write_text(
-        "name: x\nnodes: [{name: n, drives: [{read_bytes_per_s: 4 MiB, write_bytes_per_s: 4 MiB}]}]\n"
-        "vms: [{name: v, node: n, disks: [{serial: s, size_bytes: 1 GiB}]}]\n"
-    )
-    with pytest.raises(ValueError, match="n has drives, which a running lab alone dials"):
-        hci.load_testbed(tmp_path / "real.yaml")

@@ -315,6 +315,7 @@ def hanging(media: Media, folder: Path) -> Iterator[str]:
             server.terminate()
 
 
+@pytest.mark.deep  # who looks at every disk of this machine meanwhile (discover) waits for it
 @pytest.mark.needs("qemu-storage-daemon")
 def test_a_disk_that_hangs_and_is_nobodys_stops_nobody(blank, hosts, media, tmp_path):
     """Only what a plan names is opened."""

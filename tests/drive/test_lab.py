@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +12,6 @@ from pathlib import Path
 import pytest
 from probes import REPOSITORY, assert_gone, base_of, listening, processes, python, until
 
-import hcilib as hci
 from hcilab import lab_hosts
 from hcilab.lab import LabError, lab
 from hcilib import Testbed
@@ -46,26 +44,6 @@ def test_every_host_has_its_own_sshd_and_no_fio_listens(bed):
     with Fleet(bed) as fleet:
         who = fleet.run("echo $HCILAB_HOST")
     assert {name: o.value.strip() for name, o in who.items()} == {h.name: h.name for h in (*bed.nodes, *bed.vms)}
-
-
-def test_the_testbed_says_what_the_lab_is(bed):
-    assert bed.serves == "lab-mirror"
-    assert [vm.node for vm in bed.vms] == ["node1", "node2", "node1"]
-    assert len({d.serial for vm in bed.vms for d in vm.disks}) == 6
-    assert Testbed.model_validate_json(bed.model_dump_json()) == bed
-
-
-def test_how_fio_is_launched_and_what_it_keeps_stands_in_the_file(programs, tmp_path):
-    file = tmp_path / "bed.yaml"
-    file.write_text(
-        "name: kept\nfio: {launcher: per-host, log_hist_msec: 500}\nlab: {nodes: 2, vms: 1, disk_bytes: 4 MiB}\n"
-    )
-    with hci.open_testbed(file, hci.load_system(hci.ROOT / "params/systems/lab-single.yaml")) as started:
-        assert (started.fio.launcher, started.fio.log_hist_msec) == ("per-host", 500)
-        assert (started.fio.ioengine, started.fio.direct) == ("nbd", 0), "the lab's own way to its disks"
-    file.write_text("name: other\nfio: {ioengine: io_uring}\nlab: {}\n")
-    with pytest.raises(hci.TestbedError, match=r"fio\.ioengine: an embedded testbed reaches its disks in a way of its"):
-        hci.load_testbed(file)
 
 
 def test_its_keys_are_for_it_alone(bed):
@@ -114,69 +92,7 @@ def test_a_mirror_writes_two_equal_replicas_on_two_nodes(bed):
     assert contents[0] != contents[1], "two disks are two images"
 
 
-def test_a_single_replica_sits_on_the_other_node(small):
-    with small(system="lab-single") as bed:
-        assert bed.serves == "lab-single"
-        [disk] = bed.vms[0].disks
-        fill(bed, disk, 3)
-        [image] = images(bed)[disk.serial]
-        assert image.parent.name == "node2" != bed.vms[0].node
-        assert image.read_bytes().count(0) < disk.size_bytes / 100
-        assert len(list(Path(bed.lab_root).rglob("*.img"))) == 1
-    assert_gone(bed, patience_s=0)
-
-
 # However it ends
-
-
-def test_it_is_gone_when_the_block_ends_even_by_an_exception(small, tmp_path):
-    with pytest.raises(ZeroDivisionError), small() as bed:
-        _ = len(processes(bed.lab_root)) / 0
-    assert_gone(bed, patience_s=0)
-    assert list(tmp_path.iterdir()) == []
-
-
-IN_A_NAMESPACE = """
-import os, sys
-from hcilab.lab import lab
-size = dict(nodes=2, vms=1, disk_bytes=4 * 2**20, root=sys.argv[1])
-assert not os.path.exists("/run/sshd")
-with lab(**size):
-    assert os.path.isdir("/run/sshd")
-assert not os.path.exists("/run/sshd"), "made by the lab, so removed by it"
-with lab(**size) as second:
-    with lab(**size):
-        pass
-    assert os.path.isdir("/run/sshd"), "the second needs it"
-assert not os.path.exists("/run/sshd"), "whichever ends last removes it"
-os.mkdir("/run/sshd", 0o755)
-with lab(**size):
-    pass
-assert os.path.isdir("/run/sshd"), "somebody else's stays"
-print("ok")
-"""
-
-
-@pytest.mark.needs("root", "unshare")
-def test_root_gets_sshds_folder_made_and_removed(programs, tmp_path):
-    """In a mount and process namespace of its own: other sshd of this machine do not count, nor is /run touched."""
-    own = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]
-    if subprocess.run([*own, "mount", "-t", "tmpfs", "run", "/run"], capture_output=True).returncode:
-        pytest.skip("no mount and process namespaces here")
-    command = [
-        "sh",
-        "-c",
-        'mount -t tmpfs run /run && exec "$@"',
-        "sh",
-        sys.executable,
-        "-c",
-        IN_A_NAMESPACE,
-        str(tmp_path),
-    ]
-    done = subprocess.run(
-        [*own, *command], env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, capture_output=True, text=True, timeout=60
-    )
-    assert done.stdout == "ok\n", done.stderr
 
 
 HOLD = """
@@ -203,12 +119,6 @@ def held(programs, tmp_path):
         holder.communicate()
 
 
-def supervisor_of(bed) -> int:
-    """The parent of the lab's first sshd."""
-    [sshd] = [pid for pid, command in processes(bed.lab_root).items() if "node1.sshd" in command]
-    return int(Path(f"/proc/{sshd}/stat").read_text().rsplit(")", 1)[1].split()[1])
-
-
 def test_it_is_gone_after_kill_9_of_its_holder(held):
     holder, bed = held
     with Fleet(bed) as fleet:  # what a session left behind goes too
@@ -228,56 +138,6 @@ def test_it_is_gone_after_a_signal_to_its_holder(held, sig):
     assert_gone(bed)
 
 
-def test_it_is_gone_after_kill_9_of_its_supervisor(held):
-    holder, bed = held
-    os.kill(supervisor_of(bed), signal.SIGKILL)
-    assert until(lambda: not listening(base_of(bed)), 5), "nothing of it listens"
-    holder.send_signal(signal.SIGINT)
-    holder.wait(timeout=10)
-    assert_gone(bed)
-
-
-def test_supervisor_and_holder_both_killed_leave_nothing_to_the_next(held, tmp_path, small):
-    """Nobody lives to remove its folder, with the replicas and the key: the next lab beside it does."""
-    holder, bed = held
-    supervisor = supervisor_of(bed)
-    holder.send_signal(signal.SIGSTOP)
-    os.kill(supervisor, signal.SIGKILL)
-    holder.kill()
-    holder.wait(timeout=10)
-    assert until(lambda: not processes(bed.lab_root) and not listening(base_of(bed)))
-    assert (Path(bed.lab_root) / "client_key").exists()
-    os.utime(bed.lab_root, (0, 0))
-    with small() as other:
-        assert list(tmp_path.iterdir()) == [Path(other.lab_root)]
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_dead_supervisor_is_an_error_not_a_hang_and_its_work_is_done(tmp_path, monkeypatch):
-    monkeypatch.setattr(lab_hosts.supervisor, "_runs", lambda name: False)
-    (tmp_path / "bed").mkdir()
-    keeper = lab_hosts.Keeper(tmp_path / "bed")
-    lab_hosts._privilege_separation_folder(keeper, str(tmp_path / "sshd"))
-    assert (tmp_path / "sshd").is_dir()
-    keeper._process.kill()
-    keeper._process.wait()
-    with pytest.raises(LabError, match="supervisor is gone"):
-        keeper.spawn("x", ["true"], "x", bool)
-    keeper.stop()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_lab_stopped_twice_closes_nobody_elses_file(tmp_path):
-    """By the second time its descriptors' numbers are another's: a thread's that lists /proc, for one."""
-    (tmp_path / "bed").mkdir()
-    keeper = lab_hosts.Keeper(tmp_path / "bed")
-    keeper.stop()
-    with contextlib.ExitStack() as held:
-        files = [held.enter_context(open(os.devnull, "rb")) for _ in range(64)]  # all that came free
-        keeper.stop()
-        assert [file.read() for file in files] == [b""] * len(files)
-
-
 def test_two_labs_at_once_share_nothing(bed, small):
     with small() as other:
         assert base_of(other) != base_of(bed)
@@ -290,35 +150,6 @@ def test_two_labs_at_once_share_nothing(bed, small):
 # Errors
 
 
-def test_an_address_that_answers_is_in_use(small):
-    with (
-        socket.create_server(("127.211.7.1", 2222)),
-        pytest.raises(LabError, match=r"address in use: 127\.211\.7\.1:2222 .*base="),
-        small(base="127.211.7"),
-    ):
-        pass
-
-
-def test_a_lab_on_the_same_addresses_is_refused(small, bed):
-    with pytest.raises(LabError, match=r"another lab\?"), small(base=base_of(bed)):
-        pass
-    with Fleet(bed) as fleet:
-        assert all(o.ok for o in fleet.connect().values()), "and the lab that was there goes on"
-
-
-@pytest.mark.parametrize(
-    ("port", "what"), [(2222, "sshd of vm1"), pytest.param(10809, "replicas of node1", marks=pytest.mark.deep)]
-)
-def test_an_address_that_is_bound_but_silent_is_named(small, tmp_path, port, what):
-    """Bound and not listening: found only when the program of the lab tries, fails and says so in its log."""
-    with socket.socket() as squatter:
-        squatter.bind(("127.211.8.101" if port != 10809 else "127.211.8.1", port))
-        with pytest.raises(LabError, match=f"{what}.*Address already in use"), small(base="127.211.8"):
-            pass
-    assert listening("127.211.8") == []
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("program", sorted(lab_hosts.PACKAGES))
 def test_a_missing_program_is_named_with_its_package(programs, monkeypatch, program):
     which = shutil.which
@@ -329,12 +160,6 @@ def test_a_missing_program_is_named_with_its_package(programs, monkeypatch, prog
         lab_hosts.find_programs()
     assert str(caught.value).startswith(f"not found: {program}; install with: apt-get install")
     assert str(caught.value).endswith(f" {lab_hosts.PACKAGES[program]}")
-
-
-def test_programs_are_looked_for_on_the_path(programs, monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(LabError, match=r"not found: .*fio"):
-        lab_hosts.find_programs()
 
 
 @pytest.mark.parametrize(

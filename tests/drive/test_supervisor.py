@@ -2,11 +2,9 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -47,18 +45,6 @@ def spawn(keeper, tmp_path, script: str) -> dict:
     )
 
 
-def test_a_child_runs_where_and_as_asked(keeper, tmp_path):
-    pid = spawn(keeper, tmp_path, "echo $GREETING from $PWD; exit 3")["pid"]
-    assert until(lambda: ask(keeper, poll=True)["exited"]) == {str(pid): 3}
-    assert (tmp_path / "log").read_text() == f"hello from {tmp_path}\n"
-
-
-def test_a_program_that_is_not_there_is_an_answer(keeper, tmp_path):
-    answer = ask(keeper, spawn=["/no/such/program"], cwd=str(tmp_path), log=str(tmp_path / "log"))
-    assert answer == {"error": "/no/such/program: No such file or directory"}
-    assert spawn(keeper, tmp_path, "true")["pid"], "and the supervisor goes on"
-
-
 def test_the_end_of_the_pipe_ends_children_orphans_and_the_folder(keeper, tmp_path):
     folder = tmp_path / "bed"
     folder.mkdir()
@@ -86,32 +72,6 @@ def test_what_a_session_left_behind_is_reaped_when_it_ends(keeper, tmp_path):
     assert ["Z", str(keeper.pid)] not in states
 
 
-def test_the_folder_of_a_lab_that_nobody_lived_to_remove_goes_with_the_next(tmp_path):
-    """Only one whose supervisor and holder are gone: the lock of either keeps it."""
-    for name in ("bed-dead", "bed-held", "bed-new", "bed-without", "other"):
-        (tmp_path / name).mkdir()
-    for name in ("bed-dead", "bed-new", "other"):
-        os.close(supervisor.own(tmp_path / name))
-    held = supervisor.own(tmp_path / "bed-held")
-    try:
-        for name in ("bed-dead", "bed-held", "bed-without", "other"):
-            os.utime(tmp_path / name, (0, 0))
-        supervisor.sweep(tmp_path, "bed-")
-        assert {path.name for path in tmp_path.iterdir()} == {"bed-held", "bed-new", "bed-without", "other"}
-    finally:
-        os.close(held)
-
-
-def test_a_child_that_ignores_term_is_killed(keeper, tmp_path):
-    spawn(keeper, tmp_path, "trap '' TERM INT HUP; while :; do sleep 0.1; done")
-    assert until(lambda: processes(str(tmp_path)))
-    started = time.monotonic()
-    keeper.stdin.close()
-    keeper.wait(timeout=10)
-    assert 2.5 < time.monotonic() - started < 6
-    assert processes(str(tmp_path)) == {}
-
-
 @pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGHUP])
 def test_ctrl_c_is_the_parents_to_handle(keeper, tmp_path, sig):
     pid = spawn(keeper, tmp_path, "sleep 900")["pid"]
@@ -120,31 +80,11 @@ def test_ctrl_c_is_the_parents_to_handle(keeper, tmp_path, sig):
     assert pid in processes(str(tmp_path))
 
 
-def test_term_ends_it_in_order(keeper, tmp_path):
-    spawn(keeper, tmp_path, "sleep 900")
-    keeper.terminate()
-    assert keeper.wait(timeout=10) == 0
-    assert processes(str(tmp_path)) == {}
-
-
 def test_killed_outright_its_children_follow(keeper, tmp_path):
     spawn(keeper, tmp_path, "exec sleep 900")
     assert until(lambda: processes(str(tmp_path)))
     keeper.kill()
     assert until(lambda: not processes(str(tmp_path)), 5)
-
-
-def test_descendants_are_all_below_and_nothing_else(tmp_path):
-    child = subprocess.Popen(["sh", "-c", "sleep 60 & sleep 60 & wait"], cwd=tmp_path)
-    try:
-        below = until(lambda: (d := supervisor.descendants(child.pid)) and len(d) == 2 and d)
-        assert below == set(processes(str(tmp_path))) - {child.pid}
-        assert child.pid in supervisor.descendants(os.getpid())
-        assert supervisor.descendants(2**22 + 1) == set()
-    finally:
-        for pid in (*supervisor.descendants(child.pid), child.pid):
-            os.kill(pid, signal.SIGKILL)
-        child.wait()
 
 
 def test_a_folder_that_a_lab_made_is_removed_and_no_other(tmp_path, monkeypatch):
@@ -157,22 +97,3 @@ def test_a_folder_that_a_lab_made_is_removed_and_no_other(tmp_path, monkeypatch)
         supervisor.clean({"rmdir": str(folder)})
     assert not ours.exists()
     assert theirs.exists()
-
-
-def test_a_folder_in_use_stays(tmp_path, monkeypatch):
-    monkeypatch.setattr(supervisor, "_runs", lambda name: name == "sshd")
-    (tmp_path / supervisor.MARKER).touch()
-    supervisor.clean({"rmdir": str(tmp_path)})
-    assert (tmp_path / supervisor.MARKER).exists()
-
-
-def test_it_finds_processes_by_name(tmp_path):
-    name = f"doze{os.getpid()}"
-    (tmp_path / name).symlink_to(shutil.which("sleep"))
-    assert not supervisor._runs(name)
-    child = subprocess.Popen([tmp_path / name, "60"])
-    try:
-        assert until(lambda: supervisor._runs(name))
-    finally:
-        child.kill()
-        child.wait()
