@@ -18,6 +18,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from injections import at_work, hurt, tree
+from loops import mounted, own_kernels
 from nbformat.v4 import new_code_cell, new_notebook
 from probes import REPOSITORY, processes, python, until
 from test_rundir import PLAN, SYSTEM
@@ -230,6 +231,43 @@ def test_a_campaign_of_another_thread_is_stopped(bed, mirror_system, short, tmp_
     assert "stopped, " in hci.stop(tmp_path / "run")
     measuring.join()
     assert "run the same again" in str(raised[0])
+
+
+@pytest.mark.lab
+@pytest.mark.needs("fsfreeze", "mkfs.ext4")
+def test_a_campaign_whose_disk_hangs_is_stopped_and_the_disk_is_named(media, hosts, tmp_path):
+    """A loop device over a file system that is frozen: what writes there waits in the kernel, whoever kills it."""
+    below = media.attach(media.file("below.img", 64 * 2**20))
+    subprocess.run(["mkfs.ext4", "-qF", below], check=True)
+    plan = hci.sweep(
+        ["4k-randwrite"], 1, iodepth=4, vms=1, write_runtime_s=120, span_bytes=2**23, canary=False, prefill=False
+    )
+    said = []
+
+    def freeze_and_stop() -> None:
+        assert until(lambda: any((tmp_path / "run/work").glob("*/job.fio")), 60)
+        assert until(lambda: any(file.read_bytes()), 60)
+        subprocess.run(["fsfreeze", "--freeze", folder], check=True)
+        said.append(hci.stop(tmp_path / "run"))
+
+    with mounted(below, tmp_path / "mnt") as folder, own_kernels(hosts.folder):
+        media.folder = folder
+        file = media.file("b1.img")
+        device = media.attach(file)
+        hosts.give("vm1", "B1", file)
+        stopping_it = threading.Thread(target=freeze_and_stop, daemon=True)
+        stopping_it.start()
+        try:
+            with pytest.raises(CampaignInterrupted, match="vm1: disk B1 did not answer"):
+                run(plan, hosts.testbed(("vm1", "B1")), SYSTEM, tmp_path / "run", consent="wipe", progress=False)
+            stopping_it.join(60)
+            pools = lambda: [one for one in threading.enumerate() if "ThreadPool" in one.name]  # noqa: E731
+            assert until(lambda: not pools(), 15), "a thread would keep its process alive"
+        finally:
+            subprocess.run(["fsfreeze", "--unfreeze", folder], check=True)
+            assert until(lambda: not processes(f"/hci-{hosts.bed.vms[0].target}."), 30)
+            media.detach(device)
+    assert "stopped" in said[0]
 
 
 @pytest.mark.lab

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -37,6 +38,8 @@ from hcilib.drive.hosts.hosts import ANSWER_S, Fleet
 from hcilib.drive.hosts.lease import Lease
 from hcilib.model.testbed import Vm
 
+STOPPED_S = 5
+"""How long a campaign that is stopped waits for what lies on its disks: one may hang."""
 FIRST, DESCRIPTORS = 4, 6
 """dash, Debian's sh, knows descriptors of one digit alone, and 0 to 3 are the launcher's: six disks are held by the
 shell itself, each further one by a shell of its own that ends with it."""
@@ -183,7 +186,7 @@ class LastLook:
     def begin(self) -> None:
         """Note what lies on the disks before the first step: nobody else may write there from now on."""
         if not self._readonly:
-            self._note(self.guarded)
+            self._note(self.guarded, ANSWER_S)
 
     def before(self, vms: Sequence[Vm], numjobs: int, *, beside: bool = False) -> tuple[dict[str, str], dict[str, str]]:
         """Serial -> what fio opens for it, and VM -> lines of sh by which the shell that starts fio opens and judges
@@ -260,7 +263,17 @@ class LastLook:
         devices: Guarded = {}
         for vm, serial in was:
             devices.setdefault(vm, {})[serial] = self.guarded[vm][serial]
-        self._note(devices)
+        stopped = sys.exception()
+        if isinstance(stopped, KeyboardInterrupt):
+            self._note(devices, STOPPED_S)
+            hung = ", ".join(f"{vm}: disk {serial}" for vm, serial in was if (vm, serial) not in self._left)
+            if hung:
+                unread = f"did not answer within {STOPPED_S:g} s and may hang, with the fio on it"
+                stopped.add_note(
+                    f"{hung} {unread}. Look at its path; no other campaign may write there before this one"
+                )
+        else:
+            self._note(devices, ANSWER_S)
         both = {place: (old, self._left[place]) for place, old in was.items() if old and place in self._left}
         counted = {place: now.since(old) for place, (old, now) in both.items()}
         known = {place: written for place, written in counted.items() if written is not None}
@@ -273,12 +286,12 @@ class LastLook:
         if self._memory:
             self._memory.forget(*place)
 
-    def _note(self, devices: Guarded) -> None:
+    def _note(self, devices: Guarded, limit_s: float) -> None:
         for place in _places(devices):
             self._left.pop(place, None)
         seeds = {place: content.new_seed() for place in _places(devices)}
         scripts = {vm: note(own, {serial: seeds[vm, serial] for serial in own}) for vm, own in devices.items()}
-        for vm, outcome in self._fleet.run(scripts, limit_s=ANSWER_S).items():
+        for vm, outcome in self._fleet.run(scripts, limit_s=limit_s).items():
             told: dict[str, dict[str, str]] = {}
             line = r"(?m)^(left|few|many|counted|whole) (\S+) (.+)$"
             for what, serial, value in re.findall(line, outcome.value or ""):
