@@ -56,42 +56,21 @@ def budget(analysis):
     return analysis(results(BUDGET), read(hci.read_layers, BUDGET))
 
 
-SHEET = {"read_iops": 1000, "write_iops": 1000}
 ANALYSES = {
+    # of every kind one: the tables of all others are held by tests/snapshot
     "summarize": lambda: hci.summarize(results(*BOX)),
     "compare": lambda: hci.compare(results(*BOX), "box-raid5"),
     "rank": lambda: hci.rank(results(*BOX)),
-    "select": lambda: hci.summarize(hci.select(results(*BOX), patterns=["16k-randwrite", "8k-randread"])),
-    "best_points": lambda: hci.best_points(results(*BOX)),
-    "peak": lambda: hci.peak(results(*BOX)),
     "crossover": lambda: hci.crossover(results(*BOX), "box-raid5", "box-drbd"),
-    "load_losses": lambda: hci.load_losses(hci.published()),
-    "predicted": lambda: hci.predicted(results(*BOX), SHEET, hci.load_systems(), "box-drbd"),
-    "audit": lambda: hci.audit(results(*BOX)),
     "noise": lambda: hci.noise(hci.read_results(BOX)),
-    "saturation": lambda: hci.saturation(results("data/samples/box/scaling-mirror3")),
     "pattern_cost": lambda: hci.pattern_cost(results(DRIVES), ["4k-randwrite-sync", "1m-write"], "16k-randwrite"),
-    "against_datasheet": lambda: hci.against_datasheet(
-        results("data/samples/box/box-drive"), {"64k-randrw70": 9e3, "16k-randwrite": 1e3}
-    ),
-    "neighbours": lambda: hci.neighbours(results(NEIGHBOURS)),
     "load_curve": lambda: hci.load_curve(results(DEMAND)),
-    "load_within": lambda: hci.load_within(results(DEMAND), p95_ns=1e8),
-    "load_within_runs": lambda: hci.load_within_runs(results(DEMAND), p95_ns=1e8),
-    "latency_at": lambda: hci.latency_at(results(DEMAND), [200]),
     "latency_budget": lambda: budget(hci.latency_budget),
-    "latency_savings": lambda: hci.latency_savings(budget(hci.latency_budget)),
-    "latency_waiting": lambda: budget(hci.latency_waiting),
     "amplification": lambda: hci.amplification(results(DRIVES), read(hci.read_drives, DRIVES), hci.Mirror(2),
                                                by=["system", "pattern"]),
-    "percentiles": lambda: hci.percentiles(read(hci.read_bins, DRIVES), by=["pattern", "iodepth"]),
     "failures": costs,
-    "aligned": lambda: hci.aligned(read(hci.read_series, FAILURE), costs()),
     "failure_summary": lambda: hci.failure_summary(costs(), by=["pattern", "failure"]),
-    "phases": lambda: hci.phases(costs()),
     "changes": lambda: hci.changes(hci.history("data/samples/history.csv")),
-    "levels": lambda: hci.levels(hci.history("data/samples/history.csv")),
-    "check": lambda: hci.check(hci.history("data/samples/history.csv")),
 }  # fmt: skip
 
 
@@ -120,15 +99,6 @@ def test_an_order_of_the_analysts_own_stays():
     own = pd.CategoricalDtype(["1m-read", "4k-randread"], ordered=True)
     frame = hci.read_results(BOX).query("pattern in ['1m-read', '4k-randread']").astype({"pattern": own})
     assert groups(hci.summarize(frame)) == ["1m-read", "4k-randread"]
-
-
-@pytest.mark.parametrize("end", ["csv", "parquet"])
-def test_files_hold_the_same_text(tmp_path, end):
-    months, file = hci.history("data/samples/history.csv"), tmp_path / f"months.{end}"
-    getattr(months, f"to_{end}")(file, index=False)
-    pd.testing.assert_frame_equal(hci.history(file)[["pattern", "value"]], months[["pattern", "value"]])
-    text = pd.read_csv(file) if end == "csv" else pd.read_parquet(file)
-    assert text["pattern"].astype(str).tolist() == months["pattern"].tolist()
 
 
 def test_patterns_come_by_block_size_then_reads_then_mixes_by_their_reads_and_flushes_last():

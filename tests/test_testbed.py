@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 import hcilib as hci
-from hcilib import TestbedError, load_system, load_testbed
-from hcilib.model.testbed import Host
+from hcilib import System, TestbedError, load_system, load_testbed
+from hcilib.model.system import Check, Placement
+from hcilib.model.testbed import Fio, Host
 from hcilib.model.yaml_models import parse_bytes
 from hcilib.read.foreign.layouts import cbt_settings
 from hcilib.show.site.scenarios import ScenarioError, find_scenarios
@@ -52,16 +53,9 @@ def test_sizes_are_exact(text, size):
     assert parse_bytes(text) == size
 
 
-def test_a_good_file_loads(load):
-    bed = load(GOOD)
-    assert [v.name for v in bed.vms] == ["vm1", "vm2", "vm3"]
-    assert bed.vms[0].disks[0].size_bytes == 100 * 2**30
-    assert bed.nodes[0].target == "n1", "without an address the name is the target, for ~/.ssh/config to resolve"
-    assert bed.vms[2].target == "10.0.0.3"
-
-
 def test_the_fleet_is_spread_over_the_nodes_in_turn(load):
     bed = load(GOOD)
+    assert [v.target for v in (*bed.nodes, *bed.vms)] == ["n1", "n2", "10.0.0.1", "10.0.0.2", "10.0.0.3"]
     assert [v.name for v in bed.fleet(2)] == ["vm1", "vm3"]
     assert [v.name for v in bed.fleet(3)] == ["vm1", "vm3", "vm2"]
     assert [(vm, d.serial) for vm, d in bed.targets(2, 2)] == [("vm1", "S1"), ("vm1", "S2"), ("vm3", "S4")]
@@ -110,31 +104,33 @@ def test_a_yaml_file_that_grows_is_refused_by_every_reader(what, tmp_path):
     assert cbt_settings(str(tmp_path / "results/id-1/output.0")) == {}
 
 
-def test_yaml_booleans_are_those_of_1_2(load):
+def test_yaml_booleans_are_those_of_1_2_and_anchors_and_merge_keys_work(load):
     system = load("name: x\nlabel: no\nfingerprint: [{on: vms, run: uptime}]", load_system)
-    assert system.label == "no"
-    assert system.fingerprint[0].on == "vms"
-
-
-def test_anchors_and_merge_keys_still_work(load):
+    assert (system.label, system.fingerprint[0].on) == ("no", "vms")
     bed = load(GOOD.replace("{name: n1}", "&a {name: n1, user: me}").replace("{name: n2,", "{<<: *a, name: n2,"))
     assert [n.user for n in bed.nodes] == ["me", "me"]
 
 
-def test_a_disk_of_the_embedded_testbed_has_64_mib(load):
-    assert load("name: lab\nlab: {}").lab.disk_bytes == 64 * 2**20
-
-
 def test_system_digest_tells_configurations_apart(load):
-    one = load("name: a\nlabel: A\nworking_set_bytes: 5.82 TiB", load_system)
-    assert one.working_set_bytes == int(5.82 * 100) * 2**40 // 100
-    assert one.digest != load("name: a\nlabel: A", load_system).digest
+    plain = load("name: a\nlabel: A", load_system)
+    assert plain.digest == System.model_validate({"name": "a", "label": "A", "placement": None}).digest
+    placed = plain.model_copy(update={"placement": Placement(check=Check(run="x", expect="y"))})
+    assert len({plain.digest, placed.digest, load("name: a\nlabel: A\nnodes: 2", load_system).digest}) == 3
+
+
+def test_a_node_may_be_its_own_load_generator(load):
+    own = "name: vm1, node: n1, address: 10.0.0.1"
+    bed = load(
+        GOOD.replace("{name: n1}", "{name: n1, address: 10.0.0.1}").replace(
+            own, "name: n1, node: n1, address: 10.0.0.1"
+        )
+    )
+    assert bed.targets(1, 1)[0][0] == "n1"
+    assert bed.model_copy(update={"fio": Fio(launcher="client-server")}).digest != bed.digest
 
 
 def test_every_committed_testbed_and_system_loads():
-    from pathlib import Path
-
-    params = Path(__file__).parents[1] / "params"
+    params = ROOT / "params"
     beds, systems = sorted(params.glob("testbeds/*.yaml")), sorted(params.glob("systems/*.yaml"))
     assert beds
     assert systems
