@@ -15,8 +15,9 @@ from hcilib.read.run.journal import last_result
 
 
 def test_the_bars_name_campaign_block_and_step(short, capsys):
+    """A step that was added on the way stretches them."""
     plan = short(repeats=2)
-    with Bars("lab-mirror", plan.steps, lambda _: 2.0, True) as bars:
+    with Bars("lab-mirror", plan.steps[:1], lambda _: 2.0, True) as bars:
         for step in plan.steps:
             with bars.step(step):
                 pass
@@ -24,7 +25,7 @@ def test_the_bars_name_campaign_block_and_step(short, capsys):
     shown = capsys.readouterr().err
     for part in (
         "lab-mirror: ",
-        "round 1 of 2",
+        "round 1 of 1",
         "round 2 of 2",
         "measure 4k-randread-nj1-qd4-vm2",
         "4/4 s",
@@ -52,15 +53,6 @@ def test_only_what_failed_is_left_short_of_its_end(short):
     with pytest.raises(OSError, match="no space"), Bars("x", [step], lambda _: 0.26, True) as bars, bars.step(step):
         raise OSError("no space")
     assert bars._campaign.n < bars._campaign.total
-
-
-def test_steps_that_were_added_on_the_way_stretch_the_bars(short, capsys):
-    planned, added = short().steps[0], short(repeats=2).steps[1]
-    with Bars("x", [planned], lambda _: 1.0, True) as bars:
-        for step in (planned, added):
-            with bars.step(step):
-                pass
-    assert "2/2 s" in capsys.readouterr().err
 
 
 def test_nothing_is_shown_unasked_but_a_failure(short, capsys):
