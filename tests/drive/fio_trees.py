@@ -1,4 +1,4 @@
-"""The processes of a fio server, as the script of hcilib.drive.hosts.lease prints them: pid, parent, session,
+"""The processes of a fio server, as the script of hcilib.drive.hosts.processes prints them: pid, parent, session,
 folder, command."""
 
 SERVER = "10\t1\t10\t/\tfio --server=ip:192.0.2.11,8765 "

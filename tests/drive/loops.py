@@ -21,7 +21,7 @@ from hcilib import Testbed
 from hcilib.drive.campaign import campaign
 from hcilib.drive.guard.guard import identify
 from hcilib.drive.guard.last_look import LastLook
-from hcilib.drive.hosts import lease
+from hcilib.drive.hosts import processes
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.model.testbed import Disk, Fio
 from tests.needs import need
@@ -148,14 +148,14 @@ class _Shimmed(Fleet):
 def own_kernels(folder: Path) -> Iterator[None]:
     """Campaigns reach the hosts whose lsblk is decorated, and count a VM's own fio only: these hosts share one
     kernel."""
-    everything = lease.parse_processes
+    everything = processes.parse_processes
 
     def own(text, vm, bed):
         return {k: p for k, p in everything(text, vm, bed).items() if f"/hci-{vm.target}." in p.command}
 
     with (
         mock.patch.object(campaign, "Fleet", lambda testbed: _Shimmed(testbed, folder)),
-        mock.patch.object(lease, "parse_processes", own),
+        mock.patch.object(processes, "parse_processes", own),
     ):
         yield
 

@@ -20,8 +20,8 @@ from hcilib import LeaseError, System
 from hcilib.drive.campaign.campaign import run
 from hcilib.drive.guard.guard import disks_to_lease
 from hcilib.drive.hosts import lease as room
-from hcilib.drive.hosts.hosts import Fleet
-from hcilib.drive.hosts.lease import Lease
+from hcilib.drive.hosts.hosts import Fleet, Outcome
+from hcilib.drive.hosts.lease import Lease, _holders, ask
 
 pytestmark = pytest.mark.lab
 HOLD = """
@@ -432,3 +432,35 @@ def test_a_file_of_another_account_stands_in_nobodys_way_and_its_lease_counts(op
             assert root.stdout.readline() == "hci held theirs/host theirs\n"
             root.stdin.close()
         other.stdin.close()
+
+
+def test_a_lease_is_seen_while_it_is_held_and_who_cannot_be_asked_is_not_free(bed, tmp_path):
+    """Hosts of a lab share their processes: each tells of this lease, and maybe of another test's. A command that only
+    speaks of leases is none."""
+    dead = bed.vms[0].model_copy(update={"port": 2223})
+    with Fleet(bed) as fleet, Fleet(bed.model_copy(update={"vms": (dead,)})) as away:
+        names = [vm.name for vm in bed.vms]
+        held = fleet.session("vm1", "sh -c 'echo ready; read -r word; : hci-lease nobody token' name")
+        assert held.recv(16) == b"ready\n"
+        with Lease(fleet, bed, bed.vms, tmp_path / "my run"):
+            told = ask(fleet, names)
+            assert list(told) == names
+            assert all(f"run directory {tmp_path}/my run, process " in o.value for o in told.values())
+        assert not any({str(tmp_path), "nobody"} & set(o.value.split()) for o in ask(fleet, names).values())
+        held.close()
+        assert not ask(away, [dead.name])[dead.name].ok
+
+
+@pytest.mark.parametrize(
+    ("text", "ok", "who"),
+    [
+        ("hci asked\n", True, ""),
+        ("Welcome\nhci leased ann\nhci leased ann\nhci leased bob \x1b[2J\nhci asked\n", True, "ann; bob ?[2J"),
+        ("hci leased \nhci asked\n", True, "somebody who left no name"),
+        ("hci leased ann\n", False, None),
+        ("", False, None),
+    ],
+)
+def test_an_answer(text, ok, who):
+    told = _holders(Outcome("vm1", True, text))
+    assert (told.ok, told.value) == (ok, who)

@@ -12,37 +12,17 @@ from test_launch import CONTROL, by, python
 
 from hcilib import Testbed
 from hcilib.drive.guard.preflight import check
-from hcilib.drive.hosts import lease
+from hcilib.drive.hosts import processes as own_processes
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.model.testbed import Disk, Node, Vm
 
 VM = Vm(name="vm1", address="192.0.2.11", node="n1", disks=(Disk(serial="A", size_bytes=1),))
 REAL = Testbed(name="real", nodes=(Node(name="n1"),), vms=(VM,))
-OURS = (
-    "timeout -k 5 90 fio --output-format=json+ /tmp/hci-192.0.2.11.Ab12Cd/job.fio",
-    "fio --server=sock:../hci-192.0.2.11.Ab12Cd/server",
-)
-OTHERS = (
-    "fio --server",
-    "fio --name=x",
-    "fio /tmp/job.fio",
-    "fio --server=sock:/run/fio.sock",
-    "vi /tmp/hci-x/job.fio.bak",
-)
-
-
-def parsed(*commands: str) -> dict:
-    return lease.parse_processes("\n".join(f"{n}\t1\t{n}\t/\t{c} " for n, c in enumerate(commands, 20)), VM, REAL)
-
-
-def test_ours_are_known_by_their_folder():
-    assert [p.runs_for_us for p in parsed(*OURS, *OTHERS[:4]).values()] == [True, True, False, False, False, False]
-    assert not lease.Process(1, 1, 1, "fio /tmp/hci-x/job.fiox").runs_for_us
 
 
 def test_a_job_of_a_running_server_is_no_server_that_waits():
     def jobs(*lines):
-        return [p.pid for p in lease.jobs_of_servers(lease.parse_processes("\n".join(lines), VM, REAL))]
+        return [p.pid for p in own_processes.jobs_of_servers(own_processes.parse_processes("\n".join(lines), VM, REAL))]
 
     assert jobs(SERVER, LINGERING, RUN) == []
     assert jobs(SERVER, LINGERING, RUN, JOB) == [13]
@@ -63,7 +43,7 @@ def test_a_job_of_a_running_server_is_no_server_that_waits():
     ],
 )
 def test_where_a_server_takes_orders_from_anybody(command, where):
-    assert lease.Process(1, 1, 1, command).listens == where
+    assert own_processes.Process(1, 1, 1, command).listens == where
 
 
 @pytest.mark.lab
@@ -74,11 +54,7 @@ def test_a_fio_of_ours_that_does_not_end_with_its_controller_is_ended_and_nobody
     control = python(CONTROL, by(bed, launcher).model_dump_json(), str(tmp_path))
 
     def mine(host=vm):
-        return {
-            p: c
-            for p, c in running(f"/hci-{host.target}.").items()
-            if lease.Process(p, 1, 1, c).runs_for_us and "/fio" in f"/{c.split()[0]}"
-        }
+        return {p: c for p, c in running(f"/hci-{host.target}.").items() if "/fio" in f"/{c.split()[0]}"}
 
     def shells():
         return {
@@ -104,7 +80,7 @@ def test_a_fio_of_ours_that_does_not_end_with_its_controller_is_ended_and_nobody
                 in table.loc[(table["check"] == "idle") & (table["host"] == vm.name), "detail"].iloc[0]
             )
             assert until(lambda: not mine(other_vm), 60), "the VM whose shell is awake ends its own fio"
-            killed = lease.end_orphans(fleet, bed, bed.fleet(2), patience_s=0.5)
+            killed = own_processes.end_orphans(fleet, bed, bed.fleet(2), patience_s=0.5)
             assert set(killed) == {vm.name}
             assert until(lambda: not mine(), 3)
             assert check(fleet, bed, short(vms=2), None, None)["ok"].all()

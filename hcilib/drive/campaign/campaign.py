@@ -34,7 +34,8 @@ from hcilib.drive.guard.content import Memory, require_known
 from hcilib.drive.guard.last_look import LastLook
 from hcilib.drive.hosts import network
 from hcilib.drive.hosts.hosts import Fleet, FleetError
-from hcilib.drive.hosts.lease import Lease, end_orphans
+from hcilib.drive.hosts.lease import Lease
+from hcilib.drive.hosts.processes import end_orphans
 from hcilib.drive.hosts.sample import sampled
 from hcilib.drive.launch import job
 from hcilib.drive.launch.job import FioError, Launch, Launched

@@ -17,7 +17,8 @@ from hcilib.drive.campaign.rundir import RunDir
 from hcilib.drive.guard.guard import Guarded, GuardError
 from hcilib.drive.guard.last_look import LastLook
 from hcilib.drive.hosts.hosts import Fleet, FleetError, need
-from hcilib.drive.hosts.lease import Lease, end_orphans
+from hcilib.drive.hosts.lease import Lease
+from hcilib.drive.hosts.processes import end_orphans
 from hcilib.drive.launch.job import Launch
 from hcilib.drive.launch.session import sessions
 from hcilib.drive.systems import Subject, ask, shown

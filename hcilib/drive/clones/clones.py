@@ -26,7 +26,7 @@ from hcilib.drive.clones.records import Record
 from hcilib.drive.discover.discover import hosts_given
 from hcilib.drive.guard.preflight import MEMORY, memory, try_sftp
 from hcilib.drive.hosts.hosts import Fleet, Outcome, need, sections
-from hcilib.drive.hosts.leases import ask as ask_for_leases
+from hcilib.drive.hosts.lease import ask as ask_for_leases
 from hcilib.drive.hosts.openssh import KnownHosts
 from hcilib.drive.launch.session import PLACE
 from hcilib.model.metrics import parse_bytes

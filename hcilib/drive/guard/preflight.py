@@ -19,7 +19,7 @@ from hcilib.drive import beds, systems
 from hcilib.drive.guard.devices import END, Device, Inventory
 from hcilib.drive.guard.guard import CONSENT, Guarded, Refusal, looked_at, without_hosts
 from hcilib.drive.guard.guard import judge as judge_devices
-from hcilib.drive.hosts import lease, sample
+from hcilib.drive.hosts import processes, sample
 from hcilib.drive.hosts.hosts import ANSWER_S, CONNECT_S, Fleet, Outcome, sections
 from hcilib.drive.launch.job import SHORTEST_LOGGED_S, log_msec
 from hcilib.drive.launch.session import PLACE
@@ -270,7 +270,7 @@ def ask(
     fio = f"echo '==== fio'; {shlex.quote(testbed.fio.binary)} --version 2>&1\n"
     commands = dict.fromkeys(nodes, _FIRST + _HOST + _LAST)
     fio += _TOOLS + (_PYTHON if python3 else "")
-    commands |= dict.fromkeys(vms, _FIRST + _HOST + fio + lease.FIO_PROCESSES + _LAST)
+    commands |= dict.fromkeys(vms, _FIRST + _HOST + fio + processes.FIO_PROCESSES + _LAST)
     return fleet.run(commands, limit_s=ANSWER_S)
 
 
@@ -290,7 +290,7 @@ def judge(
         rows += [_clock(outcome, parts, clock_limit_s), memory(name, parts)]
         rows.append(_governor(name, parts, bool(testbed.lab_root)))
         if "fio" in parts:  # not of a node that is a load generator too, where the plan needs fewer
-            fio = lease.parse_processes(parts["processes"], vms[name], testbed)
+            fio = processes.parse_processes(parts["processes"], vms[name], testbed)
             rows += [_release(name, parts, here, testbed), _idle(name, fio), _server(name, fio)]
         if "tools" in parts:
             rows.append(_tools(name, parts))
@@ -370,15 +370,15 @@ def _tools(vm: str, parts: dict[str, str]) -> dict:
     return row(vm, "tools", not missing, f"{missing} not found" if missing else "all there", packages)
 
 
-def _idle(vm: str, fio: Mapping[int, lease.Process]) -> dict:
+def _idle(vm: str, fio: Mapping[int, processes.Process]) -> dict:
     """A server that waits is fine, one that works is not: two fios on one VM measure each other."""
     others = [f"{p.pid} ({p.command})" for p in fio.values() if not p.serves]
-    others += [f"{p.pid} (a job of a running server)" for p in lease.jobs_of_servers(fio)]
+    others += [f"{p.pid} (a job of a running server)" for p in processes.jobs_of_servers(fio)]
     wrong = f"another fio is running: process {', '.join(others[:4])}; wait for it or end it"
     return row(vm, "idle", not others, wrong if others else "no other fio is running")
 
 
-def _server(vm: str, fio: Mapping[int, lease.Process]) -> dict:
+def _server(vm: str, fio: Mapping[int, processes.Process]) -> dict:
     """A fio server takes orders from whoever reaches it. None of ours listens on a port; another's is said, and is not
     ours to end."""
     where = ", ".join(sorted({p.listens for p in fio.values() if p.serves and p.listens}))

@@ -1,5 +1,4 @@
-"""A host for one campaign at a time: each disk of a plan is leased while a campaign runs, and which fio processes work
-on a VM, and for whom, is asked.
+"""A host for one campaign at a time: each disk of a plan is leased while a campaign runs.
 
 Two campaigns that share a disk, a VM or a node measure each other, and neither's numbers show it. So a campaign holds
 ``flock`` on each disk that it may write: a small shell on the host keeps it for as long as it hears from its
@@ -27,12 +26,12 @@ import shlex
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hcilib.drive.hosts.hosts import CONNECT_S, Fleet, need, sections
+from hcilib.drive.hosts.hosts import CONNECT_S, Fleet, Outcome, need
 from hcilib.model.testbed import Testbed, Vm
 
 if TYPE_CHECKING:
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
 BEAT_S, SILENT_S = 15, 90
 """The controller says that it is there every so often; a host that hears nothing for so long (a controller without
 power, whose connection nobody closed) frees itself."""
+ASK_S = 30.0
 FREED_S = 3.0
 """So long the end of a lease is waited for."""
 
@@ -302,85 +302,33 @@ def _seen(text: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
-# The fio processes of a VM: which are ours, which take orders from anybody, and which work for a controller that is
-# gone.
-
-DEFAULT_PORT = 8765
-FIO_PROCESSES = r"""
-echo '==== processes'
-for p in /proc/[0-9]*; do
-  c=; read -r c 2>/dev/null <"$p/comm"
-  case $c in fio*) ;; *) continue;; esac
-  s=; read -r s 2>/dev/null <"$p/stat" || continue
-  s=${s##*) }; set -- $s; [ "$1" = Z ] && continue
-  printf '%s\t%s\t%s\t%s\t' "${p#/proc/}" "$2" "$4" "$(readlink "$p/cwd")"; tr '\0' ' ' 2>/dev/null <"$p/cmdline"; echo
+# Who has leased a machine? Asked of the machine itself, by its processes: a lease is a shell that holds it there.
+# The holder's arguments are ..., hci-lease, who, token. An argument may hold line ends, so that these become blanks
+# before each argument becomes a line. Where other accounts' processes are hidden, none is no answer.
+QUESTION = r"""
+cat /proc/1/cmdline >/dev/null || { echo 'its processes are hidden from this account (hidepid of /proc)' >&2; exit 1; }
+for f in $(grep -ls hci-lease /proc/[0-9]*/cmdline); do
+  tr '\n\000' ' \n' 2>/dev/null <"$f" | {
+    while read -r word; do
+      [ "$word" = hci-lease ] && read -r who && read -r token && printf 'hci leased %s\n' "$who" && break
+    done
+  }
 done
+echo 'hci asked'
 """
 
 
-@dataclass(frozen=True)
-class Process:
-    """One fio process of a host."""
-
-    pid: int
-    parent: int
-    session: int
-    command: str
-
-    @property
-    def serves(self) -> bool:
-        return "--server" in self.command
-
-    @property
-    def runs_for_us(self) -> bool:
-        """Started by a launcher of this project (hcilib.drive.launch.session), which ends it as soon as its controller
-        is gone."""
-        return re.search(r"/hci-\S+/(job\.fio|server)\b", self.command) is not None
-
-    @property
-    def listens(self) -> str:
-        """Where a server that is not ours takes orders from anybody: its argument; "" for what is none, or on a unix
-        socket."""
-        given = re.search(r"--server(?:=(\S+))?", self.command)
-        where = (given[1] or f"all addresses, port {DEFAULT_PORT}") if given else ""
-        return "" if where.startswith("sock:") else where
+def ask(fleet: Fleet, vms: Iterable[str]) -> dict[str, Outcome]:
+    """VM -> who has leased it, "" for nobody; not ok where it cannot be known."""
+    return {vm: _holders(outcome) for vm, outcome in fleet.run(QUESTION, list(vms), limit_s=ASK_S).items()}
 
 
-def parse_processes(text: str, vm: Vm, testbed: Testbed) -> dict[int, Process]:
-    """Process id -> process, of every fio on the VM; in a lab, whose hosts share one kernel, of this VM's own."""
-    found = {}
-    for line in text.splitlines():
-        pid, parent, session, folder, command = line.split("\t", 4)
-        if not testbed.lab_root or (Path(folder).is_relative_to(testbed.lab_root) and f"/hci-{vm.target}." in command):
-            found[int(pid)] = Process(int(pid), int(parent), int(session), command.strip())
-    return found
-
-
-def jobs_of_servers(processes: Mapping[int, Process]) -> list[Process]:
-    """Jobs of running servers. A server forks for a connection and again for its run; only a job has a session of its
-    own."""
-    return [p for p in processes.values() if p.serves and p.parent in processes and p.session == p.pid]
-
-
-def end_orphans(fleet: Fleet, testbed: Testbed, vms: Sequence[Vm], patience_s: float = 3.0) -> dict[str, list[int]]:
-    """VM -> processes killed: what a controller that died left running, which would share the disks with the next step.
-
-    Ours end by themselves a moment after their connection did, so busy VMs are asked again until patience ends; what is
-    there even then is killed: one controller at a time has a testbed. Nobody else's fio is touched.
-    """
-    killed: dict[str, list[int]] = {}
-    deadline, busy = time.monotonic() + patience_s, list(vms)
-    while busy:
-        asked = fleet.run(FIO_PROCESSES, [vm.name for vm in busy], limit_s=10)
-        found = {vm.name: _ours(asked[vm.name].value, vm, testbed) for vm in busy if asked[vm.name].ok}
-        busy = [vm for vm in busy if found.get(vm.name)]
-        if time.monotonic() >= deadline:
-            killed = {vm.name: found[vm.name] for vm in busy}
-            fleet.run({name: f"kill -KILL {' '.join(map(str, pids))}" for name, pids in killed.items()}, limit_s=10)
-            break
-        time.sleep(0.1 * bool(busy))
-    return killed
-
-
-def _ours(text: str, vm: Vm, testbed: Testbed) -> list[int]:
-    return [pid for pid, p in parse_processes(sections(text)["processes"], vm, testbed).items() if p.runs_for_us]
+def _holders(outcome: Outcome) -> Outcome:
+    if not outcome.ok:
+        return replace(outcome, error=outcome.error.rpartition("` ")[2])
+    lines = outcome.value.split("\n")  # a login shell may greet before
+    if lines[-2:] != ["hci asked", ""]:
+        return replace(outcome, ok=False, value=None, error="its answer ends early")
+    said = re.findall(r"(?m)^hci leased (.*)$", outcome.value)
+    who = sorted({_seen(name)[:500] or "somebody who left no name" for name in said})
+    return replace(outcome, value="; ".join(who))
