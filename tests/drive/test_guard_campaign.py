@@ -10,7 +10,7 @@ from loops import MIB, SIZE, mounted, own_kernels
 from probes import mkfs
 
 import hcilib as hci
-from hcilib import CampaignError, GuardError, Plan, PlanError, System, sweep
+from hcilib import CampaignError, GuardError, PlanError, System, sweep
 from hcilib.drive.campaign import campaign
 from hcilib.drive.campaign.campaign import run
 from hcilib.drive.campaign.written import WriteLimit, written_to
@@ -153,13 +153,6 @@ def test_fio_itself_refuses_to_write_in_a_campaign_that_only_reads(own, blank, t
 def test_what_writes_is_refused_before_a_host_is_asked(patterns, more, said):
     with pytest.raises(PlanError, match=said):
         sweep(patterns, **READ | more)
-
-
-def test_a_plan_that_does_not_only_read_is_the_plan_it_was():
-    plan = sweep(["4k-randread"], **PLAN)
-    assert "readonly" not in plan.to_dict()
-    assert sweep(["4k-randread"], **READ).digest != plan.digest
-    assert Plan.from_dict(sweep(["4k-randread"], **READ).to_dict()).readonly
 
 
 def test_no_more_is_written_than_the_testbed_allows(own, blank, tmp_path):

@@ -120,17 +120,6 @@ def test_a_serial_carried_by_two_or_by_none_is_refused(verdicts):
     assert said["NOWHERE"].startswith("no device of this host has this serial, WWN or by-id link; it has ")
 
 
-def test_a_blank_device_is_found_as_it_is(blank, hosts):
-    _, device, testbed = blank
-    with hosts.fleet(testbed) as fleet:
-        found = identify(fleet, testbed, 1, 1, "wipe")["vm1"]["B1"]
-        assert (found.path, found.size_bytes, found.identifiers) == (device, SIZE, {"B1"})
-        assert found.number == Path("/sys/class/block", found.name, "dev").read_text().strip()
-        assert unchanged(fleet, {"vm1": {"B1": found}}, ["vm1"]) == {"B1": device}
-        with pytest.raises(GuardError, match="real: consent: no consent was given"):
-            identify(fleet, testbed, 1, 1)
-
-
 PROBE = """
 import os, sys, time
 for _ in range(500):  # a look of another test may have it for a moment
@@ -181,14 +170,6 @@ def test_one_medium_on_two_vms_is_refused_on_both(media, hosts):
     with hosts.fleet(testbed) as fleet, pytest.raises(GuardError) as caught:
         identify(fleet, testbed, 2, 1, "wipe")
     assert f"{device} has the serial or WWN of vm2 ({device})" in str(caught.value)
-
-
-def test_the_path_for_fio_is_a_link_by_identity_where_there_is_one(blank, hosts):
-    _, device, testbed = blank
-    with by_id("hci-test-B1", f"../../{device.removeprefix('/dev/')}") as link, hosts.fleet(testbed) as fleet:
-        assert identify(fleet, testbed, 1, 1, "wipe")["vm1"]["B1"].path == link
-        named = hosts.testbed(("vm1", "hci-test-B1"))
-        assert identify(fleet, named, 1, 1, "wipe")["vm1"]["hci-test-B1"].number
 
 
 def test_a_link_to_a_plain_file_is_refused_and_the_file_untouched(machine, hosts, tmp_path):

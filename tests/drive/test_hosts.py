@@ -21,7 +21,6 @@ from hcilib.drive.hosts import hosts
 from hcilib.drive.hosts.hosts import (
     Fleet,
     FleetError,
-    Outcome,
     explain,
     need,
     refuses,
@@ -59,18 +58,6 @@ def test_one_command_everywhere_is_one_outcome_a_host(fleet, bed):
     assert need("greeting", outcomes)["vm2"] == "vm2\n"
 
 
-def test_a_command_for_each_and_for_some(fleet):
-    assert {n: o.value for n, o in fleet.run({"vm1": "echo a", "vm3": "echo b"}).items()} == {
-        "vm1": "a\n",
-        "vm3": "b\n",
-    }
-    assert list(fleet.run("true", ["vm2"])) == ["vm2"]
-
-
-def test_nobody_asked_is_nobody_reached(fleet):
-    assert fleet.run("touch /tmp/never", []) == {}
-
-
 def test_a_failing_command_is_an_outcome_with_code_and_reason(fleet):
     outcomes = fleet.run(
         {"vm1": "echo partial; echo 'no such pool' >&2; exit 3", "vm2": "true", "vm3": "no-such-command-here"}
@@ -94,25 +81,11 @@ def test_an_answer_has_a_limit_and_its_host_is_named(fleet, monkeypatch):
     assert fleet.run("echo again", ["vm1"])["vm1"].value == "again\n", "the connection stays"
 
 
-def test_hosts_are_asked_at_once(fleet):
-    fleet.connect()
-    begun = [float(o.value) for o in fleet.run("date +%s.%N; sleep 2").values()]
-    assert max(begun) - min(begun) < 2, "the last command began before the first one ended"
-
-
 def test_quotes_and_long_output_come_through(fleet):
     assert fleet.run('printf \'%s\' "it\'s \\"so\\" $((6*7))"', ["vm1"])["vm1"].value == 'it\'s "so" 42'
     big = fleet.run("head -c 20000000 /dev/zero | tr '\\0' x", ["vm1"], limit_s=120)["vm1"]
     assert len(big.value) == 20_000_000
     assert fleet.run("printf 'a\\377b'", ["vm1"])["vm1"].value == "a�b", "bytes that are no UTF-8 do no harm"
-
-
-def test_a_dead_host_does_not_hide_the_others(bed):
-    with Fleet(with_vm(bed, "ghost", f"{base_of(bed)}.222")) as fleet:
-        outcomes = fleet.run("echo here")
-    assert [n for n, o in outcomes.items() if not o.ok] == ["ghost"]
-    assert "connection refused" in outcomes["ghost"].error
-    assert outcomes["vm1"].value == "here\n"
 
 
 def test_a_host_that_takes_the_connection_and_says_nothing(bed, monkeypatch):
@@ -165,12 +138,6 @@ def test_an_answer_that_never_comes_is_given_up(fleet):
     assert not outcomes["vm1"].ok
     assert outcomes["vm1"].error == "no answer within 0.5 s"
     assert outcomes["vm2"].value == "fine"
-
-
-def test_any_exception_is_that_hosts_outcome(fleet):
-    outcomes = fleet.each(["vm1", "vm2"], lambda name: 1 / (name != "vm1"), limit_s=5)
-    assert outcomes["vm1"].error == "division by zero"
-    assert outcomes["vm2"].value == 1
 
 
 # Host keys
@@ -309,11 +276,6 @@ def test_another_users_key_is_an_authentication_failure(bed, tmp_path, kind):
     assert {o.error.split(":")[0] for o in outcomes.values()} == {"authentication failed"}
 
 
-def test_a_key_file_that_is_not_there_is_named(bed, tmp_path):
-    with Fleet(bed.model_copy(update={"key": str(tmp_path / "no_key")})) as fleet:
-        assert "no_key" in fleet.connect()["vm1"].error
-
-
 # Files and broken connections
 
 
@@ -345,14 +307,6 @@ def test_a_connection_that_is_cut_is_said_and_made_again(fleet):
     assert fleet.run("echo back", ["vm1"])["vm1"].value == "back\n"
 
 
-def test_closing_ends_the_sessions(bed):
-    fleet = Fleet(bed)
-    assert fleet.run("true", ["vm1"])["vm1"].ok
-    connection = fleet._connections["vm1"]
-    fleet.close()
-    assert not connection.is_connected
-
-
 @pytest.mark.parametrize(
     ("error", "said"),
     [
@@ -381,11 +335,6 @@ def test_closing_ends_the_sessions(bed):
 def test_an_error_is_one_sentence(error, said):
     assert said in explain(error)
     assert "\n" not in explain(error)
-
-
-def test_need_passes_what_is_good():
-    assert need("x", {"a": Outcome("a", True, 1), "b": Outcome("b", True, 2)}) == {"a": 1, "b": 2}
-    assert need("x", {}) == {}
 
 
 def test_a_file_channel_that_ended_is_opened_anew(fleet, tmp_path):

@@ -65,51 +65,31 @@ def test_a_disk_the_guard_did_not_find_is_not_run_on():
         job_text(step("4k-read", numjobs=2), bed.vms[0], bed, MIB, {"wwn-vm10": "/dev/sdb"})
 
 
-def test_nothing_stands_in_global():
+def test_each_job_has_a_section_a_disk_in_turn_and_a_part_of_its_own_where_it_is_sequential():
+    """Nothing stands in [global]; a span ends where its disk ends."""
     assert list(job("1m-write", numjobs=2)) == ["1m-write.j0", "1m-write.j1"]
-
-
-def test_one_job_a_disk_in_turn():
-    files = [options["filename"][-8:] for options in job("4k-randread", numjobs=3).values()]
-    assert files == ["wwn-vm10", "wwn-vm11", "wwn-vm10"]
-
-
-def test_sequential_jobs_on_one_disk_start_in_parts_of_their_own():
     own = [(o["filename"][-8:], o.get("offset"), o["size"]) for o in job("1m-read", numjobs=4).values()]
     part = str(25 * MIB)
-    assert own == [
-        ("wwn-vm10", None, part),
-        ("wwn-vm11", None, part),
-        ("wwn-vm10", part, part),
-        ("wwn-vm11", part, part),
-    ]
+    starts = [None, None, part, part]
+    assert own == [(disk, start, part) for disk, start in zip(("wwn-vm10", "wwn-vm11") * 2, starts, strict=True)]
     assert {o["size"] for o in job("4k-randread", numjobs=4).values()} == {str(50 * MIB)}
-
-
-def test_an_unmixed_pattern_has_no_share_and_sync_is_said():
-    [options] = job("4k-randwrite-sync").values()
-    assert "rwmixread" not in options
-    assert options["sync"] == "1"
+    sizes = [options["size"] for options in job("4k-randread", numjobs=2, span=150 * MIB).values()]
+    assert sizes == [str(100 * MIB), str(150 * MIB)]
 
 
 def test_a_flush_after_each_write_is_said_and_read_back():
+    [synced] = job("4k-randwrite-sync").values()
+    assert ("rwmixread" in synced, synced["sync"]) == (False, "1")
     [options] = job("4k-randwrite-fdatasync").values()
-    assert options["fdatasync"] == "1"
-    assert "sync" not in options
+    assert (options["fdatasync"], "sync" in options) == ("1", False)
     nbd = real_bed().model_copy(update={"fio": Fio(ioengine="nbd")})
     [served] = job("4k-randwrite-fdatasync", nbd).values()
     assert (served.get("fsync"), "fdatasync" in served) == ("1", False), "fio's nbd engine refuses fdatasync"
     bed, of = real_bed(), step("4k-randwrite-fdatasync")
     text = job_text(of, bed.vms[0], bed, 50 * MIB, PATHS)
-    verify(text, of, bed.vms[0], bed, 50 * MIB, PATHS)
     for other in ("", "sync=1\n"):
         with pytest.raises(FioError, match=r"fdatasync|'sync'"):
             verify(text.replace("fdatasync=1\n", other), of, bed.vms[0], bed, 50 * MIB, PATHS)
-
-
-def test_the_span_ends_where_the_disk_ends():
-    sizes = [options["size"] for options in job("4k-randread", numjobs=2, span=150 * MIB).values()]
-    assert sizes == [str(100 * MIB), str(150 * MIB)]
 
 
 @pytest.mark.parametrize(
@@ -139,17 +119,12 @@ def test_seeds_differ_by_step_vm_and_job_and_are_the_same_again():
     assert job("4k-randread") == job("4k-randread")
 
 
-def test_a_prefill_runs_until_the_span_is_full():
-    [options] = job("1m-write", runtime_s=0.0).values()
-    assert not {"time_based", "runtime"} & options.keys()
-
-
-def test_only_a_long_run_is_logged():
-    assert "write_iops_log" in next(iter(job("4k-read", runtime_s=60).values()))
-    assert "write_iops_log" not in next(iter(job("4k-read", runtime_s=2).values()))
-
-
-def test_what_is_done_to_a_system_is_sampled_finer():
+def test_a_prefill_has_no_runtime_only_a_long_run_is_logged_and_one_with_events_is_sampled_finer():
+    [filling] = job("1m-write", runtime_s=0.0).values()
+    assert not {"time_based", "runtime"} & filling.keys()
+    for seconds, is_logged in ((60, True), (2, False)):
+        [options] = job("4k-read", runtime_s=seconds).values()
+        assert ("write_iops_log" in options) == is_logged
     plain, bed = step("4k-randwrite"), real_bed()
     disturbed = replace(plain, cell=replace(plain.cell, events=((10.0, "cut-link"),)))
     for this, interval in ((plain, "500"), (disturbed, "100")):
@@ -288,39 +263,15 @@ def test_no_text_of_a_testbed_becomes_more_than_its_own_option(text, field):
 
 
 @pytest.mark.parametrize(
-    "engine", ["external:/x.so", "null", "libio", "mmap", "net", "exec", "http", "psync ", "Psync", ""]
-)
-def test_an_engine_that_is_not_on_the_list_is_refused(engine):
-    with pytest.raises(ValidationError, match="expected one of psync, libaio, io_uring, nbd, rbd"):
-        Fio(ioengine=engine)
-
-
-@pytest.mark.parametrize("binary", ["fio", "fio-3.36", "/opt/fio-3.36/bin/fio", "/usr/local/bin/fio_x"])
-def test_a_plain_program_may_be_fio(binary):
-    assert Fio(binary=binary).binary == binary
-
-
-@pytest.mark.parametrize(
-    "binary",
-    [
-        "",
-        "sh",
-        "/bin/sh",
-        "./fio",
-        "bin/fio",
-        "/x/../fio",
-        "fio;id",
-        "fio x",
-        "/opt/my fio/fio",
-        "-fio",
-        "fio\n",
-        "$(id)fio",
-        "/x/fio/",
-        "fio`id`",
-        "fió",
-        "/-c/fio/sh",
-    ],
-)
-def test_anything_else_may_not(binary):
-    with pytest.raises(ValidationError, match=r"expected a program called fio"):
-        Fio(binary=binary)
+    ("field", "given", "said"),
+    [("ioengine", ("external:/x.so", "null", "mmap", "exec", "psync ", "Psync", ""),
+      "expected one of psync, libaio, io_uring, nbd, rbd"),
+     ("binary", ("", "sh", "./fio", "/x/../fio", "fio;id", "fio x", "-fio", "fio\n", "$(id)fio", "/x/fio/", "fi\u00f3"),
+      "expected a program called fio")],
+)  # fmt: skip
+def test_a_text_that_is_no_engine_or_no_fio_is_refused(field, given, said):
+    for text in given:
+        with pytest.raises(ValidationError, match=said):
+            Fio(**{field: text})
+    for binary in ("fio", "fio-3.36", "/opt/fio-3.36/bin/fio", "/usr/local/bin/fio_x"):
+        assert Fio(binary=binary).binary == binary

@@ -27,15 +27,6 @@ def look(blank, hosts):
         yield Attacked(fleet, testbed, device, file)
 
 
-def test_a_blank_disk_and_one_that_holds_what_we_left_may_be_written(look):
-    assert look.said() == "started"
-    look.fill()
-    assert look.noted
-    assert look.said() == "started"
-    look.fill(RANDOM[::-1])
-    assert look.said() == "started"
-
-
 def test_a_file_system_made_after_the_prefill(look):
     look.fill()
     mkfs(look.device)
@@ -122,11 +113,6 @@ def test_a_disk_that_is_open_stays_the_one_that_was_judged(look, media):
     assert other.read_bytes() == bytes(SIZE)
     assert look.file.read_bytes()[: 8 * MIB].count(0) < MIB
     media.attached.remove(look.device)  # its number is anybody's now, and may be another test's
-
-
-def luks(data: bytes) -> bytes:
-    """Random data that begins, by chance, as blkid wants a LUKS header to."""
-    return b"LUKS\xba\xbe\x00\x01" + data[8:]
 
 
 @pytest.mark.parametrize("make", [["mkfs.ext4", "-qF"], ["mkswap", "-q"]])

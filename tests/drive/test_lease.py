@@ -6,7 +6,6 @@ import functools
 import os
 import re
 import signal
-import stat
 import subprocess
 import sys
 import tempfile
@@ -77,14 +76,6 @@ def test_a_second_campaign_is_refused_by_name(bed, short, tmp_path, launcher, se
     assert results["valid"].all(), "whoever was killed holds nothing any more"
 
 
-def test_a_lease_that_ended_is_gone_from_the_hosts(bed, tmp_path):
-    with Fleet(bed) as fleet:
-        for _ in range(5):
-            with Lease(fleet, bed, bed.vms, tmp_path, campaign="soon-over"):
-                assert len(processes(" soon-over/")) >= len(fleet.names)
-            assert processes(" soon-over/") == {}
-
-
 def test_a_controller_that_is_killed_frees_its_hosts_and_leaves_no_process(bed, tmp_path):
     other = hold(bed, tmp_path)
     os.kill(other.pid, signal.SIGKILL)
@@ -113,16 +104,6 @@ def test_two_testbed_files_that_share_a_vm_count(bed, tmp_path, one, two):
     refused = pytest.raises(LeaseError, match=r"x0 is in use by another campaign: .*/one, process")
     with Fleet(mine) as a, Fleet(theirs) as b, Lease(a, mine, mine.vms, tmp_path / "one"), refused:
         Lease(b, theirs, theirs.vms, tmp_path / "two").__enter__()
-
-
-def test_testbeds_that_share_a_node_alone_count_and_others_do_not(bed, tmp_path):
-    mine, theirs = part(bed, "vm1", nodes=bed.nodes[:1]), part(bed, "vm2", nodes=bed.nodes[:1])
-    apart = part(bed, "vm2", nodes=bed.nodes[1:])
-    with Fleet(mine) as a, Fleet(theirs) as b, Fleet(apart) as c, Lease(a, mine, mine.vms, tmp_path):
-        with pytest.raises(LeaseError, match=r"^node1 is in use"):
-            Lease(b, theirs, theirs.vms, tmp_path).__enter__()
-        with Lease(c, apart, apart.vms, tmp_path) as lease:
-            assert not lease.unleased
 
 
 def test_a_machine_reached_by_two_names_is_one(bed, tmp_path):
@@ -237,20 +218,6 @@ def patient(monkeypatch):
     monkeypatch.setattr(room, "CONNECT_S", 60)
 
 
-def test_a_lock_without_a_name_accuses_nobody(bed, tmp_path, patient):
-    one = part(bed, "vm2", nodes=())
-    place = one.lease_file(one.vms[0])
-    with open(place, "a") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        with (
-            Fleet(one) as fleet,
-            pytest.raises(LeaseError, match=rf"^vm2 has a lock, {place}, that is held by ") as said,
-        ):
-            Lease(fleet, one, one.vms, tmp_path).__enter__()
-    assert f"(process {os.getpid()})" in str(said.value)
-    assert "campaign" not in str(said.value)
-
-
 # Disks that have a lock of their own: real loop devices
 
 
@@ -308,30 +275,6 @@ def test_a_disk_stays_leased_whatever_is_done_to_the_locks_files(shared, hosts, 
             leased(b, other, tmp_path / "b").__enter__()
 
 
-def test_a_disk_whose_node_was_made_anew_stays_leased(shared, hosts, tmp_path):
-    """A lock is on the node's inode: root, or udev, may make another one of the same number."""
-    device, one, other = shared
-    number = os.stat(device).st_rdev
-    with hosts.fleet(one) as a, hosts.fleet(other) as b, leased(a, one, tmp_path / "a"):
-        os.unlink(device)
-        os.mknod(device, 0o660 | stat.S_IFBLK, number)
-        with pytest.raises(LeaseError, match=r"vm2 is in use by another campaign: .*/a, process"):
-            leased(b, other, tmp_path / "b").__enter__()
-
-
-def test_who_only_says_that_he_leased_a_disk_has_not(shared, hosts, tmp_path):
-    device, one, _ = shared
-    number = f"{os.major(os.stat(device).st_rdev):x}:{os.minor(os.stat(device).st_rdev):x}"
-    claims = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", "read -r word", "hci-lease"]
-    claimant = subprocess.Popen([*claims, "nobody", "theirs/vm", number, device], stdin=subprocess.PIPE)
-    try:
-        with hosts.fleet(one) as fleet, leased(fleet, one, tmp_path / "a") as lease:
-            assert lease._holds("vm1")
-    finally:
-        claimant.kill()
-        claimant.communicate()
-
-
 def test_a_disk_leased_by_one_account_is_leased_for_all(shared, hosts, tmp_path):
     device, one, _ = shared
     number = f"{os.major(os.stat(device).st_rdev):x}:{os.minor(os.stat(device).st_rdev):x}"
@@ -373,23 +316,6 @@ def test_a_lock_on_a_disk_that_is_no_campaigns_is_named(shared, hosts, tmp_path,
         said = rf"^vm1 has a lock, {device}, that is held by python\S* \(process {os.getpid()}\)"
         with hosts.fleet(one) as fleet, pytest.raises(LeaseError, match=said):
             leased(fleet, one, tmp_path).__enter__()
-
-
-def test_ten_disks_are_leased_and_free_again(media, hosts, tmp_path):
-    devices = []
-    for n in range(10):
-        devices.append(media.attach(file := media.file(f"d{n}.img")))
-        hosts.give("vm1", f"D{n}", file)
-    testbed = hosts.testbed(*(("vm1", f"D{n}") for n in range(10)), nodes=hosts.bed.nodes[:1])
-
-    def locked() -> list[bool]:
-        return [subprocess.run(["flock", "-n", device, "true"], check=False).returncode == 1 for device in devices]
-
-    with hosts.fleet(testbed) as fleet:
-        disks = functools.partial(disks_to_lease, fleet, testbed, 1, 10)
-        with Lease(fleet, testbed, testbed.vms, tmp_path, disks=disks):
-            assert all(locked())
-        assert not any(locked())
 
 
 @pytest.fixture

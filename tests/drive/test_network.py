@@ -29,28 +29,6 @@ def test_a_campaign_measures_it_once_and_keeps_it_with_its_facts(bed, mirror_sys
     assert "network" not in hci.read_results(tmp_path / "run").columns
 
 
-@pytest.mark.needs("iperf3")
-def test_a_server_that_is_late_costs_no_link_its_number(bed, monkeypatch):
-    """As a busy node's is: until it listens every client is refused, and iperf3 ends with 0 all the same."""
-    between = links._between
-    monkeypatch.setattr(
-        links, "_between", lambda fleet, a, b, server, *rest: between(fleet, a, b, f"sleep 2\n{server}", *rest)
-    )
-    tcp = hci.network(bed, seconds=0.5).query("transport == 'TCP'")
-    assert (tcp["bytes_per_s"] > 1e7).all(), tcp["note"].tolist()
-
-
-@pytest.mark.needs("iperf3")
-@pytest.mark.deep
-def test_a_connection_that_was_given_up_costs_no_link_its_number(bed, monkeypatch):
-    """As a busy machine's may be: the server's one test is over then, and whoever comes next would be refused."""
-    reach = "timeout 1 bash -c 'until : </dev/tcp/{}/{}; do sleep 0.05; done' 2>/dev/null\n"
-    given_up = "".join(reach.format(node.address, links.PORT) for node in bed.nodes)
-    monkeypatch.setattr(links, "_CLIENT", given_up + links._CLIENT)
-    tcp = hci.network(bed, seconds=0.5).query("transport == 'TCP'")
-    assert (tcp["bytes_per_s"] > 1e7).all(), tcp["note"].tolist()
-
-
 def test_a_missing_tool_is_named_and_the_rest_goes_on(bed, monkeypatch):
     monkeypatch.setattr(links, "_TOOLS", links._TOOLS.replace("iperf3 ", "iperf3-of-nowhere "))
     with Fleet(bed) as fleet:
@@ -59,15 +37,6 @@ def test_a_missing_tool_is_named_and_the_rest_goes_on(bed, monkeypatch):
     assert tcp["bytes_per_s"].isna().all()
     assert tcp["note"].str.match("no iperf3 on node. and node.: apt-get install iperf3").all()
     assert len(table) == 2
-
-
-@pytest.mark.needs("iperf3")
-def test_a_server_that_nobody_reaches_is_a_sentence(bed):
-    nowhere = bed.model_copy(update={"nodes": (bed.nodes[0], bed.nodes[1].model_copy(update={"storage": "192.0.2.1"}))})
-    with Fleet(nowhere) as fleet:
-        row = links._tcp(fleet, *nowhere.nodes, {n.name: ["iperf3"] for n in nowhere.nodes}, 0.3, 1)
-    assert "bytes_per_s" not in row
-    assert row["note"]
 
 
 def test_a_link_below_its_label_and_a_windows_node_are_named(bed):

@@ -23,6 +23,7 @@ from hcilib.drive.launch.watch import Watched, watched
 
 LOOK_S, POLL_S = 2.0, 0.02
 OUTPUT = ("fio.json", "fio.stderr")
+"""What fio leaves in its folder of logs beside these."""
 STOPPED = 128  # fio's exit code after a signal that it obeyed
 
 # mawk, Debian's awk, reads a pipe in large blocks unless it is told not to: the rates would be seconds old.
@@ -33,14 +34,14 @@ SCRIPT = r"""
 mkfifo gate ready || exit 1
 exec 6<>ready
 jobs=$(grep -c '^\[' job.fio)
-out=fio.json status=
+out=logs/fio.json status=
 if [ "$every" ]; then
   mkfifo pipe || exit 1
   out=pipe status=--status-interval=${every}ms
   case $(awk -W version 2>&1 </dev/null) in mawk*) live='-W interactive';; *) live=;; esac
   awk $live -f tally.awk pipe 3<&- 2>/dev/null & tally=$!
 fi
-timeout -k 5 "$seconds" "$fio" $status --output-format=json+ "$d/job.fio" >$out 2>fio.stderr 3<&- 6<&- & job=$!
+timeout -k 5 "$seconds" "$fio" $status --output-format=json+ "$d/job.fio" >$out 2>logs/fio.stderr 3<&- 6<&- & job=$!
 { n=0; while [ $n -lt "$jobs" ] && read -r word <&6; do n=$((n+1)); done; echo 'hci ready all' >&2; } & ready=$!
 {
   read -r word <&3; exec 7<>gate; [ "$word" != start ] || read -r word <&3; kill $job $ready
@@ -67,7 +68,7 @@ $0 == "{" { inside = 1; doc = ""; counted = 0; ios = 0; ran = 0 }
 counted && /^        "total_ios" :/ { ios += $3 }
 counted && /^        "runtime" :/ { if ($3 + 0 > ran) ran = $3 + 0 }
 $0 == "}" { inside = 0; last = doc; printf "%.0f %.0f\n", ran, ios >"rates"; fflush("rates") }
-END { printf "%s%s", noise, last >"fio.json" }
+END { printf "%s%s", noise, last >"logs/fio.json" }
 """
 
 
@@ -91,9 +92,8 @@ def launch(of: Launch) -> tuple[Launched, dict[str, Clock], dict[str, float]]:
             stopped = _follow(opened, of, seen, started + of.limit_s + ENDING_S)
         ended_s = time.time()
         done = {name: s for name, s in opened.items() if s.returncode is not None}
-        _fetch(of, done)
         folders, hosts = {name: s.folder for name, s in done.items()}, {name: s.vm.target for name, s in done.items()}
-        need("fetching fio's logs", fetch_logs(of.fleet, folders, hosts, of.work / "logs"))
+        need("fetching fio's output", fetch_logs(of.fleet, folders, hosts, of.work / "logs"))
     late = [name for name, s in opened.items() if s.late(started + of.limit_s)] if not seen.faults else []
     faults = (*seen.faults, *(f"{name}: fio was stopped from outside after {of.limit_s:g} s" for name in late))
     faults += seen.standing_for() if late else ()
@@ -154,35 +154,27 @@ def fleet_rates(counts: Sequence[np.ndarray], sample_s: float = 1.0) -> np.ndarr
     return np.diff(total) / sample_s if samples else np.array([])
 
 
-def _fetch(of: Launch, done: Mapping[str, Session]) -> None:
-    """fio's output of every VM into `of.work`."""
-
-    def fetch(name: str) -> None:
-        for file in OUTPUT:
-            (of.work / f"{name}.{file}").write_bytes(of.fleet.read_now(name, f"{done[name].folder}/{file}"))
-
-    need("fetching fio's output", of.fleet.each(done, fetch, limit_s=60))
-
-
 def _merged(
     work: Path, done: Mapping[str, Session], places: Mapping[str, tuple[str, int]]
 ) -> dict[str, tuple[float, float]]:
     """One fio.json and one fio.stderr of the VMs' own, the lines of the latter behind their VM's name. VM -> when its
     fio began to measure and was done, by the controller's clock: the time in its result, and that less the runtime
     there."""
-    own = {name: work / f"{name}.fio.json" for name in done}
-    (work / "fio.json").write_text(merge_hosts({places[name]: path for name, path in own.items()}))
-    said = {name: (work / f"{name}.fio.stderr").read_text(errors="replace").splitlines() for name in own}
+    json_of, stderr_of = (
+        {name: work / "logs" / f"{file}.{s.vm.target}" for name, s in done.items()} for file in OUTPUT
+    )
+    (work / "fio.json").write_text(merge_hosts({places[name]: path for name, path in json_of.items()}))
+    said = {name: path.read_text(errors="replace").splitlines() for name, path in stderr_of.items()}
     (work / "fio.stderr").write_text("".join(f"{name}: {line}\n" for name, its in said.items() for line in its))
     times = {}
-    for name, path in own.items():
+    for name, path in json_of.items():
         document, _ = split(path)
         ran_ms = max((job.get("job_runtime", float("nan")) for job in document.get("jobs", [])), default=float("nan"))
         if "timestamp_ms" in document and ran_ms == ran_ms:
             done_s = document["timestamp_ms"] / 1000 - done[name].clock[0]
             times[name] = (done_s - ran_ms / 1000, done_s)
-        for file in OUTPUT:
-            (work / f"{name}.{file}").unlink()
+        path.unlink()
+        stderr_of[name].unlink()
     return times
 
 
@@ -192,7 +184,7 @@ PACK = "cd {}/logs && gzip -1 *"
 
 
 def fetch_logs(fleet: Fleet, folders: Mapping[str, str], hosts: Mapping[str, str], to: Path) -> dict[str, Outcome]:
-    """Fetch the logs of every VM. Its gzip packs them for the way, where it has one.
+    """Fetch what fio left on every VM. Its gzip packs it for the way, where it has one.
 
     Parameters
     ----------
