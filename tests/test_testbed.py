@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 import hcilib as hci
-from hcilib import System, TestbedError, load_system, load_testbed
-from hcilib.model.system import Check, Placement
+from hcilib import TestbedError, load_system, load_testbed
+from hcilib.model.system import Check
 from hcilib.model.testbed import Fio, Host
 from hcilib.model.yaml_models import parse_bytes
 from hcilib.read.foreign.layouts import cbt_settings
@@ -105,16 +105,17 @@ def test_a_yaml_file_that_grows_is_refused_by_every_reader(what, tmp_path):
 
 
 def test_yaml_booleans_are_those_of_1_2_and_anchors_and_merge_keys_work(load):
-    system = load("name: x\nlabel: no\nfingerprint: [{on: vms, run: uptime}]", load_system)
-    assert (system.label, system.fingerprint[0].on) == ("no", "vms")
+    system = load("name: x\nlabel: no\nchecks: {up: {on: vms, run: uptime}}", load_system)
+    assert (system.label, system.checks["up"].on) == ("no", ("vms",))
     bed = load(GOOD.replace("{name: n1}", "&a {name: n1, user: me}").replace("{name: n2,", "{<<: *a, name: n2,"))
     assert [n.user for n in bed.nodes] == ["me", "me"]
 
 
 def test_system_digest_tells_configurations_apart(load):
     plain = load("name: a\nlabel: A", load_system)
-    assert plain.digest == System.model_validate({"name": "a", "label": "A", "placement": None}).digest
-    placed = plain.model_copy(update={"placement": Placement(check=Check(run="x", expect="y"))})
+    placed = plain.model_copy(update={"checks": {"placement": Check(run="x", expect="y")}})
+    shown = plain.model_copy(update={"checks": {"mtu": Check(run="x", expect="y")}})
+    assert shown.digest == plain.digest, "it is asked with the plan, and changes nothing that is measured"
     assert len({plain.digest, placed.digest, load("name: a\nlabel: A\nnodes: 2", load_system).digest}) == 3
 
 
@@ -144,8 +145,8 @@ def test_no_system_takes_the_analysts_own_machine_for_a_part_of_it():
     assert not [
         (system.name, command.run)
         for system in systems
-        for command in [*system.fingerprint, *system.prepare]
-        if command.on == "controller" and not command.run.startswith("ssh ")
+        for command in [*system.checks.values(), *system.prepare]
+        if "controller" in command.on and not command.run.startswith("ssh ")
     ]
 
 
