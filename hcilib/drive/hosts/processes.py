@@ -74,7 +74,7 @@ def end_orphans(fleet: Fleet, testbed: Testbed, vms: Sequence[Vm], patience_s: f
     Ours end by themselves a moment after their connection did, so busy VMs are given that; what is there even then is
     killed: one controller at a time has a testbed. Nobody else's fio is touched.
     """
-    own = {vm.name: f"{vm.target}.".replace(".", "[.]") if testbed.lab_root else "" for vm in vms}
+    own = {vm.name: f"{vm.target}[.]" if testbed.lab_root else "" for vm in vms}
     asked = {name: ORPHANS.format(vm=mark, times=round(10 * patience_s)) for name, mark in own.items()}
     told = fleet.run(asked, limit_s=10 + patience_s)
     return {name: [int(pid) for pid in o.value.split()] for name, o in told.items() if o.ok and o.value.split()}

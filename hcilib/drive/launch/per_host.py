@@ -199,7 +199,7 @@ def fetch_logs(fleet: Fleet, folders: Mapping[str, str], hosts: Mapping[str, str
     sizes = {name: sum(one.value.values()) for name, one in listed.items() if one.ok}
     largest = max(sizes.values(), default=0)
     pack = {name: PACK.format(shlex.quote(folders[name])) for name in sizes}
-    fleet.run(pack, limit_s=STARTING_S + largest / SLOWEST_PACK)
+    fleet.run(pack, limit_s=STARTING_S + largest // SLOWEST_PACK)
 
     def fetch(name: str) -> None:
         for log in fleet.sizes_now(name, f"{folders[name]}/logs"):
