@@ -20,6 +20,7 @@ ROOMS = {
     "drive": {"drive", "model", "read"},
     "say": {"say", "model", "analyse"},
     "show": {"show", "model", "say"},
+    "extras": {"extras", "model", "drive"},
     "measure": {"model", "drive", "read", "analyse"},
     "explanation": {"model", "read", "analyse"},
     "cli": {"model", "show"},
@@ -34,9 +35,9 @@ ONLY_IN = {
     "seaborn": {"show"},
     "papermill": {"show"},
     "nbconvert": {"show"},
-    "pydantic": {"model", "drive", "show"},
+    "pydantic": {"model", "drive", "extras", "show"},
     "subprocess": {"drive", "show"},
-    "socket": {"drive"},
+    "socket": {"drive", "extras"},
 }
 """Package -> the rooms that may import it."""
 MODULES = sorted((ROOT / "hcilib").rglob("*.py"))

@@ -112,7 +112,7 @@ print(json.dumps({"return": said}))
 # Runs Python code, a line of JSON each, in a fork that has what `hci fleet` imports: a second of each command is that.
 FORKS = r"""
 import json, os, sys, traceback
-import hcilib.cli, hcilib.drive.clones.clones
+import hcilib.cli, hcilib.extras.fleet
 for line in sys.stdin:
     asked = json.loads(line)
     if not (pid := os.fork()):

@@ -9,9 +9,9 @@ import yaml
 from libvirts import NODES, libvirt_nodes
 
 from hcilib import ClonesError
-from hcilib.drive.clones.clones import _bed, _see_to_fio
-from hcilib.drive.clones.libvirt import Clone, Template, address_of, clone_of, domain, found, networks_of, systems_of
 from hcilib.drive.hosts.hosts import Fleet
+from hcilib.extras.fleet import _bed, _see_to_fio
+from hcilib.extras.libvirt import Clone, Template, address_of, clone_of, domain, found, networks_of, systems_of
 from hcilib.model.testbed import Host
 from tests.needs import need
 

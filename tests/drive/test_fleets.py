@@ -60,7 +60,7 @@ def up_code(nodes, count=1, *more, on=("srv1",)):
     given |= {"--records": f"{nodes.home}/fleets"}
     argv = ["fleet", "up", *where, *(word for pair in given.items() for word in pair), *more]
     return (
-        "import hcilib.drive.clones.clones as clones; from hcilib.cli import main; "
+        "import hcilib.extras.fleet as clones; from hcilib.cli import main; "
         f"clones.BOOT_S = {BOOT_S}; raise SystemExit(main({argv!r}))"
     )
 
@@ -120,7 +120,7 @@ BAD = ["git.example.org", "192.0.2.1", NODES["srv1"], "10.77.50.1 git.example.or
 
 def test_an_address_that_cannot_be_the_vms_is_not_taken(nodes):
     code = f"""
-import hcilib.drive.clones.clones as c
+import hcilib.extras.fleet as c
 c.BOOT_S, c.LOOK_S = 3, 1
 c.fleet_up(["srv1=root@{NODES["srv1"]}"], "template", 1, name="t", disk_bytes="1 MiB", user="root",
            known_hosts="{nodes.home}/known_hosts", key="{nodes.home}/client", records="{nodes.home}/fleets")

@@ -16,7 +16,7 @@ from typing import IO
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
 
-from hcilib.drive.clones.libvirt import Clone, ClonesError
+from hcilib.extras.libvirt import Clone, ClonesError
 from hcilib.model.testbed import Node
 
 

@@ -20,15 +20,15 @@ from pathlib import Path
 
 import pandas as pd
 
-from hcilib.drive.clones import libvirt, records
-from hcilib.drive.clones.libvirt import GONE, OFF, Clone, ClonesError, Network, Template
-from hcilib.drive.clones.records import Record
 from hcilib.drive.discover.discover import hosts_given
 from hcilib.drive.guard.preflight import MEMORY, memory, try_sftp
 from hcilib.drive.hosts.hosts import Fleet, Outcome, need, sections
 from hcilib.drive.hosts.lease import ask as ask_for_leases
 from hcilib.drive.hosts.openssh import KnownHosts
 from hcilib.drive.launch.session import PLACE
+from hcilib.extras import libvirt, records
+from hcilib.extras.libvirt import GONE, OFF, Clone, ClonesError, Network, Template
+from hcilib.extras.records import Record
 from hcilib.model.metrics import parse_bytes
 from hcilib.model.places import at_home
 from hcilib.model.testbed import Host, Node, Testbed
