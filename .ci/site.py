@@ -71,7 +71,7 @@ def gallery() -> str:
 
 def reference(room: str) -> str:
     """Return the page of the public names of a room."""
-    rooms = (room, "measure") if room == "drive" else (room,)
+    rooms = (room, "measure", "extras") if room == "drive" else (room,)
     modules = {module: names.split() for module, names in hci._ROOMS.items() if module.split(".")[0] in rooms}
     names = [f"::: hcilib.{module}.{name}" for module, names in modules.items() for name in names]
     return "\n\n".join([f"# {TITLES[room]}", "Every name below is available as `hcilib.<name>`.", *names]) + "\n"
