@@ -29,7 +29,7 @@ from hcilab.supervisor import descendants
 from hcilib import Plan, System, Testbed, read_hosts, sweep
 from hcilib.drive.campaign.campaign import _name_vm, run
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.drive.launch import job, session
+from hcilib.drive.launch import job, watch
 from hcilib.drive.launch.job import Launch
 from hcilib.drive.launch.launch import launch
 from hcilib.read.run.accepted import problems
@@ -164,7 +164,7 @@ def hurt(bed: Testbed):
 
 def at_work(bed: Testbed) -> list[set[int]]:
     """The hurt VM's fio by generation, a moment after its job began."""
-    depth = session.DEPTH[bed.fio.launcher]
+    depth = watch.DEPTH[bed.fio.launcher]
     found = until(lambda: len(now := tree(bed, hurt(bed))) >= depth and now, 30)
     time.sleep(0.2)
     return found or [set()]

@@ -17,7 +17,7 @@ from probes import processes, until
 from hcilab.lab import lab
 from hcilib import Cell, Pattern, Step, Testbed, read_fio
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.drive.launch import job, session
+from hcilib.drive.launch import job, watch
 from hcilib.drive.launch.job import Launch
 from hcilib.drive.launch.launch import launch
 
@@ -48,7 +48,7 @@ def at_work(bed: Testbed, vm: str) -> bool:
     """Whether every worker of the VM's fio is there."""
     target = next(v.target for v in bed.vms if v.name == vm)
     own = [c for c in processes(f"/hci-{target}.").values() if Path(c.split()[0]).name == "fio"]
-    return len(own) > session.DEPTH[bed.fio.launcher] - 1
+    return len(own) > watch.DEPTH[bed.fio.launcher] - 1
 
 
 @contextlib.contextmanager
