@@ -4,10 +4,9 @@
     .venv/bin/python bench/chaos.py --only frozen   the events whose name has that in it; writes nothing
 
 A row is ok when the right host was named and no other, no row of the results came of an attempt in which a VM was
-missing, and no fio works anywhere when all is over. For an attack on a disk between two steps (as root): when not a
-byte of somebody else's was written. For an intrusion (`intrusions`, by both launchers): when it was refused, repaired
-or said as it must be. For a killed controller: when the same call finished the campaign with every step once, and what
-was finished before kept its bytes. Exit code 1 if any row is not ok.
+missing, and no fio works anywhere when all is over. For a killed controller: when the same call finished the campaign
+with every step once, and what was finished before kept its bytes. Exit code 1 if any row is not ok. What somebody does
+to disks, run directories and job files is tested in test_last_look, test_seals, test_lease and test_job.
 
 Of the deaths seven in ten fall into a run that is being measured: fio is seen at work on a drawn one, and then a drawn
 share of its runtime passes. The others come at a drawn share of the whole campaign, most of which is preparation and
@@ -34,8 +33,7 @@ import pandas as pd
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "drive")]
 
-from injections import ATTACKS, FAULTS, MIRROR, MISLED, attacked, misled, suffer, working  # noqa: E402
-from intrusions import INTRUSIONS, LAUNCHERS, intruded  # noqa: E402
+from injections import FAULTS, MIRROR, suffer, working  # noqa: E402
 from probes import until  # noqa: E402
 
 from hcilab.lab import lab  # noqa: E402
@@ -81,18 +79,6 @@ def events(only: str) -> Iterator[dict]:
     for fault in FAULTS:
         if only in fault.event:
             yield in_folder(lambda folder, fault=fault: suffer(fault, folder))
-    for launcher in ("client-server", "per-host"):
-        for event, path in MISLED:
-            name = event if launcher == "client-server" else f"per-host: {event}"
-            if only in name:
-                yield in_folder(lambda folder, e=event, p=path, o=launcher: misled(e, p, folder, o)) | {"event": name}
-    for event in ATTACKS if os.getuid() == 0 else ():
-        if only in event:
-            yield in_folder(lambda folder, event=event: attacked(event, folder))
-    for launcher in LAUNCHERS:
-        for event in INTRUSIONS:
-            if only in f"{launcher}: {event}":
-                yield in_folder(lambda folder, e=event, o=launcher: intruded(e, o, folder))
     if only in "controller killed":
         yield from kills()
 

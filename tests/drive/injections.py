@@ -11,7 +11,6 @@ import json
 import os
 import re
 import signal
-import stat
 import subprocess
 import threading
 import time
@@ -19,25 +18,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from loops import FIO, Attacked, Media, by_id, hosts_in, mounted_elsewhere
 from probes import processes, until
 
 from hcilab.lab import lab
 from hcilab.lab_hosts import _write_key
 from hcilab.sockets import answers
 from hcilab.supervisor import descendants
-from hcilib import Plan, System, Testbed, read_hosts, sweep
-from hcilib.drive.campaign.campaign import _name_vm, run
-from hcilib.drive.hosts.hosts import Fleet
+from hcilib import System, Testbed, read_hosts, sweep
+from hcilib.drive.campaign.campaign import run
 from hcilib.drive.launch import job, watch
-from hcilib.drive.launch.job import Launch
-from hcilib.drive.launch.launch import launch
-from hcilib.read.run.accepted import problems
 
 MIRROR = System(name="lab-mirror", label="lab-mirror")
 CALM_S = 0.004  # each I/O of a lab waits for it: drives as fast as the machine would leave nothing of it
 HURT, SPARED = "vm2", "vm1"
-SPAN, RUNTIME_S, GRACE_S, SCRATCH = 2**20, 1.0, 6.0, 2**18  # fio itself starts late beside busy processes
+SPAN, RUNTIME_S, GRACE_S = 2**20, 1.0, 6.0  # fio itself starts late beside busy processes
 
 
 @dataclass(frozen=True)
@@ -50,17 +44,13 @@ class Fault:
     inject: Callable[[Testbed], contextlib.AbstractContextManager]
     launcher: str = "client-server"
     testbed: dict = field(default_factory=dict)
-    small: bool = False  # on a file system of its own, just large enough; needs root
 
 
 def suffer(fault: Fault, folder: Path) -> dict:
     """One campaign of one step with the fault in it: event, host_named, message, partial_rows, processes_left, ok."""
     job.GRACE_S, kept = GRACE_S, job.GRACE_S
     try:
-        with (
-            _place(folder / "lab", fault.small) as root,
-            lab(2, 2, disk_bytes=4 * 2**20, delay_s=CALM_S, root=root) as running,
-        ):
+        with lab(2, 2, disk_bytes=4 * 2**20, delay_s=CALM_S, root=folder / "lab") as running:
             options = {"launcher": fault.launcher, **fault.testbed}
             bed = running.model_copy(update={"fio": running.fio.model_copy(update=options)})
             results, said = _campaign(fault, bed, folder / "run")
@@ -68,20 +58,6 @@ def suffer(fault: Fault, folder: Path) -> dict:
     finally:
         job.GRACE_S = kept
     return _judge(fault, results, said, left, folder / "run")
-
-
-@contextlib.contextmanager
-def _place(folder: Path, small: bool) -> Iterator[Path]:
-    """Where the lab's replicas are kept."""
-    folder.mkdir(parents=True)
-    if not small:
-        yield folder
-        return
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100m", "hcilab", folder], check=True, capture_output=True)
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", folder], check=True)
 
 
 def _campaign(fault: Fault, bed: Testbed, run_dir: Path):
@@ -257,37 +233,6 @@ def _started(argv: list[str], bed: Testbed) -> Iterator[None]:
         process.wait()
 
 
-@contextlib.contextmanager
-def full_disk(bed: Testbed) -> Iterator[None]:
-    """The other VM's replicas have all the space they need; for the hurt one's there is none. Job files find the little
-    they need before each attempt, as a real VM's scratch space is not on its data disk."""
-    for vm in bed.vms:
-        for image in vm.disks[0].backing:
-            if vm.name != HURT:
-                with open(image, "r+b") as file:
-                    os.posix_fallocate(file.fileno(), 0, vm.disks[0].size_bytes)
-    filler = Path(bed.lab_root).parent / "filler"
-    with open(filler, "wb", buffering=0) as file, contextlib.suppress(OSError):
-        while True:
-            file.write(bytes(2**16))
-    over = threading.Event()
-
-    def give_back() -> None:
-        while not over.wait(0.02):
-            space = os.statvfs(filler)
-            if space.f_bavail * space.f_bsize < SCRATCH / 2 and not working(bed, patience_s=0):
-                os.truncate(filler, filler.stat().st_size - SCRATCH)
-
-    giver = threading.Thread(target=give_back)
-    giver.start()
-    try:
-        yield
-    finally:
-        over.set()
-        giver.join()
-        filler.unlink()
-
-
 FAULTS = (
     Fault("fio server killed mid-run", "retried", once_at_work(signal.SIGKILL, everybody)),
     Fault("backend killed mid-run", "retried", once_at_work(signal.SIGKILL, lambda g: g[2])),
@@ -295,145 +240,9 @@ FAULTS = (
     Fault("fio server frozen mid-run", "retried", once_at_work(signal.SIGSTOP, everybody)),
     Fault("another fio release", "refused", shimmed(fio="echo fio-3.99"), testbed={"binary": "fio"}),
     Fault("clock an hour off", "refused", shimmed(date='/bin/date -d "+1 hour" "$@"')),
-    Fault("no space left for one VM", "missing", full_disk, small=True),
     Fault("host key changed", "refused", other_host_key),
     Fault("per-host: fio killed mid-run", "retried", once_at_work(signal.SIGKILL, everybody), "per-host"),
     Fault("per-host: fio frozen mid-run", "retried", once_at_work(signal.SIGSTOP, everybody), "per-host"),
     Fault("per-host: connection dropped mid-run", "retried", killed_sshd(listener=False), "per-host"),
     Fault("per-host: sshd killed mid-run", "paused", killed_sshd(listener=True), "per-host"),
 )
-
-
-# Faults of what a job is given: not a campaign's but a launch's, as the guard lets no such job come about
-
-
-def misled(event: str, path: str, folder: Path, launcher: str) -> dict:
-    """One launch in which vm2's disk is a file that cannot be what it should be; judged by the acceptance rule."""
-    (good := folder / "disk").write_bytes(bytes(SPAN))
-    with lab(2, 2, disk_bytes=4 * 2**20, delay_s=CALM_S, root=folder / "lab") as running:
-        options = {"launcher": launcher, "ioengine": "psync"}
-        plain = tuple(
-            vm.model_copy(update={"disks": tuple(d.model_copy(update={"uri": None}) for d in vm.disks)})
-            for vm in running.vms
-        )
-        bed = running.model_copy(update={"fio": running.fio.model_copy(update=options), "vms": plain})
-        paths = {
-            d.serial: path.replace("@", str(folder)) if vm.name == HURT else str(good)
-            for vm in bed.vms
-            for d in vm.disks
-        }
-        [step] = _plan().steps
-        (work := folder / "work").mkdir()
-        with Fleet(bed) as fleet:
-            done = launch(Launch(step, bed.vms, bed, fleet, work, SPAN, 20, paths))
-        expected = [{"hostname": h, "port": p, "jobs": 1} for h, p in done.places.values()]
-        said = problems(work / "fio.json", (work / "fio.stderr").read_text(), done.returncode, expected, RUNTIME_S)
-        text = _told([_name_vm(sentence, done.places) for sentence in said])
-        left = working(bed, patience_s=5)
-    named = HURT in text and not re.search(rf"{SPARED}( \(|:)", text)
-    return {"event": event, "host_named": HURT if named else "", "message": _plain(text, folder), "partial_rows": 0,
-            "processes_left": len(left), "ok": named and not left}  # fmt: skip
-
-
-def _plan() -> Plan:
-    return sweep(
-        ["4k-randwrite"],
-        repeats=1,
-        iodepth=2,
-        vms=2,
-        write_runtime_s=RUNTIME_S,
-        span_bytes=SPAN,
-        prefill=False,
-        canary=False,
-    )
-
-
-MISLED = (("permission denied on one VM", "/sys/kernel/notes"), ("missing directory on one VM", "@/missing/disk"))
-
-
-def attacked(event: str, folder: Path) -> dict:
-    """A disk that was judged and filled, and what somebody does to it before our next step: nothing of theirs is
-    written."""
-    calm = lab(2, 2, disk_bytes=4 * 2**20, delay_s=CALM_S, root=folder)
-    with calm as bed, contextlib.closing(Media(folder)) as media:
-        disk, theirs = media.file("disk.img"), media.file("theirs.img")
-        subprocess.run(["mkfs.ext4", "-qF", theirs], check=True)
-        device, hosts = media.attach(disk), hosts_in(bed, folder / "hosts")
-        hosts.give("vm1", "B1", disk)
-        testbed = hosts.testbed(("vm1", "B1"))
-        with by_id("hci-chaos", f"../../{Path(device).name}") as link, hosts.fleet(testbed) as fleet:
-            under = Attacked(fleet, testbed, device, disk)
-            under.fill()
-            with ATTACKS[event](under, link, media.attach(theirs), folder):
-                before = disk.read_bytes(), theirs.read_bytes()
-                said = under.said(FIO.format(under.paths["B1"])).rpartition(" exited with 1: ")[2]
-                ours_alone = (
-                    "turned" in event
-                )  # what was judged is what fio opens: its own disk is written, and no other
-                ok = said == "started" if ours_alone else said.startswith("B1: ") and disk.read_bytes() == before[0]
-                ok = ok and theirs.read_bytes() == before[1]
-    return {
-        "event": event,
-        "host_named": "vm1",
-        "message": _plain(said, folder),
-        "partial_rows": 0,
-        "processes_left": 0,
-        "ok": ok,
-    }
-
-
-@contextlib.contextmanager
-def _made_a_file_system(under: Attacked, link: str, other: str, folder: Path) -> Iterator[None]:
-    subprocess.run(["mkfs.ext4", "-qF", under.device], check=True)
-    yield
-
-
-@contextlib.contextmanager
-def _writes_elsewhere(under: Attacked, link: str, other: str, folder: Path) -> Iterator[None]:
-    os.mknod(folder / "node", 0o600 | stat.S_IFBLK, os.stat(under.device).st_rdev)
-    with open(folder / "node", "r+b"):
-        yield
-
-
-@contextlib.contextmanager
-def _turned_the_link(under: Attacked, link: str, other: str, folder: Path) -> Iterator[None]:
-    """Between the look and fio's open: the shell itself turns it."""
-    said = under.said
-    under.said = lambda then: said(f"ln -sfn {other} {link}\n{then}")  # type: ignore[method-assign]
-    yield
-
-
-@contextlib.contextmanager
-def _half_a_gpt(under: Attacked, link: str, other: str, folder: Path) -> Iterator[None]:
-    """Of a partition table the second half alone, at the disk's end: blkid does not know it."""
-    with open(under.device, "r+b") as device:
-        device.seek(-512, os.SEEK_END)
-        device.write(b"EFI PART".ljust(512, b"\0"))
-    yield
-
-
-@contextlib.contextmanager
-def _another_disk(under: Attacked, link: str, other: str, folder: Path) -> Iterator[None]:
-    """The same name, number and size, and another medium: theirs."""
-    subprocess.run(["losetup", "--detach", other], check=True)
-    subprocess.run(["losetup", "--detach", under.device], check=True)
-    subprocess.run(["losetup", under.device, folder / "theirs.img"], check=True)
-    try:
-        yield
-    finally:  # whoever closes the media finds both devices
-        subprocess.run(["losetup", "--detach", under.device], check=True)
-        subprocess.run(["losetup", under.device, folder / "disk.img"], check=True)
-        subprocess.run(["losetup", other, folder / "theirs.img"], check=True)
-
-
-ATTACKS = {
-    "a file system made after the prefill": _made_a_file_system,
-    "the second half of a GPT written after the prefill": _half_a_gpt,
-    "another disk in the place of the one that was judged": _another_disk,
-    "a file system mounted in another mount namespace": lambda under, link, other, folder: mounted_elsewhere(
-        under.device, folder
-    ),
-    "written by another through a node outside /dev": _writes_elsewhere,
-    "a link turned between the look and fio": _turned_the_link,
-}
-"""What somebody does to a disk between two of our steps; needs root and loop devices."""

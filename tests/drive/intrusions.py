@@ -1,5 +1,4 @@
-"""Storage that crawls or hangs under a campaign of ours, each with what must come of it: used by the tests and by
-bench/chaos.py."""
+"""Storage that crawls or hangs under a campaign of ours, each with what must come of it."""
 
 from __future__ import annotations
 
@@ -8,10 +7,9 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-from injections import _plain
 from probes import processes, until
 
 from hcilab.lab import lab
@@ -113,9 +111,6 @@ def filled(launcher: str, folder: Path, rate: int = 10**6) -> tuple[float, Testb
     return beyond_s, bed, done, short
 
 
-# What chaos makes a row of
-
-
 CONTROL = """
 import sys
 from pathlib import Path
@@ -131,47 +126,3 @@ step = Step("measure", Cell(Pattern.parse("4k-randrw70"), 2, 4, 2), 1, 1, 120)
 with Fleet(bed) as fleet:
     launch(Launch(step, bed.fleet(2), bed, fleet, Path(sys.argv[2]), 8 * 2**20, 150))
 """
-
-
-def slow_disk(launcher: str, folder: Path) -> Told:
-    """A prefill at 1 MB/s, with no more grace than three seconds."""
-    job.GRACE_S, kept = 3.0, job.GRACE_S
-    try:
-        beyond_s, _, done, short = filled(launcher, folder)
-    finally:
-        job.GRACE_S = kept
-    said = (
-        f"filled, {beyond_s:.0f} s after a limit made of 20 MB/s would have ended it"
-        if not short
-        else f"{short} bytes short"
-    )
-    return said, beyond_s > 0 and not short and not done.faults and done.returncode == 0
-
-
-def hung_disk(launcher: str, folder: Path) -> Told:
-    """vm2's disks stop answering mid-run."""
-    faults, told_s, left = hung(launcher, "a step", folder)
-    named = {fault.split(" has answered nothing for ")[0] for fault in faults}
-    return "; ".join(faults), named == {"vm2: disk lab-vm2-d0", "vm2: disk lab-vm2-d1"} and told_s < 70 and not left
-
-
-INTRUSIONS: dict[str, tuple[str, Callable[[str, Path], Told]]] = {
-    "a disk of 1 MB/s": ("", slow_disk),
-    "a disk that hangs mid-run": ("vm2", hung_disk),
-}
-"""Event -> who is named, and what does it."""
-
-
-def intruded(event: str, launcher: str, folder: Path) -> dict:
-    """A row of bench/chaos: event, host_named, message, partial_rows, processes_left, ok."""
-    named, act = INTRUSIONS[event]
-    said, ok = act(launcher, folder)
-    left = [c for c in processes(str(folder)).values() if c and Path(c.split()[0]).name == "fio"]
-    return {
-        "event": f"{launcher}: {event}",
-        "host_named": named if ok else "",
-        "message": _plain(said, folder),
-        "partial_rows": 0,
-        "processes_left": len(left),
-        "ok": ok and not left,
-    }

@@ -90,16 +90,6 @@ def test_what_was_done_stands_on_the_axis_of_the_series(bed, frozen, disturbed, 
         assert 0.8 * hosts["total_ios"].sum() < told <= hosts["total_ios"].sum(), "all but the last interval's"
 
 
-@pytest.mark.slow
-@pytest.mark.deep
-def test_disturbed_and_undisturbed_runs_of_one_plan_are_never_pooled(bed, frozen, disturbed, tmp_path):
-    results = run(disturbed({}, {3: "undo-freeze"}, runtime_s=6.0), bed, frozen, tmp_path / "run", progress=False)
-    assert results["events"].isna().sum() == 1
-    with pytest.raises(ValueError, match=r"results vary in events: .*undo-freeze@3"):
-        hci.summarize(results)
-    assert list(hci.summarize(results, by=["pattern", "events"])["n"]) == [1, 1]
-
-
 def test_what_is_left_standing_is_taken_back(bed, disturbed, tmp_path):
     """And seen to be, by a check that answers late of what is missing: nothing old is told after what is newer."""
     mark = tmp_path / "mark"
@@ -157,14 +147,11 @@ def test_an_action_nobody_knows_is_refused_before_any_host(bed, frozen, disturbe
 def test_events_are_part_of_the_cell_and_of_its_name(disturbed):
     plan = disturbed({}, FREEZE, {3: "kill-node2"})
     assert {c.name.partition("-vm1")[2] for c in plan.cells} == {"", "-freeze@3-undo-freeze@5", "-kill-node2@3"}
+    assert {c.factors().get("events") for c in plan.cells} == {None, "freeze@3 undo-freeze@5", "kill-node2@3"}
     assert Plan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
     assert "events" not in str(disturbed({}).to_dict())
-    cell = Cell(Pattern.parse("4k-randwrite"), 1, 2, 1, events=((2.0, "cut-link"),))
-    assert cell.factors()["events"] == "cut-link@2"
-    assert "events" not in Cell(Pattern.parse("4k-randwrite"), 1, 2, 1).factors()
     plan = sweep(["4k-randwrite"], 2, iodepth=2, vms=1, events=[FREEZE], write_runtime_s=8, warmup_s=5)
-    eventful = {s.kind for s in plan.steps if s.cell.events}
-    assert eventful == {"measure"}, "canaries and warm-ups are left alone"
+    assert {s.kind for s in plan.steps if s.cell.events} == {"measure"}, "canaries and warm-ups are left alone"
 
 
 @pytest.mark.parametrize(

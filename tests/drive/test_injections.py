@@ -4,7 +4,7 @@ import csv
 from pathlib import Path
 
 import pytest
-from injections import ATTACKS, FAULTS, MISLED, attacked, misled, suffer
+from injections import FAULTS, suffer
 
 pytestmark = pytest.mark.lab
 QUICK = ("fio server killed mid-run", "worker killed mid-run", "another fio release", "clock an hour off",
@@ -19,24 +19,6 @@ def test_the_right_host_is_named_and_nothing_partial_or_running_is_left(programs
     assert (row["host_named"], row["partial_rows"], row["processes_left"]) == ("vm2", 0, 0)
     assert "127." not in row["message"]
     assert str(tmp_path) not in row["message"]
-
-
-@pytest.mark.parametrize(("event", "path", "launcher"), [(*MISLED[0], "client-server"), (*MISLED[1], "per-host")])
-def test_a_job_that_cannot_write_names_its_vm(programs, tmp_path, event, path, launcher):
-    row = misled(event, path, tmp_path, launcher)
-    assert row["ok"], row
-    assert "vm2" in row["message"]
-
-
-@pytest.mark.parametrize(
-    "event",
-    ["the second half of a GPT written after the prefill", "another disk in the place of the one that was judged"],
-)
-def test_an_attack_on_a_disk_between_two_steps_writes_nobody_elses_bytes(programs, machine, tmp_path, event):
-    """The others are test_last_look's."""
-    assert set(ATTACKS) > {event}
-    row = attacked(event, tmp_path)
-    assert row["ok"], row
 
 
 def test_the_quick_ones_are_among_all():

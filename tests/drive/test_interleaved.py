@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilab.lab import lab
 from hcilib import Plan, PlanError, System, Testbed, TestbedError, progress
 from hcilib.drive.campaign import campaign
 from hcilib.drive.campaign.rundir import RunDirError
@@ -176,23 +175,3 @@ def test_an_interrupted_pair_is_measured_again_whole(both, short, tmp_path, monk
     ]
     assert len(results) == 4
     assert progress(run_dir)["done"] == 4
-
-
-# Two equal systems
-
-
-@pytest.mark.lab
-@pytest.mark.deep
-def test_a_campaign_of_two_equal_systems_finds_no_difference(programs, undisturbed, tmp_path):
-    """On drives of known speed, which make up for a pause of half a second, an eighth of a run: at a confidence at
-    which chance finds one in a thousand campaigns."""
-    names = ("lab-single-a", "lab-single-b")
-    each = {name: {"read_bytes_per_s": 2**21, "write_bytes_per_s": 2**21, "burst_s": 0.5} for name in names}
-    once = {"iodepth": 8, "vms": 2, "read_runtime_s": 4, "ramp_s": 1, "span_bytes": 2**22, "canary": False}
-    plan = hci.sweep(["4k-randread"], repeats=3, **once)
-    with lab(2, 2, system=names, disk_bytes=2**22, dial=each, root=tmp_path / "lab") as bed:
-        results = undisturbed(plan, bed, [System(name=n, label=n) for n in names])
-    [row] = hci.compare(results, names[0], confidence=0.999).to_dict("records")
-    assert row["paired"]
-    assert row["verdict"] in ("same", "undecided"), row
-    assert row["ratio"] == pytest.approx(1, abs=0.05)
