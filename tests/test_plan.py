@@ -156,6 +156,16 @@ def test_a_plan_survives_json():
     assert again == plan
     assert again.digest == plan.digest
     assert next(iter(plan.to_dict())) == "format"
+    assert plan.to_dict()["steps"][0].keys() == {"kind", "cell", "block", "rep", "runtime_s", "ramp_s"}
+
+
+def test_a_tenants_own_words_count_more_than_its_profiles_and_less_than_its_patterns():
+    who = {
+        "backup": {"profile": "backup", "iodepth": 2},
+        "own": {"iodepth": 3, "patterns": {"4k-read": {"iodepth": 5}, "8k-read": {}}},
+    }
+    loads = {part.pattern.name: part.iodepth for cell in sweep(tenants=who).cells for part in cell.parts}
+    assert loads == {"1m-read": 2, "4k-read": 5, "8k-read": 3}
 
 
 @pytest.mark.parametrize(
