@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hcilib import Plan, PlanError, Testbed, measure, progress, read_counters, sweep
+from hcilib import Plan, PlanError, measure, progress, read_counters, sweep
 from hcilib.analyse.series import enough_runs, stop_when
 from hcilib.drive.campaign import campaign
 from hcilib.drive.campaign.policy import Policy, Rules, Watch, further_block, needed
@@ -18,7 +18,6 @@ from hcilib.drive.campaign.rundir import RunDir
 from hcilib.drive.launch.launch import launch
 from hcilib.drive.systems import subjects
 from hcilib.model.plan import Adaptive, shuffled
-from hcilib.model.testbed import Disk, Fio, Node, Vm
 
 RULES = measure.RULES
 MIB = 2**20
@@ -110,14 +109,10 @@ def test_a_run_that_is_not_stopped_must_last_its_full_time():
     look, asked = watch(lambda rates, limits: answer(len(rates) >= limits["most"], f"{len(rates)} seen"))
     assert not look(np.ones(400))
     assert asked == list(range(60, 301, 30))
-    assert look.shortest_s is None
-    assert look.reason == "ran its 300 s; last look: 300 seen"
-
-
-def test_seconds_become_samples():
+    assert (look.shortest_s, look.reason) == (None, "ran its 300 s; last look: 300 seen")
     look, asked = watch(lambda rates, limits: answer(False, str(limits)), least_s=4, most_s=20, look_s=2, sample_s=0.25)
     look(np.ones(33))
-    assert asked == [16, 24, 32]
+    assert asked == [16, 24, 32], "seconds become samples"
     assert "{'target': 0.02, 'first': 16, 'most': 80, 't_star': 80}" in look.reason
 
 
@@ -179,16 +174,6 @@ def test_a_lost_run_is_made_up_for_but_a_cell_that_never_ran_is_left_alone():
     plan = sweep(CELLS, policy="adaptive", iodepth=4)
     results = measured(plan, _4k_randread=[100, 100, 100, 100])
     assert [c.pattern.name for c in needed(plan, 6, results, RULES)] == ["4k-randread"]
-
-
-# Refused before any host is touched
-
-BED = Testbed(
-    name="t",
-    nodes=(Node(name="n1"),),
-    vms=tuple(Vm(name=v, node="n1", disks=(Disk(serial=f"{v}-d", size_bytes=100),)) for v in ("vm1", "vm2")),
-    fio=Fio(launcher="per-host"),
-)
 
 
 # On the running lab
