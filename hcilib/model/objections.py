@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hcilib.model.patterns import PlanError
 from hcilib.model.plan import Plan, is_never_asked
@@ -70,15 +70,9 @@ def objections(
     return pd.DataFrame(_rows(plan, testbed, systems, actions), columns=COLUMNS)
 
 
-def require(
-    plan: Plan,
-    testbed: Testbed | None = None,
-    systems: System | Sequence[System] = (),
-    actions: Actions | None = None,
-) -> None:
-    """Raise PlanError, which lists every fatal objection."""
-    rows = _rows(plan, testbed, systems, actions)
-    if fatal := [detail for _, _, detail, is_fatal in rows if is_fatal]:
+def require(plan: Plan, *of: Any) -> None:
+    """Raise PlanError, which lists every fatal objection; asked as `objections`."""
+    if fatal := [detail for _, _, detail, is_fatal in _rows(plan, *of) if is_fatal]:
         raise PlanError(" ".join(fatal))
 
 
@@ -90,9 +84,9 @@ def _fatal() -> frozenset[str]:
 
 def _rows(
     plan: Plan,
-    testbed: Testbed | None,
-    systems: System | Sequence[System],
-    actions: Actions | None,
+    testbed: Testbed | None = None,
+    systems: System | Sequence[System] = (),
+    actions: Actions | None = None,
 ) -> list[tuple[str, str, str, bool]]:
     bed = testbed if testbed and testbed.vms else None
     found = [*_of_plan(plan, bool(bed and bed.lab_root))]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, PlainValidator, model_validator
 
-from hcilib.model.metrics import meant
 from hcilib.model.patterns import Pattern, PlanError
 from hcilib.model.workload import Cell, Load
 from hcilib.model.yaml_models import Form, Model, Whole, named
@@ -53,15 +52,13 @@ def _vms(given: Any) -> tuple[int, tuple[str, ...]]:
 class Tenant(OfPattern):
     """One group of VMs. `limit`: a cap of each VM that it has in one further cell."""
 
-    profile: str | None = None
+    profile: Literal["oltp", "vdi", "backup"] | None = None
     patterns: Annotated[tuple[tuple[str, OfPattern], ...], BeforeValidator(named)] = ()
     vms: Annotated[tuple[int, tuple[str, ...]], PlainValidator(_vms)] = (1, ())
     limit: Cap | None = None
 
     @model_validator(mode="after")
     def _does_one_thing(self) -> Tenant:
-        if self.profile and self.profile not in PROFILES:
-            raise ValueError(f"{self.profile!r}: {meant(self.profile, PROFILES)}profiles are {', '.join(PROFILES)}")
         if bool(self.profile) == bool(self.patterns):
             raise ValueError(f"expected one of profile ({', '.join(PROFILES)}) and patterns")
         of_one = ("offered", "limit", *(("iodepth", "numjobs") if self.profile else ()))
