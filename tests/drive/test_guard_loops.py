@@ -3,6 +3,7 @@
 import contextlib
 import os
 import random
+import re
 import shlex
 import shutil
 import signal
@@ -23,6 +24,7 @@ from hcilib import GuardError, Testbed
 from hcilib.drive.guard import guard
 from hcilib.drive.guard.devices import content_of
 from hcilib.drive.guard.guard import Refusal, identify, recheck, unchanged
+from hcilib.drive.guard.last_look import LastLook
 from hcilib.model.testbed import Disk, Node, Vm
 
 pytestmark = pytest.mark.lab
@@ -278,36 +280,79 @@ def test_a_list_in_a_folder_that_cannot_be_entered_allows_nothing():
     assert "cannot be read" in guard.parse(said).unsure
 
 
-@contextlib.contextmanager
-def hanging(media: Media, folder: Path) -> Iterator[str]:
-    """Yield a loop device that answers nothing: its file is served by a process that was stopped."""
-    file, image = media.file("hung.img"), media.file("served.img")
-    export = f"type=fuse,id=e,node-name=f,mountpoint={file},writable=on,allow-other=off"
-    argv = ["qemu-storage-daemon", f"--blockdev=driver=file,node-name=f,filename={image}", f"--export={export}"]
-    with subprocess.Popen(argv) as server:
+class Served:
+    """A file of which a process of ours serves every byte, so that it may be stopped."""
+
+    def __init__(self, media: Media):
+        self.file, image = media.file("hung.img"), media.file("served.img")
+        export = f"type=fuse,id=e,node-name=f,mountpoint={self.file},writable=on,allow-other=off"
+        argv = ["qemu-storage-daemon", f"--blockdev=driver=file,node-name=f,filename={image}", f"--export={export}"]
+        self.server = subprocess.Popen(argv)
+        assert until(lambda: f" {self.file} " in Path("/proc/mounts").read_text(), 10)
+
+    @contextlib.contextmanager
+    def hanging(self) -> Iterator[None]:
+        self.server.send_signal(signal.SIGSTOP)
         try:
-            assert until(lambda: f" {file} " in Path("/proc/mounts").read_text(), 10)
-            device = media.attach(file)
-            server.send_signal(signal.SIGSTOP)
-            yield device
+            yield
         finally:
-            server.send_signal(signal.SIGCONT)
-            media.detach(device)
-            server.terminate()
+            self.server.send_signal(signal.SIGCONT)
 
 
-@pytest.mark.deep  # who looks at every disk of this machine meanwhile (discover) waits for it
+@pytest.fixture
+def served(media):
+    """The file, and a loop device over it."""
+    served = Served(media)
+    device = media.attach(served.file, "--direct-io=on")  # or the cache of the file would answer
+    yield served, device
+    media.detach(device)
+    served.server.terminate()
+    served.server.wait(20)
+
+
+def looks_dead(device: str) -> subprocess.Popen:
+    return subprocess.Popen(["dd", f"if={device}", "bs=4096", "count=1", "iflag=direct", "of=/dev/null"])
+
+
+# Who looks at every disk of this machine meanwhile (discover) waits for these.
+
+
+@pytest.mark.deep
 @pytest.mark.needs("qemu-storage-daemon")
-def test_a_disk_that_hangs_and_is_nobodys_stops_nobody(blank, hosts, media, tmp_path):
+def test_a_disk_that_hangs_and_is_nobodys_stops_nobody(blank, hosts, served):
     """Only what a plan names is opened."""
     _, _, testbed = blank
-    with hosts.fleet(testbed) as fleet, hanging(media, tmp_path) as device:
-        before = subprocess.Popen(["dd", f"if={device}", "bs=4096", "count=1", "iflag=direct", "of=/dev/null"])
+    hung, device = served
+    with hosts.fleet(testbed) as fleet:
+        with hung.hanging():
+            before = looks_dead(device)
+            began = time.monotonic()
+            assert list(identify(fleet, testbed, 1, 1, "wipe")["vm1"]) == ["B1"]
+            assert time.monotonic() - began < 20
+            assert before.poll() is None, "it does hang"
+        before.wait(20)
+
+
+@pytest.mark.deep
+@pytest.mark.needs("qemu-storage-daemon")
+def test_a_disk_of_the_plan_that_hangs_is_named_and_holds_nothing_up(blank, hosts, served):
+    """After a step nothing is known of it, and of the other all; the next step says which it is."""
+    hung, _ = served
+    hosts.give("vm1", "H1", hung.file)
+    testbed = hosts.testbed(("vm1", "B1"), ("vm1", "H1"))
+    vms = testbed.fleet(1)
+    with hosts.fleet(testbed) as fleet:
+        look = LastLook(fleet, identify(fleet, testbed, 1, 2, "wipe"))
+        look.begin()
+        look.writing(vms, 2)
         began = time.monotonic()
-        assert list(identify(fleet, testbed, 1, 1, "wipe")["vm1"]) == ["B1"]
-        assert time.monotonic() - began < 20
-        assert before.poll() is None, "it does hang"
-    before.wait(20)
+        with hung.hanging():
+            look.after()
+            assert [serial for _, serial in look.counted] == ["B1"]
+            _, preludes = look.before(vms, 2)
+            [said] = fleet.run(preludes, limit_s=30).values()
+            assert re.search(r"exited with 1: H1: /dev/loop\d+ .* cannot be read now: it answers nothing$", said.error)
+            assert time.monotonic() - began < 40
 
 
 @pytest.mark.needs("root", "setpriv", "blockdev")

@@ -49,6 +49,10 @@ LC_ALL=C; export LC_ALL; PATH=$PATH:/usr/sbin:/sbin; export PATH
 {content.READ}"""
 _COMMON += r"""
 ends() { { first "$1" "$2"; last "$1" "$2"; } | cksum; }
+answers() {
+  dd if="$1" of=/dev/null bs=4096 count=1 iflag=direct 2>/dev/null & p=$! n=0
+  while kill -0 $p 2>/dev/null; do n=$((n + 1)); [ $n -lt 400 ] || return 1; sleep 0.02; done
+}
 half() { dd if="$1" bs=4096 skip=$(($2 / 4096 - 1)) count=1 2>/dev/null | grep -q 'EFI PART'; }
 signature() {
   found=$(blkid -p -o export "$1" 2>/dev/null); code=$?
@@ -120,7 +124,8 @@ look() {
 _NOTE = r"""
 note() {
   serial=$1 hex=$2 size=$3 node=$4
-  [ "$(stat -L -c %t:%T "$node" 2>/dev/null)" = "$hex" ] || return 0
+  [ "$(stat -L -c %t:%T "$node" 2>/dev/null)" = "$hex" ] && answers "$node" || return 0
+  probed=$(wipefs --no-act --all "$node" 2>&1 || echo 'it cannot be probed so')
   if { [ "$probed" ] || half "$node" "$size"; } && [ "$(signature "$node" "$size")" ]; then return 0; fi
   echo "counted $serial $(boot "$8") $(counts "$8" "$node")"
   echo "left $serial $(ends "$node" "$size")"
@@ -223,7 +228,8 @@ class LastLook:
                 known = (left.ends, counted) if left else ("", "")
                 asked = (serial, device.path, device.name, device.number, device.number_hex, device.sequence,
                          str(device.size_bytes), *known)  # fmt: skip
-                opened.append(held)
+                silent = shlex.quote(f"{serial}: {device.path} ({device.name}) cannot be read now: it answers nothing")
+                opened += [held, f"answers {node} || {{ echo {silent} >&2; exit 1; }}"]
                 nodes.append(node)
                 looks.append(f"look {shlex.join(asked)} {node}")
                 if left:
@@ -313,13 +319,12 @@ class LastLook:
 
 def note(devices: Mapping[str, Device], seeds: Mapping[str, int]) -> str:
     """Lines of sh that print what lies on each disk, if it can be ours, and what the kernel counts of it."""
-    probed = _PROBED.format(shlex.join(device.path for device in devices.values()))
     amounts = (str(FEW), str(content.PLACES))
     notes = [
         shlex.join(["note", s, d.number_hex, str(d.size_bytes), d.path, str(seeds[s]), *amounts, d.number]) + " &"
         for s, d in devices.items()
     ]
-    return "\n".join([_COMMON, _NOTE, probed, *notes, "wait"])
+    return "\n".join([_COMMON, _NOTE, *notes, "wait"])
 
 
 def _places(devices: Guarded) -> list[tuple[str, str]]:

@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from hcilib.drive.hosts.hosts import CONNECT_S, Clock, explain
+from hcilib.drive.hosts.hosts import CONNECT_S, Clock
 from hcilib.drive.launch.job import FioError, Launch, Launched
 from hcilib.drive.launch.session import Session, sessions
 from hcilib.drive.launch.watch import Watched, watched
@@ -80,10 +80,11 @@ def launch(of: Launch) -> tuple[Launched, dict[str, Clock], dict[str, float]]:
 
 
 def _hurt(session: Session) -> str:
-    try:
+    """Say what became of a VM's server; nothing of one that was ended because another was lost."""
+    if not session.channel.get_transport().is_active():
+        return "its SSH connection was lost while fio ran"
+    with contextlib.suppress(OSError):
         session.look()
-    except OSError as error:
-        return f"its SSH connection was lost while fio ran: {explain(error)}"
     return session.hurt
 
 
