@@ -219,6 +219,7 @@ def both_done(bed, actions: Actions, log: list[str], record: dict, end=None, sec
         ("start", 99, ["start", "heal", "start", "start"], "start, which takes stop back, failed: start does not work"),
         ("start", 1, ["start", "heal", "start"], None),
         ("", 0, ["start", "heal"], None),
+        ("stop", 1, ["start", "heal"], r"^stop at 0\.1 s: stop does not work$"),
     ],
 )
 def test_what_stands_is_undone_the_last_first_and_again_where_it_failed(bed, fails, times, undone, said):

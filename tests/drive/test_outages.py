@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 from cuts import CUTS, link_cut, sshd_away
-from injections import HURT, at_work, other_host_key
+from injections import HURT, at_work, everybody, other_host_key, send, tree
 from loops import own_kernels
 from meanwhile import Meanwhile, events, lost
 from probes import until
@@ -68,6 +68,22 @@ def test_an_outage_costs_at_most_the_attempt_it_hit(victim, short, tmp_path, has
         names = [cut.host] if (kind == "system") is (mechanism == "health") else []
         assert [e[kind] for e in events(run_dir, begins)] == [e[kind] for e in events(run_dir, ends)] == names
     assert waiting_for(run_dir) == ""
+
+
+def test_a_fio_that_is_killed_more_often_than_a_step_is_tried_costs_no_run(victim, short, mirror_system, tmp_path):
+    """Host and disk are well at once: what it died of is waited for all the same."""
+
+    def strike():
+        for _ in range(campaign.ATTEMPTS):
+            send(everybody(at_work(victim)), signal.SIGKILL)
+            assert until(lambda: not tree(victim, victim.vms[1]), 20)
+
+    striking = Meanwhile(strike)
+    results = run(short(read_runtime_s=2), victim, mirror_system, tmp_path / "run", **QUIET)
+    striking.end()
+    assert results.attrs["missing"] == []
+    assert all(said.startswith(SAID["memory"]) for said in lost(tmp_path / "run"))
+    assert {event["host"] for event in events(tmp_path / "run", "outage")} == {HURT}
 
 
 def test_an_outage_between_two_steps_costs_no_attempt(victim, short, mirror_system, tmp_path, hasty):
