@@ -99,6 +99,15 @@ def test_missing_numbers_do_not_pass(column, word):
     assert word in problem
 
 
+def test_an_error_number_that_no_kernel_has_is_a_problem_and_no_exception():
+    """fio sums and casts its errors: a backend that lost its disk reported 2^31 and more."""
+    for number in (2**31, 2**64 - 5, -110):
+        table = HEALTHY.assign(
+            error=HEALTHY["error"].astype(float).mask(HEALTHY.index == 0, number)
+        )
+        assert any(f"error {int(float(number))}" in problem for problem in judge("healthy", table))
+
+
 def test_every_line_of_the_rule_s_list_is_trouble_and_notes_are_not():
     table = HEALTHY.copy()
     note = "<vm> note: both iodepth >= 1 and synchronous I/O engine are selected\n<vm> Starting"

@@ -5,6 +5,7 @@ fio's exit code alone passes at least ten ways to fail (TRAPS section 2), so the
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -167,7 +168,8 @@ def _of_the_cap(table: pd.DataFrame, column: str, cap: float) -> Iterator[str]:
 def _error_text(code: float) -> str:
     if pd.isna(code):
         return "the report has no error field, so success is not known"
-    return f"fio reports error {int(code)} ({os.strerror(int(code))})"
+    words = f" ({os.strerror(int(code))})" if code in errno.errorcode else ""
+    return f"fio reports error {int(code)}{words}"
 
 
 def _lines(text: str) -> list[str]:
