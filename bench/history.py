@@ -7,7 +7,7 @@
 
 Simulated tables go to data/samples/history_alarms.csv, history_power.csv and history_nights.csv, with fixed
 seeds. The lab's campaigns go to data/samples/history.csv, as `hci.history` reads them. docs/METHODS.md
-section 12 and docs/NIGHTLY.md say what they mean.
+section 12 and docs/GUIDE.md say what they mean.
 
 Columns of history_alarms.csv: noise, campaigns, histories, cells, alarms_pct (histories in which any cell shows a
 change). Of history_power.csv: noise, campaigns, noise_pct (between campaigns), step_pct, cells (that changed),

@@ -13,7 +13,7 @@ import pytest
 from hcilib.cli import _parser
 
 ROOT = Path(__file__).resolve().parents[1]
-GUIDES = ("README.md", "docs/USE.md", "docs/CLUSTER.md", "docs/NIGHTLY.md", "docs/EXTEND.md")
+GUIDES = ("README.md", "docs/GUIDE.md", "docs/EXTEND.md")
 COMMAND = re.compile(r"(?:^ {4}|`)(?:\.venv/bin/)?(hci [a-z][^`\n#]*)", re.M)
 
 

@@ -33,9 +33,7 @@ GUIDES = (
     "NEUTRALITY",
     "SECURITY",
     "CODE_OF_CONDUCT",
-    "docs/USE",
-    "docs/CLUSTER",
-    "docs/NIGHTLY",
+    "docs/GUIDE",
     "docs/EXTEND",
 )
 

@@ -15,7 +15,7 @@ import hcilib as hci
 
 ROOT = Path(__file__).resolve().parents[1]
 FRONT = (ROOT / "README.md").read_text()
-PAGES = ("USE", "CLUSTER", "NIGHTLY", "EXTEND")
+PAGES = ("GUIDE", "EXTEND")
 README = FRONT + "".join((ROOT / f"docs/{page}.md").read_text() for page in PAGES)
 """The front page, and the pages for users."""
 TARGETS = sorted(set(re.findall(r"\bmake ([a-z][a-z-]+)\b", re.sub(r"and make\.|make again", "", README))))

@@ -211,10 +211,10 @@ def printed(name: str, first: str) -> dict[str, list[int]]:
 def test_the_documents_print_what_was_simulated():
     nights = pd.read_csv(SAMPLES / "history_nights.csv").pivot(index="nights", columns="noise")
     shown = nights[[(f"exit{end}_pct", noise) for noise in ("normal", "autocorrelated") for end in ("", "_size")]]
-    assert printed("NIGHTLY.md", "nights") == {str(n): row.round().tolist() for n, row in shown.iterrows()}
+    assert printed("GUIDE.md", "nights") == {str(n): row.round().tolist() for n, row in shown.iterrows()}
     power = pd.read_csv(SAMPLES / "history_power.csv").query("campaigns == 60 and noise_pct == 2")
     power = power.pivot(index="step_pct", columns="noise", values="found_pct")[["normal", "autocorrelated"]]
-    assert printed("NIGHTLY.md", "loss") == {f"{step} %": row.round().tolist() for step, row in power.iterrows()}
+    assert printed("GUIDE.md", "loss") == {f"{step} %": row.round().tolist() for step, row in power.iterrows()}
     alarms = pd.read_csv(SAMPLES / "history_alarms.csv").pivot(index="campaigns", columns="noise", values="alarms_pct")
     assert (alarms <= 5).all(axis=None)
     order = ["normal", "heavy tails", "autocorrelated", "bad days"]

@@ -3,7 +3,7 @@
     .venv/bin/python tests/data/fio_options.py [FOLDER]     keeps fio's files in FOLDER
 
 It prints a line for each set: fio's version and what is read, or why it is refused (both mixed in
-one number, and trims). Sets that this fio does not know say so. docs/USE.md lists the versions.
+one number, and trims). Sets that this fio does not know say so. docs/GUIDE.md lists the versions.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ DIGEST = (
     r"find . \( -name tables -o -name .lock \) -execdir test -e plan.json \; -prune -o -type f -print0 "
     "| LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum"
 )
-"""What docs/USE.md gives a reader to repeat the digest of a folder."""
+"""What docs/GUIDE.md gives a reader to repeat the digest of a folder."""
 FRAMES = """
 import pandas as pd
 import seaborn as sns
@@ -424,7 +424,7 @@ def test_the_digest_of_a_folder_is_what_sha256sum_says_without_what_reading_and_
         digests.append(tree_digest(tmp_path))
     said = subprocess.run(["bash", "-c", DIGEST], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
     assert digests == [said.split()[0]] * 2
-    assert DIGEST in (hci.ROOT / "docs/USE.md").read_text("utf-8")
+    assert DIGEST in (hci.ROOT / "docs/GUIDE.md").read_text("utf-8")
     (tmp_path / "b/tables/t.csv").write_text("6")
     assert tree_digest(tmp_path) != digests[0]
 

@@ -111,7 +111,7 @@ def read_counters(path: str | Path) -> pd.DataFrame:
 def read_perfmon(path: str | Path | Sequence[str | Path | Mapping]) -> pd.DataFrame:
     """Return what Windows nodes counted in each step, from files of Performance Monitor.
 
-    The files are in `windows/*.csv` of the run directory (docs/CLUSTER.md). A file that does not
+    The files are in `windows/*.csv` of the run directory (docs/GUIDE.md). A file that does not
     cover a step gives no row of it. Then the step's row in `read_results` has a warning that names
     file, node and step.
 
