@@ -18,7 +18,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from injections import at_work, hurt, tree
-from loops import mounted, own_kernels
+from loops import mounted
 from nbformat.v4 import new_code_cell, new_notebook
 from probes import REPOSITORY, processes, python, until
 from test_rundir import PLAN, SYSTEM
@@ -43,6 +43,20 @@ plan = hci.sweep(["4k-randread"], repeats=3, iodepth=1, vms=2, read_runtime_s=12
 given = json.loads(Path({given!r}).read_text())
 hci.run(plan, System.model_validate(given["system"]), hci.Testbed.model_validate(given["bed"]), given["run_dir"],
         settings=["set"], progress=False)
+"""  # noqa: E501
+
+
+HANGING = """
+import sys
+from pathlib import Path
+from loops import own_kernels
+import hcilib as hci
+from hcilib.model.system import System
+plan = hci.sweep(["4k-randwrite"], 1, iodepth=4, vms=1, write_runtime_s=120, span_bytes=2**23, canary=False, prefill=False)
+testbed, folder, run_dir = sys.argv[1:]
+with own_kernels(Path(folder)):
+    hci.run(plan, System(name="lab", label="lab"), hci.Testbed.model_validate_json(testbed), run_dir, consent="wipe",
+            progress=False)
 """  # noqa: E501
 
 
@@ -239,35 +253,28 @@ def test_a_campaign_whose_disk_hangs_is_stopped_and_the_disk_is_named(media, hos
     """A loop device over a file system that is frozen: what writes there waits in the kernel, whoever kills it."""
     below = media.attach(media.file("below.img", 64 * 2**20))
     subprocess.run(["mkfs.ext4", "-qF", below], check=True)
-    plan = hci.sweep(
-        ["4k-randwrite"], 1, iodepth=4, vms=1, write_runtime_s=120, span_bytes=2**23, canary=False, prefill=False
-    )
-    said = []
-
-    def freeze_and_stop() -> None:
-        assert until(lambda: any((tmp_path / "run/work").glob("*/job.fio")), 60)
-        assert until(lambda: any(file.read_bytes()), 60)
-        subprocess.run(["fsfreeze", "--freeze", folder], check=True)
-        said.append(hci.stop(tmp_path / "run"))
-
-    with mounted(below, tmp_path / "mnt") as folder, own_kernels(hosts.folder):
+    run_dir = tmp_path / "run"
+    with mounted(below, tmp_path / "mnt") as folder:
         media.folder = folder
         file = media.file("b1.img")
         device = media.attach(file)
         hosts.give("vm1", "B1", file)
-        stopping_it = threading.Thread(target=freeze_and_stop, daemon=True)
-        stopping_it.start()
+        testbed = hosts.testbed(("vm1", "B1")).model_dump_json()
+        ours = {"PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "tests/drive")])}
+        controller = python(HANGING, testbed, str(hosts.folder), str(run_dir), env=ours)
         try:
-            with pytest.raises(CampaignInterrupted, match="vm1: disk B1 did not answer"):
-                run(plan, hosts.testbed(("vm1", "B1")), SYSTEM, tmp_path / "run", consent="wipe", progress=False)
-            stopping_it.join(60)
-            pools = lambda: [one for one in threading.enumerate() if "ThreadPool" in one.name]  # noqa: E731
-            assert until(lambda: not pools(), 15), "a thread would keep its process alive"
+            assert until(lambda: any((run_dir / "work").glob("*/job.fio")), 60), controller.communicate()
+            assert until(lambda: any(file.read_bytes()), 60)
+            subprocess.run(["fsfreeze", "--freeze", folder], check=True)
+            assert "stopped" in hci.stop(run_dir)
+            said = controller.communicate(timeout=60)[1]
         finally:
             subprocess.run(["fsfreeze", "--unfreeze", folder], check=True)
+            controller.kill()
             assert until(lambda: not processes(f"/hci-{hosts.bed.vms[0].target}."), 30)
             media.detach(device)
-    assert "stopped" in said[0]
+    assert controller.returncode == 1
+    assert "vm1: disk B1 did not answer" in said
 
 
 @pytest.mark.lab
