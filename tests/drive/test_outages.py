@@ -21,7 +21,7 @@ from hcilib.drive.campaign.campaign import CampaignInterrupted, run
 from hcilib.drive.hosts import hosts as hosts_module
 from hcilib.drive.hosts import lease
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.drive.launch import per_host, session
+from hcilib.drive.launch import per_host, session, watch
 from hcilib.read.run.journal import waiting_for
 
 pytestmark = pytest.mark.lab
@@ -34,8 +34,8 @@ def hasty(monkeypatch):
     """Limits in which a silent host is given up soon, and asked again soon."""
     for room in (hosts_module, lease, per_host, session):
         monkeypatch.setattr(room, "CONNECT_S", 6)
-    monkeypatch.setattr(session, "EVERY_S", 1.0)
-    monkeypatch.setattr(session, "STALLED_S", 4.0)
+    monkeypatch.setattr(watch, "EVERY_S", 1.0)
+    monkeypatch.setattr(watch, "STALLED_S", 4.0)
     monkeypatch.setattr(per_host, "ENDING_S", 2.0)
     monkeypatch.setattr(wait, "LONGEST_PAUSE_S", 2.0)
 
