@@ -401,9 +401,9 @@ def _try(fleet: Fleet, name: str) -> None:
     if not wrong:
         wrong = {vm: f"no SFTP: {o.error}" for vm, o in try_sftp(fleet, PLACE, fleet.names).items() if not o.ok}
         for vm, outcome in fleet.run(MEMORY).items():
-            found = memory(vm, sections(outcome.value)) if outcome.ok else {"ok": False, "detail": _last(outcome)}
-            if not found["ok"]:
-                wrong[vm] = "; ".join(filter(None, [wrong.get(vm), f"memory: {found['detail']}"]))
+            ready, *words = memory(sections(outcome.value)) if outcome.ok else (False, _last(outcome))
+            if not ready:
+                wrong[vm] = "; ".join(filter(None, [wrong.get(vm), f"memory: {'; '.join(words)}"]))
     if wrong:
         said = "; ".join(f"{vm}: {why}" for vm, why in wrong.items())
         todo = f"Put it right in the template, then `hci fleet down {name}` and up again"

@@ -1,6 +1,7 @@
 """Preflight: one table, every host and check, whatever fails."""
 
 import os
+import re
 import shutil
 import subprocess
 from dataclasses import replace
@@ -36,6 +37,7 @@ def test_a_lab_is_ready(bed, short, tmp_path):
                                "writable": 6, "space": 1}  # fmt: skip
     assert not table.duplicated(["host", "check", "detail"]).any()
     assert not (tmp_path / "runs").exists(), "looking changes nothing"
+    assert not [*Path(bed.lab_root).rglob("*preflight*")], "what is tried by SFTP leaves nothing"
     require_ready(table)
 
 
@@ -48,18 +50,6 @@ def test_what_is_asked_for_each_system_of_a_campaign_stands_once(monkeypatch):
     both = SimpleNamespace(testbed=None)
     table = _checked(None, [both, both], None, None, SimpleNamespace(path=None))
     assert table.to_numpy().tolist() == [list(row) for row in (*one, two[-1])]
-
-
-def test_it_asks_only_the_vms_of_the_plan(bed, short):
-    table = preflight(bed, short(vms=1))
-    assert set(table.loc[table["check"].isin(["fio", "server", "writable"]), "host"]) == {"controller", "vm1"}
-
-
-def test_a_vm_that_the_plan_does_not_need_may_be_off(bed, short):
-    off = bed.vms[2].model_copy(update={"port": 2223})
-    table = preflight(bed.model_copy(update={"vms": (*bed.vms[:2], off)}), short(vms=2))
-    assert table["ok"].all(), failed(table)
-    assert off.name not in set(table["host"])
 
 
 def test_an_unknown_key_and_a_dead_host_are_two_rows_beside_the_good_ones(bed, short, tmp_path):
@@ -85,43 +75,61 @@ def test_no_host_at_all_is_a_table_too(bed, short, tmp_path):
     assert list(table.loc[table["check"] == "fio", "host"]) == ["controller"], "nobody else was asked"
 
 
-def test_more_vms_than_there_are(bed, short):
-    table = preflight(bed, short(vms=9))
-    assert failed(table) == [("lab", "vms")]
-    assert "the plan needs 9 VMs, the testbed has 3" in table.loc[~table["ok"], "detail"].item()
+def client(bed, **options):
+    """Change a testbed to fio's own client, which needs one release everywhere."""
+    return {"fio": bed.fio.model_copy(update={"launcher": "client-server", **options})}
+
+
+def first_vm(bed, **changed):
+    return {"vms": (bed.vms[0].model_copy(update=changed), *bed.vms[1:])}
+
+
+def other_fio(tmp_path, monkeypatch):
+    (tmp_path / "fio").write_text("#!/bin/sh\necho fio-3.99\n")
+    (tmp_path / "fio").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+
+
+def full_disk(tmp_path, monkeypatch):
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(room.shutil, "disk_usage", lambda place: usage._replace(free=2**20))
+
+
+FIO = [("vm1", "fio"), ("vm2", "fio")]
+WRONG = {
+    # what changes of the testbed, what changes of this machine, VMs of the plan, the rows that fail, a text of the last
+    "a VM that the plan does not need is off": (
+        lambda bed: {"vms": (*bed.vms[:2], bed.vms[2].model_copy(update={"port": 2223}))}, None, 2, [], ""),
+    "more VMs than there are": (
+        lambda bed: {}, None, 9, [("lab", "vms")], "the plan needs 9 VMs, the testbed has 3"),
+    "another release on the controller": (
+        client, other_fio, 2, FIO, "the controller has fio-3.99: install one release everywhere"),
+    "no fio on the controller": (
+        lambda bed: client(bed, binary="/no/such fio"), None, 2, [("controller", "fio"), *FIO], "/no/such fio"),
+    "too little space": (lambda bed: {}, full_disk, 1, [("controller", "space")], "write access needed"),
+    "a place that a run cannot write": (
+        lambda bed: {"lab_root": "/proc/gone"}, None, 1, None, "leave to write /proc/gone"),
+    "disks of another size": (
+        lambda bed: first_vm(bed, disks=tuple(d.model_copy(update={"size_bytes": 1}) for d in bed.vms[0].disks)),
+        None, 1, [("vm1", "writable")], "where the testbed says 1"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_a_row_and_asks_nothing_more(name, bed, short, tmp_path, monkeypatch):
+    change, machine, vms, rows, text = WRONG[name]
+    if machine:
+        machine(tmp_path, monkeypatch)
+    table = preflight(bed.model_copy(update=change(bed)), short(vms=vms), run_dir=tmp_path)
+    assert failed(table) == rows or rows is None
+    details = table.loc[~table["ok"], "detail"]
+    assert details.str.contains(text, regex=False).any() or rows == []
+    assert set(table["host"]) & {vm.name for vm in bed.vms} == {vm.name for vm in bed.vms[:vms]}
 
 
 def test_an_embedded_testbed_that_does_not_run(short):
     table = preflight(Testbed.model_validate({"name": "lab", "lab": {}}), short())
     assert "start it with open_testbed" in table.loc[table["check"] == "vms", "detail"].item()
-
-
-def by_client(bed, **options):
-    """The testbed by fio's own client, which needs one release everywhere."""
-    return bed.model_copy(update={"fio": bed.fio.model_copy(update={"launcher": "client-server", **options})})
-
-
-def test_a_release_of_its_own_is_named(bed, short, monkeypatch, tmp_path):
-    """The controller's fio says another version than the VMs': fio's client would just quit."""
-    fake = tmp_path / "fio"
-    fake.write_text("#!/bin/sh\necho fio-3.99\n")
-    fake.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    table = preflight(by_client(bed), short(vms=2))
-    assert failed(table) == [("vm1", "fio"), ("vm2", "fio")]
-    assert "the controller has fio-3.99: install one release everywhere" in table.loc[~table["ok"], "detail"].iloc[0]
-
-
-def test_no_fio_on_the_controller(bed, short):
-    table = preflight(by_client(bed, binary="/no/such fio"), short())
-    assert failed(table) == [("controller", "fio"), ("vm1", "fio"), ("vm2", "fio")]
-    assert table.loc[~table["ok"], "detail"].str.contains("/no/such fio").all()
-
-
-def test_too_little_space(bed, short, monkeypatch, tmp_path):
-    usage = room.shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(room.shutil, "disk_usage", lambda place: usage._replace(free=2**20))
-    assert failed(preflight(bed, short(), run_dir=tmp_path)) == [("controller", "space")]
 
 
 @pytest.fixture
@@ -153,54 +161,35 @@ def odd_host(bed, tmp_path):
         sshd.wait()
 
 
-def test_a_host_without_sftp_is_refused_before_anything_is_measured(bed, short, odd_host):
-    """A run is told by SFTP what to do, and the nodes' counters are read by it."""
-    bare, known = odd_host()
-    nodes = (bed.nodes[0], bed.nodes[1].model_copy(update=bare))
-    table = preflight(bed.model_copy(update={"nodes": nodes, "known_hosts": known}), short(vms=2))
-    assert failed(table) == [("node2", "sampler")]
-    assert "Subsystem sftp internal-sftp" in table.loc[~table["ok"], "detail"].item()
-    vms = (bed.vms[0].model_copy(update=bare), *bed.vms[1:])
-    table = preflight(bed.model_copy(update={"vms": vms, "known_hosts": known}), short(vms=2))
-    assert failed(table) == [("vm1", "sftp")]
-    with pytest.raises(PreflightError, match="vm1: sftp: no file could be"):
-        require_ready(table)
+SFTP = {"Subsystem": "sftp internal-sftp"}
+BARE = {
+    # options of a host's sshd, where it stands, the row that fails, and its text
+    "a VM without SFTP": ({}, "vms", ("vm1", "sftp"), "no file could be: .*Subsystem sftp internal-sftp"),
+    "a node without SFTP": ({}, "nodes", ("node1", "sampler"), "no counters: .*Subsystem sftp internal-sftp"),
+    "a VM without awk": (SFTP | {"SetEnv": "PATH={tools}"}, "vms", ("vm1", "tools"), "^awk not found"),
+    "one session": (SFTP | {"MaxSessions": "1"}, "vms", ("vm1", "sessions"), "at once; a campaign needs 4"),
+}
 
 
-def test_a_host_without_awk_is_refused_by_its_name(bed, short, odd_host, tmp_path):
+@pytest.mark.parametrize("name", BARE)
+def test_a_host_that_lacks_what_a_run_needs_is_refused_before_anything_is_measured(
+    name, bed, short, odd_host, tmp_path
+):
+    options, place, row, text = BARE[name]
     (tools := tmp_path / "tools").mkdir()
     for program in Path("/usr/bin").iterdir():
         if program.name not in ("awk", "gawk", "mawk", "busybox"):
             (tools / program.name).symlink_to(program)
-    bare, known = odd_host(Subsystem="sftp internal-sftp", SetEnv=f"PATH={tools}")
-    vms = (bed.vms[0].model_copy(update=bare), *bed.vms[1:])
-    table = preflight(bed.model_copy(update={"vms": vms, "known_hosts": known}), short(vms=1))
-    assert failed(table) == [("vm1", "tools")]
-    assert table.loc[~table["ok"], "detail"].item().startswith("awk not found")
-
-
-def test_a_host_that_opens_one_session_is_refused(bed, short, odd_host):
-    bare, known = odd_host(Subsystem="sftp internal-sftp", MaxSessions="1")
-    vms = (bed.vms[0].model_copy(update=bare), *bed.vms[1:])
-    table = preflight(bed.model_copy(update={"vms": vms, "known_hosts": known}), short(vms=1))
-    assert ("vm1", "sessions") in failed(table)
-    detail = table.loc[(table["check"] == "sessions") & (table["host"] == "vm1"), "detail"].item()
-    assert "at once; a campaign needs 4" in detail
-
-
-def test_a_place_that_a_run_cannot_write_is_named(bed, short, tmp_path):
-    gone = tmp_path / "gone"
-    table = preflight(bed.model_copy(update={"lab_root": str(gone)}), short(vms=1))
-    row = table[table["check"] == "sftp"]
-    assert not row["ok"].any()
-    assert f"leave to write {gone}" in row["detail"].item()
-
-
-def test_what_is_tried_by_sftp_leaves_nothing(bed, short):
-    before = sorted(Path(bed.lab_root).rglob("*"))
-    assert preflight(bed, short(vms=3))["ok"].all()
-    assert [path for path in sorted(Path(bed.lab_root).rglob("*")) if "preflight" in path.name] == []
-    assert set(before) <= set(Path(bed.lab_root).rglob("*"))
+    bare, known = odd_host(**{key: value.format(tools=tools) for key, value in options.items()})
+    first, *others = getattr(bed, place)
+    changed = {place: (first.model_copy(update=bare), *others), "known_hosts": known}
+    table = preflight(bed.model_copy(update=changed), short(vms=1))
+    assert row in failed(table)
+    assert len(failed(table)) == 1 or name == "one session"
+    said = table[(table["host"] == row[0]) & (table["check"] == row[1])]
+    assert re.search(text, said["detail"].item())
+    with pytest.raises(PreflightError, match=f"{row[0]}: {row[1]}: "):
+        require_ready(table)
 
 
 def test_integrity_needs_a_python3_on_the_vms(bed, short, tmp_path, monkeypatch):
@@ -246,14 +235,6 @@ def test_which_settings_hold_is_said_and_fails_nothing(bed, short, tmp_path):
     assert shallow == "shallow holds"
     assert lost.startswith("lost: not known whether it holds: ")
     assert "gone" in lost
-
-
-def test_what_the_guard_refuses_is_a_row(bed, short):
-    vm = bed.vms[0]
-    strange = vm.model_copy(update={"disks": tuple(d.model_copy(update={"size_bytes": 1}) for d in vm.disks)})
-    table = preflight(bed.model_copy(update={"vms": (strange, *bed.vms[1:])}), short(vms=3, numjobs=2))
-    assert failed(table) == [("vm1", "writable"), ("vm1", "writable")]
-    assert "where the testbed says 1" in table.loc[~table["ok"], "detail"].iloc[0]
 
 
 def test_a_dead_vm_of_a_real_testbed_is_one_row_and_its_disks_none(hosts, short):

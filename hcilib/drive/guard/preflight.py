@@ -9,9 +9,10 @@ import secrets
 import shlex
 import shutil
 import subprocess
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -36,23 +37,35 @@ MEMORY_BYTES, LEAST_BYTES = 512 * 2**20, 256 * 2**20
 SESSIONS = 4
 """Open at once on one connection while a campaign runs."""
 
-# The clock is read first and last: between the two the host's own work does not blur the comparison.
-_FIRST = "PATH=$PATH:/usr/sbin:/sbin\necho '==== clock'; date +%s.%N\n"
 MEMORY = "echo '==== memory'; cat /proc/meminfo\n"
-_HOST = rf"""
-{MEMORY}echo '==== governor'; cat /sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor 2>/dev/null
-"""
 TOOLS = ("awk", "blkid", "dd", "flock", "mkfifo", "od", "sha256sum", "stat", "timeout", "wipefs")
 """What a campaign runs on a VM besides fio."""
-_TOOLS = f"echo '==== tools'; for t in {' '.join(TOOLS)}; do command -v $t >/dev/null || echo $t; done\n"
-_PYTHON = "echo '==== python3'; python3 -c 'import sys; print(*sys.version_info[:3], sep=\".\")' 2>&1\n"
-_LAST = "echo '==== clock2'; date +%s.%N\n" + END
 
 # Bytes that a step leaves on the controller, as measured on runs of the lab, rounded up.
 _LOG_LINE, _LOGS, _JSON, _JSON_PACKED, _COUNTERS_PER_S = 40, 5, 100_000, 10_000, 1_000
 
 GUARDED = ("consent", "device", "writable")
 """Checks whose judge is the guard: a campaign asks it again, and it refuses with GuardError."""
+
+
+Said = tuple[bool, str] | tuple[bool, str, str]
+"""Of a check: whether it is well, what is there, and what would be well."""
+
+
+class Answer(NamedTuple):
+    """What one host said, by parts, and what it is judged by."""
+
+    outcome: Outcome
+    parts: Mapping[str, str]
+    testbed: Testbed
+    here: str
+    clock_limit_s: float
+
+    @property
+    def fio(self) -> Mapping[int, processes.Process]:
+        """The processes of fio on this VM."""
+        [vm] = (vm for vm in self.testbed.vms if vm.name == self.outcome.host)
+        return processes.parse_processes(self.parts["processes"], vm, self.testbed)
 
 
 class PreflightError(RuntimeError):
@@ -111,34 +124,15 @@ def check(
     rows = [row(o.host, "reachable", o.ok, "ssh, host key verified" if o.ok else o.error) for o in connected.values()]
     rows += [*_not_asked(testbed), here]
     rows += judge(testbed, answered, here["detail"] if here["ok"] else "", clock_limit_s)
-    rows += [*_sessions(fleet, sorted(asked)), *_sftp(fleet, testbed, guests), *_sampler(fleet, nodes)]
+    folder = testbed.lab_root or PLACE
+    for name, ask_hosts, judged in TRIES:
+        tried = ask_hosts(fleet, folder, nodes, guests).values()
+        rows += [row(o.host, name, *judged(o, folder)) for o in tried]
     rows += [*_enough_vms(testbed, plan), _space(run_dir, log_bytes(plan, len(testbed.nodes)))]
     reached = [(vm, disk) for vm, disk in testbed.targets(len(vms), plan.numjobs) if vm in asked]
     rows += _devices(fleet, testbed, plan, vms, consent, answered)
     rows += [row(*found) for found in beds.ready(fleet, testbed, plan, reached, run_dir)]
     return pd.DataFrame(rows, columns=["host", "check", "ok", "detail"])
-
-
-def _sftp(fleet: Fleet, testbed: Testbed, vms: Sequence[str]) -> list[dict]:
-    folder = testbed.lab_root or PLACE
-    todo = f"a run needs it: `Subsystem sftp internal-sftp` in sshd_config, and leave to write {folder}"
-    there = "a file was written, read and removed"
-    tried = try_sftp(fleet, folder, vms).values()
-    return [row(o.host, "sftp", o.ok, there if o.ok else f"no file could be: {o.error}", todo) for o in tried]
-
-
-def _sampler(fleet: Fleet, nodes: Sequence[str]) -> list[dict]:
-    todo = "they are read by SFTP: `Subsystem sftp internal-sftp` in sshd_config"
-    there = "counters of CPU, network and drives can be read"
-    tried = sample.sample_once(fleet, nodes).values()
-    return [row(o.host, "sampler", o.ok, there if o.ok else f"no counters: {o.error}", todo) for o in tried]
-
-
-def _sessions(fleet: Fleet, hosts: Iterable[str]) -> list[dict]:
-    """A connection carries the lease, a run, its files and a question at once."""
-    todo = f"a campaign needs {SESSIONS} at once: `MaxSessions 10` in sshd_config"
-    opened = fleet.each(hosts, lambda name: fleet.sessions(name, SESSIONS), limit_s=3 * CONNECT_S).values()
-    return [row(o.host, "sessions", o.value == SESSIONS, o.error or f"{o.value} at once", todo) for o in opened]
 
 
 def try_sftp(fleet: Fleet, folder: str, hosts: Iterable[str]) -> dict[str, Outcome]:
@@ -266,20 +260,24 @@ def row(host: str, name: str, ok: bool, detail: str, wanted: str = "") -> dict:
 def ask(
     fleet: Fleet, testbed: Testbed, nodes: Collection[str], vms: Collection[str], python3: bool = False
 ) -> dict[str, Outcome]:
-    """Everything that is to be known of a host, by one command on each, on all at once."""
-    fio = f"echo '==== fio'; {shlex.quote(testbed.fio.binary)} --version 2>&1\n"
-    commands = dict.fromkeys(nodes, _FIRST + _HOST + _LAST)
-    fio += _TOOLS + (_PYTHON if python3 else "")
-    commands |= dict.fromkeys(vms, _FIRST + _HOST + fio + processes.FIO_PROCESSES + _LAST)
+    """Ask everything that is to be known of a host by one command on each, on all at once."""
+    # The clock is read first and last: between the two the host's own work does not blur the comparison.
+    first = "PATH=$PATH:/usr/sbin:/sbin\necho '==== clock'; date +%s.%N\n\n"
+    last = "echo '==== clock2'; date +%s.%N\n" + END
+    of_a_vm = {EVERY, VMS, *([STAMPED] if python3 else [])}
+    commands = {
+        host: first + "".join(text for of, text in QUESTIONS if of in kinds) + last
+        for hosts, kinds in ((nodes, {EVERY}), (vms, of_a_vm))
+        for host in hosts
+    }
+    commands = {host: text.replace("{fio}", shlex.quote(testbed.fio.binary)) for host, text in commands.items()}
     return fleet.run(commands, limit_s=ANSWER_S)
 
 
 def judge(
     testbed: Testbed, answers: Mapping[str, Outcome], here: str, clock_limit_s: float = CLOCK_LIMIT_S
 ) -> list[dict]:
-    """Rows on clock, memory, governor, fio's release (`here`: the controller's) and processes, of every host that was
-    asked."""
-    vms = {vm.name: vm for vm in testbed.vms}
+    """Return the rows of `CHECKS` on every host that was asked; `here` is the controller's release of fio."""
     rows = []
     for name, outcome in answers.items():
         parts = sections(outcome.value) if outcome.ok else {}
@@ -287,15 +285,9 @@ def judge(
             why = without_script(outcome.error) or "the answer ends early"
             rows.append(row(name, "checks", False, f"not all of them could be made: {why}"))
             continue
-        rows += [_clock(outcome, parts, clock_limit_s), memory(name, parts)]
-        rows.append(_governor(name, parts, bool(testbed.lab_root)))
-        if "fio" in parts:  # not of a node that is a load generator too, where the plan needs fewer
-            fio = processes.parse_processes(parts["processes"], vms[name], testbed)
-            rows += [_release(name, parts, here, testbed), _idle(name, fio), _server(name, fio)]
-        if "tools" in parts:
-            rows.append(_tools(name, parts))
-        if "python3" in parts:
-            rows.append(_python3(name, parts))
+        answer = Answer(outcome, parts, testbed, here, clock_limit_s)
+        # A node that is a load generator too is not asked for fio where the plan needs fewer.
+        rows += [row(name, check, *judged(answer)) for check, part, judged in CHECKS if part in parts]
     return rows
 
 
@@ -305,87 +297,128 @@ def without_script(error: str) -> str:
     return f"its command {tail}" if head else error
 
 
-def _clock(outcome: Outcome, parts: dict[str, str], limit_s: float) -> dict:
-    """The host's clock less the controller's, between two bounds: no reading can be later than its answer or earlier
-    than its question."""
-    first, last = (_epoch(parts[key]) for key in ("clock", "clock2"))
+def _clock(answer: Answer) -> Said:
+    """Compare the host's clock with the controller's between two bounds: no reading can be later than its answer or
+    earlier than its question."""
+    outcome, said = answer.outcome, answer.parts["clock"]
+    first, last = _epoch(said), _epoch(answer.parts["clock2"])
     if first is None or last is None:
-        return row(outcome.host, "clock", False, f"`date +%s.%N` answered {parts['clock'].strip()!r}, which is no time")
+        return False, f"`date +%s.%N` answered {said.strip()!r}, which is no time"
     low, high = last[0] - (outcome.started_s + outcome.seconds), first[0] + first[1] - outcome.started_s
     offset, blur = (low + high) / 2, abs(high - low) / 2
     detail = f"{round(offset, 3) + 0.0:+.3f} s from the controller's, known to {blur:.3f} s"
-    wanted = f"at most {limit_s:g} s is allowed: start chrony or ntpd on both"
-    return row(outcome.host, "clock", abs(offset) <= limit_s + blur, detail, wanted)
+    wanted = f"at most {answer.clock_limit_s:g} s is allowed: start chrony or ntpd on both"
+    return abs(offset) <= answer.clock_limit_s + blur, detail, wanted
 
 
 def _epoch(text: str) -> tuple[float, float] | None:
-    """Seconds and their resolution: busybox prints no nanoseconds, and then the second may be all but over."""
+    """Return seconds and their resolution: busybox prints no nanoseconds, and the second may be all but over."""
     whole, _, part = text.strip().partition(".")
     if not whole.isdigit():
         return None
     return (float(f"{whole}.{part}"), 0.0) if part.isdigit() else (float(whole), 1.0)
 
 
-def memory(host: str, parts: dict[str, str]) -> dict:
+def memory(parts: Mapping[str, str]) -> Said:
+    """Judge what a host says of its memory."""
     lines = (line.split() for line in parts["memory"].splitlines())
     kib = {words[0]: int(words[1]) for words in lines if len(words) > 1 and words[1].isdigit()}
     free = kib.get("MemAvailable:", kib.get("MemFree:", 0) + kib.get("Buffers:", 0) + kib.get("Cached:", 0)) * 1024
     wanted = f"{MEMORY_BYTES >> 20} MiB are needed, or it may swap while it measures"
-    return row(host, "memory", free >= MEMORY_BYTES, f"{free >> 20} MiB available", wanted)
+    return free >= MEMORY_BYTES, f"{free >> 20} MiB available", wanted
 
 
-def _governor(host: str, parts: dict[str, str], lab: bool) -> dict:
-    """powersave is refused: it clocks down between I/Os, and the latency shows the CPU. A laptop's lab shows the method
+def _governor(answer: Answer) -> Said:
+    """Refuse powersave: it clocks down between I/Os, and the latency shows the CPU. A laptop's lab shows the method
     alone."""
-    found = sorted(set(parts["governor"].split()))
+    found = sorted(set(answer.parts["governor"].split()))
     if "powersave" in found:
         what = "powersave: results show the CPU's sleep; `cpupower frequency-set -g performance` on the host"
-        return row(host, "governor", lab, what)
+        return bool(answer.testbed.lab_root), what
     if found in ([], ["performance"]):
-        return row(host, "governor", True, found[0] if found else "none: the CPU's frequency is not this host's to set")
-    return row(host, "governor", True, f"warning: {', '.join(found)}; performance gives steadier results")
+        return True, found[0] if found else "none: the CPU's frequency is not this host's to set"
+    return True, f"warning: {', '.join(found)}; performance gives steadier results"
 
 
-def _release(host: str, parts: dict[str, str], here: str, testbed: Testbed) -> dict:
-    """One release everywhere and on the controller: between releases the client just quits (TRAPS section 2). per-host
-    has no client."""
-    there = parts["fio"].strip()
-    if testbed.fio.launcher == "per-host":
-        return row(host, "fio", there.startswith("fio-"), there or "no answer; install fio there")
+def _release(answer: Answer) -> Said:
+    """Ask for one release everywhere and on the controller: between releases the client just quits (TRAPS section 2).
+    per-host has no client."""
+    there, here = answer.parts["fio"].strip(), answer.here
+    if answer.testbed.fio.launcher == "per-host":
+        return there.startswith("fio-"), there or "no answer; install fio there"
     wrong = f"{there or 'no answer'}, but the controller has {here or 'none'}: install one release everywhere"
-    return row(host, "fio", there == here != "", there if there == here else wrong)
+    return there == here != "", there if there == here else wrong
 
 
-def _python3(host: str, parts: dict[str, str]) -> dict:
-    there = parts["python3"].strip().rpartition("\n")[2]
+def _python3(answer: Answer) -> Said:
+    there = answer.parts["python3"].strip().rpartition("\n")[2]
     found = re.fullmatch(r"(\d+)\.(\d+)\.\d+", there)
-    ok = found is not None and (int(found[1]), int(found[2])) >= PYTHON
     wanted = f"stamped blocks are written and read by a python3 from {'.'.join(map(str, PYTHON))} on: install it there"
-    return row(host, "python3", ok, there or "no answer", wanted)
+    return found is not None and (int(found[1]), int(found[2])) >= PYTHON, there or "no answer", wanted
 
 
-def _tools(vm: str, parts: dict[str, str]) -> dict:
-    missing = ", ".join(parts["tools"].split())
+def _tools(answer: Answer) -> Said:
+    missing = ", ".join(answer.parts["tools"].split())
     packages = "install them: coreutils, util-linux and an awk have them"
-    return row(vm, "tools", not missing, f"{missing} not found" if missing else "all there", packages)
+    return not missing, f"{missing} not found" if missing else "all there", packages
 
 
-def _idle(vm: str, fio: Mapping[int, processes.Process]) -> dict:
+def _idle(answer: Answer) -> Said:
     """A server that waits is fine, one that works is not: two fios on one VM measure each other."""
-    others = [f"{p.pid} ({p.command})" for p in fio.values() if not p.serves]
-    others += [f"{p.pid} (a job of a running server)" for p in processes.jobs_of_servers(fio)]
+    others = [f"{p.pid} ({p.command})" for p in answer.fio.values() if not p.serves]
+    others += [f"{p.pid} (a job of a running server)" for p in processes.jobs_of_servers(answer.fio)]
     wrong = f"another fio is running: process {', '.join(others[:4])}; wait for it or end it"
-    return row(vm, "idle", not others, wrong if others else "no other fio is running")
+    return not others, wrong if others else "no other fio is running"
 
 
-def _server(vm: str, fio: Mapping[int, processes.Process]) -> dict:
+def _server(answer: Answer) -> Said:
     """A fio server takes orders from whoever reaches it. None of ours listens on a port; another's is said, and is not
     ours to end."""
-    where = ", ".join(sorted({p.listens for p in fio.values() if p.serves and p.listens}))
-    if not where:
-        return row(vm, "server", True, "no fio server listens")
+    where = ", ".join(sorted({p.listens for p in answer.fio.values() if p.serves and p.listens}))
     what = f"a fio server that is not ours listens ({where}): whoever reaches it runs commands there; end it"
-    return row(vm, "server", True, f"warning: {what}")
+    return True, f"warning: {what}" if where else "no fio server listens"
+
+
+EVERY, VMS, STAMPED = "every host", "a VM", "a VM of a plan with integrity"
+QUESTIONS = (
+    (EVERY, MEMORY),
+    (EVERY, "echo '==== governor'; cat /sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor 2>/dev/null\n"),
+    (VMS, "echo '==== fio'; {fio} --version 2>&1\n"),
+    (VMS, f"echo '==== tools'; for t in {' '.join(TOOLS)}; do command -v $t >/dev/null || echo $t; done\n"),
+    (STAMPED, "echo '==== python3'; python3 -c 'import sys; print(*sys.version_info[:3], sep=\".\")' 2>&1\n"),
+    (VMS, processes.FIO_PROCESSES),
+)
+"""The one command of a host, by whom it is asked; each question heads its part of the answer."""
+CHECKS: tuple[tuple[str, str, Callable[[Answer], Said]], ...] = (
+    ("clock", "clock", _clock),
+    ("memory", "memory", lambda answer: memory(answer.parts)),
+    ("governor", "governor", _governor),
+    ("fio", "fio", _release),
+    ("idle", "processes", _idle),
+    ("server", "processes", _server),
+    ("tools", "tools", _tools),
+    ("python3", "python3", _python3),
+)
+"""Check, the part of the answer that it judges, its judge."""
+
+_SUBSYSTEM = "`Subsystem sftp internal-sftp` in sshd_config"
+TRIES: tuple[tuple[str, Callable[..., dict[str, Outcome]], Callable[[Outcome, str], Said]], ...] = (
+    # A connection carries the lease, a run, its files and a question at once.
+    ("sessions",
+     lambda fleet, folder, nodes, vms: fleet.each(
+         sorted({*nodes, *vms}), lambda name: fleet.sessions(name, SESSIONS), limit_s=3 * CONNECT_S),
+     lambda o, folder: (o.value == SESSIONS, o.error or f"{o.value} at once",
+                        f"a campaign needs {SESSIONS} at once: `MaxSessions 10` in sshd_config")),
+    ("sftp",
+     lambda fleet, folder, nodes, vms: try_sftp(fleet, folder, vms),
+     lambda o, folder: (o.ok, f"no file could be: {o.error}" if not o.ok else "a file was written, read and removed",
+                        f"a run needs it: {_SUBSYSTEM}, and leave to write {folder}")),
+    ("sampler",
+     lambda fleet, folder, nodes, vms: sample.sample_once(fleet, nodes),
+     lambda o, folder: (o.ok, "counters of CPU, network and drives can be read" if o.ok else f"no counters: {o.error}",
+                        f"they are read by SFTP: {_SUBSYSTEM}")),
+)  # fmt: skip
+"""What is tried on open connections: check, question, judge."""
 
 
 def log_bytes(plan: Plan, nodes: int) -> int:
