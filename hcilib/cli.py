@@ -83,100 +83,17 @@ LINE = 120
 
 
 def _parser() -> argparse.ArgumentParser:
-    """Return the parser. Arguments of a verb have the names of its function's parameters."""
+    """Return the parser of `VERBS`."""
     asked = argparse.ArgumentParser("hci", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    verbs = asked.add_subparsers(dest="verb", required=True)
-    verbs.add_parser("report", help="build a site of scenarios: hci report --help")
-    verbs.add_parser("lab", help="measure two systems on this machine and report them: hci report --help")
-    init = verbs.add_parser("init", help="copy the notebooks and their params into a folder; existing files are kept")
-    init.add_argument("folder", nargs="?", type=Path, default=Path(), metavar="DIR", help="default: this folder")
-    init.set_defaults(do=_init)
-    explain = verbs.add_parser(
-        "explain",
-        help="say what one result measured and what may be wrong; exit 0: usable, 1: with warnings, 2: unreadable",
-    )
-    explain.add_argument("path", nargs="+", metavar="FILE", help="a result of fio, DiskSPD or elbencho; - for a pipe")
-    explain.add_argument("--drive", help="a result of the bare drive, or its figure: 460000 (IOPS) or '3.2 GB'")
-    explain.add_argument("--system", help="what the system is called")
-    explain.add_argument("--strict", choices=SEVERITIES, default="doubt", help="least severity of exit 1 (%(default)s)")
-    explain.add_argument("--json", action="store_true", help="print the rows of hci.explain")
-    explain.set_defaults(do=_explain)
-    recognise = verbs.add_parser("recognise", help="list the files in a folder of results")
-    recognise.add_argument("path", nargs="+", help="a folder, a file or a glob of results of any tool")
-    recognise.add_argument("--names", help=NAMES_HELP)
-    recognise.add_argument("--system", help="the system of all files")
-    recognise.add_argument("--all", dest="every", action="store_true", help=f"list every file, even more than {SHOWN}")
-    recognise.add_argument("--params", type=Path, help="write these arguments as a scenario of notebooks/00_files")
-    recognise.set_defaults(do=_recognise)
-    check = verbs.add_parser(
-        "check",
-        help="judge months of campaigns; exit 0: no loss, 1: a loss is proven, 2: undecided, or not to be read",
-    )
-    check.add_argument("folder", help="the folder that holds the campaigns, or a saved history")
-    check.add_argument("--against", default="last", help="last, best, or the name of a campaign (default: %(default)s)")
-    check.add_argument("--size", type=_share, default=0.05, help="the least loss that exits with 1 (default: 5%%)")
-    check.add_argument("--metric", default="iops", help="iops, lat_ns, ... (default: %(default)s)")
-    check.add_argument("--json", type=Path, metavar="FILE", help="write the findings; - for standard output")
-    check.add_argument("--junit", type=Path, metavar="FILE", help="write the findings as JUnit XML")
-    check.set_defaults(do=_check)
-    watch = verbs.add_parser("watch", help="show the progress of a campaign, live")
-    watch.add_argument("run_dir")
-    watch.set_defaults(do=lambda run_dir: hci.watch(run_dir))
-    stop = verbs.add_parser(
-        "stop",
-        help="end a campaign from any terminal; exit 0: stopped, 1: failed, 3: nothing runs there, 4: runs elsewhere",
-    )
-    stop.add_argument("run_dir")
-    stop.set_defaults(do=lambda run_dir: print(hci.stop(run_dir)))
-    discover = verbs.add_parser("discover", help="write a testbed file for review; hosts are only read")
-    discover.add_argument("hosts", nargs="+", metavar="VM", help="load generators: [name=][user@]address[:port]")
-    discover.add_argument("--nodes", nargs="+", default=[], metavar="NODE", help="their hypervisors")
-    discover.add_argument("--windows", action="store_true", help="the nodes run Windows: they are listed, not asked")
-    discover.add_argument(
-        "--system", dest="systems", action="append", type=_system, metavar="NAME=FILE",
-        help="a system's example to copy, and patterns of its serials where several share the VMs, with commas",
-    )  # fmt: skip
-    discover.set_defaults(do=_discover)
-    fleet = verbs.add_parser("fleet", help="clone load generators from a template, and remove them")
-    ways = fleet.add_subparsers(dest="verb", required=True)
-    up = ways.add_parser("up", help="clone a template onto the nodes; -o also writes the testbed file")
-    up.add_argument("nodes", nargs="+", metavar="NODE", help="hypervisors: [name=][user@]address[:port]")
-    up.add_argument("--template", required=True, help="a stopped VM with the QEMU guest agent and your key")
-    up.add_argument("--count", type=int, default=6, help="number of VMs (default: %(default)s)")
-    up.add_argument("--name", default="bench", help="name of the fleet; its VMs are NAME-1, ... (default: %(default)s)")
-    up.add_argument("--disks", type=int, default=1, help="data disks per VM (default: %(default)s)")
-    up.add_argument(
-        "--disk",
-        dest="disk_bytes",
-        default="100 GiB",
-        metavar="SIZE",
-        help="size of a data disk (default: %(default)s)",
-    )
-    up.add_argument(
-        "--pool", nargs="+", default=[], metavar="POOL",
-        help="libvirt pools of the data disks; several are systems to compare",
-    )  # fmt: skip
-    up.add_argument("--user", help="the account on the clones")
-    up.add_argument(
-        "--network", dest="networks", action="append", default=[], metavar="NETWORK",
-        help="network of the clones' addresses, e.g. 10.1.0.0/16, where their node has no address on it",
-    )  # fmt: skip
-    up.set_defaults(do=_fleet_up)
-    down = ways.add_parser("down", help="remove the VMs that fleet up made")
-    down.add_argument("name")
-    down.add_argument(
-        "--unasked", nargs="+", default=[], metavar="VM",
-        help="remove these even if they do not answer whether a campaign runs on them",
-    )  # fmt: skip
-    down.set_defaults(do=_fleet_down)
-    for verb in (discover, up):
-        verb.add_argument("-o", "--out", type=Path, help="the testbed file; an existing one is kept and compared")
-        verb.add_argument(
-            "--known-hosts", default="~/.ssh/known_hosts", help="file with the key of every host; never changed"
-        )
-        verb.add_argument("--key", help="a private key (default: the agent's and those of ~/.ssh/config)")
-    for verb in (up, down):
-        verb.add_argument("--records", type=Path, default=FLEETS, help="folder of fleet records (default: %(default)s)")
+    groups = {"": asked.add_subparsers(dest="verb", required=True)}
+    for name, (do, said, arguments) in VERBS.items():
+        group, _, verb = name.rpartition(" ")
+        parser = groups[group].add_parser(verb, help=said)
+        if name == "fleet":
+            groups[name] = parser.add_subparsers(dest="verb", required=True)
+        for names, options in arguments:
+            parser.add_argument(*names, **options)
+        parser.set_defaults(do=do)
     return asked
 
 
@@ -397,6 +314,142 @@ def _fleet_down(name: str, records: Path, unasked: list[str]) -> None:
         print(f"{vm.vm} on {vm.node}: {vm.detail}")
     if not gone["removed"].all():
         raise RuntimeError(f"{name}: VMs that could not be removed stay in the record. The reasons are above.")
+
+
+def _argument(*names: str, **options: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """Return what `add_argument` is given; the destination is the name of a parameter of the verb's function."""
+    return names, options
+
+
+_RUN_DIR = _argument("run_dir")
+_HOSTS = (
+    _argument("-o", "--out", type=Path, help="the testbed file; an existing one is kept and compared"),
+    _argument("--known-hosts", default="~/.ssh/known_hosts", help="file with the key of every host; never changed"),
+    _argument("--key", help="a private key (default: the agent's and those of ~/.ssh/config)"),
+)
+_RECORDS = _argument("--records", type=Path, default=FLEETS, help="folder of fleet records (default: %(default)s)")
+VERBS: dict[str, tuple[Callable[..., int | None] | None, str, tuple[Any, ...]]] = {
+    "report": (None, "build a site of scenarios: hci report --help", ()),
+    "lab": (None, "measure two systems on this machine and report them: hci report --help", ()),
+    "init": (
+        _init,
+        "copy the notebooks and their params into a folder; existing files are kept",
+        (_argument("folder", nargs="?", type=Path, default=Path(), metavar="DIR", help="default: this folder"),),
+    ),
+    "explain": (
+        _explain,
+        "say what one result measured and what may be wrong; exit 0: usable, 1: with warnings, 2: unreadable",
+        (
+            _argument("path", nargs="+", metavar="FILE", help="a result of fio, DiskSPD or elbencho; - for a pipe"),
+            _argument("--drive", help="a result of the bare drive, or its figure: 460000 (IOPS) or '3.2 GB'"),
+            _argument("--system", help="what the system is called"),
+            _argument("--strict", choices=SEVERITIES, default="doubt", help="least severity of exit 1 (%(default)s)"),
+            _argument("--json", action="store_true", help="print the rows of hci.explain"),
+        ),
+    ),
+    "recognise": (
+        _recognise,
+        "list the files in a folder of results",
+        (
+            _argument("path", nargs="+", help="a folder, a file or a glob of results of any tool"),
+            _argument("--names", help=NAMES_HELP),
+            _argument("--system", help="the system of all files"),
+            _argument("--all", dest="every", action="store_true", help=f"list every file, even more than {SHOWN}"),
+            _argument("--params", type=Path, help="write these arguments as a scenario of notebooks/00_files"),
+        ),
+    ),
+    "check": (
+        _check,
+        "judge months of campaigns; exit 0: no loss, 1: a loss is proven, 2: undecided, or not to be read",
+        (
+            _argument("folder", help="the folder that holds the campaigns, or a saved history"),
+            _argument("--against", default="last", help="last, best, or the name of a campaign (default: %(default)s)"),
+            _argument("--size", type=_share, default=0.05, help="the least loss that exits with 1 (default: 5%%)"),
+            _argument("--metric", default="iops", help="iops, lat_ns, ... (default: %(default)s)"),
+            _argument("--json", type=Path, metavar="FILE", help="write the findings; - for standard output"),
+            _argument("--junit", type=Path, metavar="FILE", help="write the findings as JUnit XML"),
+        ),
+    ),
+    "watch": (lambda run_dir: hci.watch(run_dir), "show the progress of a campaign, live", (_RUN_DIR,)),
+    "stop": (
+        lambda run_dir: print(hci.stop(run_dir)),
+        "end a campaign from any terminal; exit 0: stopped, 1: failed, 3: nothing runs there, 4: runs elsewhere",
+        (_RUN_DIR,),
+    ),
+    "discover": (
+        _discover,
+        "write a testbed file for review; hosts are only read",
+        (
+            _argument("hosts", nargs="+", metavar="VM", help="load generators: [name=][user@]address[:port]"),
+            _argument("--nodes", nargs="+", default=[], metavar="NODE", help="their hypervisors"),
+            _argument("--windows", action="store_true", help="the nodes run Windows: they are listed, not asked"),
+            _argument(
+                "--system",
+                dest="systems",
+                action="append",
+                type=_system,
+                metavar="NAME=FILE",
+                help="a system's example to copy, and patterns of its serials where several share the VMs, with commas",
+            ),
+            *_HOSTS,
+        ),
+    ),
+    "fleet": (None, "clone load generators from a template, and remove them", ()),
+    "fleet up": (
+        _fleet_up,
+        "clone a template onto the nodes; -o also writes the testbed file",
+        (
+            _argument("nodes", nargs="+", metavar="NODE", help="hypervisors: [name=][user@]address[:port]"),
+            _argument("--template", required=True, help="a stopped VM with the QEMU guest agent and your key"),
+            _argument("--count", type=int, default=6, help="number of VMs (default: %(default)s)"),
+            _argument(
+                "--name", default="bench", help="name of the fleet; its VMs are NAME-1, ... (default: %(default)s)"
+            ),
+            _argument("--disks", type=int, default=1, help="data disks per VM (default: %(default)s)"),
+            _argument(
+                "--disk",
+                dest="disk_bytes",
+                default="100 GiB",
+                metavar="SIZE",
+                help="size of a data disk (default: %(default)s)",
+            ),
+            _argument(
+                "--pool",
+                nargs="+",
+                default=[],
+                metavar="POOL",
+                help="libvirt pools of the data disks; several are systems to compare",
+            ),
+            _argument("--user", help="the account on the clones"),
+            _argument(
+                "--network",
+                dest="networks",
+                action="append",
+                default=[],
+                metavar="NETWORK",
+                help="network of the clones' addresses, e.g. 10.1.0.0/16, where their node has no address on it",
+            ),
+            *_HOSTS,
+            _RECORDS,
+        ),
+    ),
+    "fleet down": (
+        _fleet_down,
+        "remove the VMs that fleet up made",
+        (
+            _argument("name"),
+            _argument(
+                "--unasked",
+                nargs="+",
+                default=[],
+                metavar="VM",
+                help="remove these even if they do not answer whether a campaign runs on them",
+            ),
+            _RECORDS,
+        ),
+    ),
+}
+"""Verb -> its function (report and lab are run before), what it is for, and its arguments."""
 
 
 if __name__ == "__main__":
