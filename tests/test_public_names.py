@@ -7,15 +7,11 @@ import pytest
 import hcilib as hci
 
 
-def test_a_public_name_is_listed_and_is_always_the_same_thing():
+def test_a_public_name_is_listed_is_always_the_same_thing_and_explains_itself():
     assert {*hci.__all__} <= {*dir(hci)}
-    assert not [name for name in hci.__all__ if getattr(hci, name, None) is None]
-    assert not [name for name in hci.__all__ if getattr(hci, name) is not getattr(hci, name)]
-
-
-def test_a_public_function_has_a_docstring():
-    functions = [name for name in hci.__all__ if callable(getattr(hci, name))]
-    assert not [name for name in functions if not inspect.getdoc(getattr(hci, name))]
+    things = {name: getattr(hci, name) for name in hci.__all__}
+    assert not [name for name, thing in things.items() if thing is None or thing is not getattr(hci, name)]
+    assert not [name for name, thing in things.items() if callable(thing) and not inspect.getdoc(thing)]
 
 
 def test_an_unknown_name_is_an_attribute_error():

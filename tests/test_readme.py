@@ -47,22 +47,19 @@ def test_another_engine_asks_a_table_as_it_says():
     assert answer.sort_index().round(6).tolist() == expected.sort_index().round(6).tolist()
 
 
-def test_its_notebooks_are_those_that_are_there():
+def test_what_it_names_is_there():
+    """Notebooks with their questions, calls, schemes, patterns, folders and files."""
     named = dict(re.findall(r"^\| (\d\d_\w+) \| (.+\?) \|$", README, re.M))
     titles = {n.stem: n.read_text() for n in (ROOT / "notebooks").glob("[0-9]*.ipynb")}
     assert set(named) == set(titles)
     assert all(f"# {question}" in titles[name] for name, question in named.items())
-
-
-def test_the_calls_it_names_exist():
     assert all(hasattr(hci, name) for name in re.findall(r"hci\.(\w+)\(", README))
-
-
-def test_the_schemes_and_patterns_it_names_are_understood():
     schemes = re.findall(r'"((?:Mirror|Raid\d|ErasureCode|Tiers)\(\d[^"]*)"', README)
     assert [repr(hci.parse_scheme(text)) for text in schemes] == schemes != []
     patterns = re.findall(r"`(\d+[km]-[a-z]+[^`]*)`", README)
     assert [hci.Pattern.parse(name).name for name in patterns] == patterns != []
+    paths = re.findall(r"`((?:params|notebooks|hcilib|data|scratch)/[\w./-]*)`", README.replace("<", "`<"))
+    assert [path for path in paths if not (ROOT / path).exists() and "runs" not in path] == []
 
 
 def test_the_comparison_it_offers_for_a_start_can_be_made():
@@ -72,22 +69,22 @@ def test_the_comparison_it_offers_for_a_start_can_be_made():
     assert systems == set(given.values())
 
 
-def test_every_folder_and_file_it_names_is_there():
-    named = re.findall(r"`((?:params|notebooks|hcilib|data|scratch)/[\w./-]*)`", README.replace("<", "`<"))
-    assert [path for path in named if not (ROOT / path).exists() and "runs" not in path] == []
-
-
-def test_the_picture_shows_a_proven_finding_with_the_numbers_of_its_runs():
+def test_the_picture_shows_proven_findings_with_the_numbers_of_its_runs_and_its_caption_explains_them():
     """They are in the description that the picture carries; `make picture` draws it at twice the size."""
     with Image.open(ROOT / "readme.png") as picture:
         shown, width = pd.read_json(StringIO(picture.info["Description"])), picture.width
     drawing = runpy.run_path(str(ROOT / ".ci" / "picture"))
-    winners, _ = drawing["leaders"]()
+    winners, results = drawing["leaders"]()
     drawn = winners[drawing["COLUMNS"]].astype({"pattern": str})
     pd.testing.assert_frame_equal(shown, drawn, check_dtype=False, rtol=1e-5)
-    assert "leads" in set(shown["state"])
-    assert shown.loc[shown["state"] == "leads", "n"].min() >= 3
+    leads = shown[shown["state"] == "leads"]
+    assert leads["n"].min() >= 3
     assert width >= 2 * 1100
+    caption = FRONT.split("](readme.png)")[1].split("\n\n")[1]
+    assert "the three leads" in caption
+    assert len(leads) == 3
+    assert "Welch" in caption
+    assert not hci.compare(results, "box-raid5")["paired"].any()
 
 
 def test_its_count_of_statements_is_that_of_the_audit():
@@ -97,15 +94,6 @@ def test_its_count_of_statements_is_that_of_the_audit():
     verdicts = ("holds", "rounding", "off", "opposite", "not checkable")
     assert printed == [found.sum(), *(found[verdict] for verdict in verdicts)]
     assert len(found) == len(verdicts)
-
-
-def test_its_picture_is_explained_by_the_test_that_was_made():
-    winners, results = runpy.run_path(str(ROOT / ".ci" / "picture"))["leaders"]()
-    assert not hci.compare(results, "box-raid5")["paired"].any()
-    caption = FRONT.split("](readme.png)")[1].split("\n\n")[1]
-    assert "Welch" in caption
-    assert (winners["state"] == "leads").sum() == 3
-    assert "the three leads" in caption
 
 
 def test_its_answer_of_the_lab_is_that_of_the_committed_runs():
