@@ -192,25 +192,42 @@ def test_a_host_that_lacks_what_a_run_needs_is_refused_before_anything_is_measur
         require_ready(table)
 
 
-def test_integrity_needs_a_python3_on_the_vms(bed, short, tmp_path, monkeypatch):
+@pytest.fixture
+def odd_program(tmp_path, monkeypatch):
+    """Return a function that puts a program of its own in front of vm2's."""
+    plain = Fleet.run
+
+    def odd(self, commands, hosts=None, **limits):
+        if isinstance(commands, dict) and "vm2" in commands:
+            commands = commands | {"vm2": f"PATH={tmp_path}:$PATH\n{commands['vm2']}"}
+        return plain(self, commands, hosts, **limits)
+
+    def put(name, script):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+        monkeypatch.setattr(Fleet, "run", odd)
+
+    return put
+
+
+def test_integrity_needs_a_python3_on_the_vms(bed, short, odd_program):
     plan = short(vms=2)
     asking = replace(plan, integrity=Integrity(span_bytes=2**20))
     assert "python3" not in set(preflight(bed, plan)["check"])
     rows = preflight(bed, asking).query("check == 'python3'")
     assert rows["host"].tolist() == ["vm1", "vm2"]
     assert rows["ok"].all(), rows.to_string()
-    old = tmp_path / "python3"
-    old.write_text("#!/bin/sh\necho 3.6.8\n")
-    old.chmod(0o755)
-    plain = Fleet.run
-
-    def older(self, commands, hosts=None, **limits):
-        if isinstance(commands, dict) and "vm2" in commands:
-            commands = commands | {"vm2": f"PATH={tmp_path}:$PATH\n{commands['vm2']}"}
-        return plain(self, commands, hosts, **limits)
-
-    monkeypatch.setattr(Fleet, "run", older)
+    odd_program("python3", "echo 3.6.8")
     assert failed(preflight(bed, asking)) == [("vm2", "python3")]
+
+
+def test_a_host_whose_clock_is_off_is_named(bed, short, odd_program):
+    odd_program("date", 'exec /bin/date -d "+3 seconds" "$@"')
+    table = preflight(bed, short(vms=3))
+    [row] = table[~table["ok"]].itertuples()
+    assert (row.host, row.check) == ("vm2", "clock")
+    assert 2.5 < float(row.detail.split()[0]) < 3.5
+    assert preflight(bed, short(vms=3), clock_limit_s=5)["ok"].all()
 
 
 def test_which_settings_hold_is_said_and_fails_nothing(bed, short, tmp_path):
