@@ -128,11 +128,11 @@ def discover(
         told = fleet.run({vm.name: answers.vm_question() for vm in vms}, limit_s=answers.LIMIT_S)
         told_nodes = fleet.run(asks, limit_s=answers.LIMIT_S)
         ahead = ask_clocks(fleet, [host for host in linux if (told | told_nodes)[host.name].ok])
-        vm_facts, vm_failed = _parsed(told, {vm.name: vm for vm in vms}, _vm_facts)
+        vm_facts, vm_failed = _parsed(told, _vm_facts)
         if not vm_facts:
             raise FleetError("discovering", {n: Outcome(n, False, error=why) for n, why in vm_failed.items()})
         disks = disk_table(vm_facts, _strangers(fleet, called, vm_facts))
-    node_facts, node_failed = _parsed(told_nodes, {node.name: node for node in carriers}, _node_facts)
+    node_facts, node_failed = _parsed(told_nodes, answers.parse_node)
     _each_has_its_own({name: its for name, its in owned.items() if its}, disks)
     placed = {vm.name: _placed(vm, vm_facts[vm.name], carriers, node_facts) for vm in vms if vm.name in vm_facts}
     clocks = {host: _clock(seconds, blur) for host, (seconds, blur) in ahead.items()}
@@ -249,26 +249,14 @@ def _name(name: str) -> str:
         raise DiscoverError(f"name {name!r}: a testbed's name is {form}") from None
 
 
-def _vm_facts(vm: Node, answer: str) -> VmFacts:
-    """Its facts, of which its own lines of the files can be written."""
+def _vm_facts(answer: str) -> VmFacts:
+    """Its facts, of which a table of its disks can be made."""
     facts = answers.parse_vm(answer)
-    alone, placed = {vm.name: facts}, {vm.name: (UNKNOWN_NODE, "")}
-    seen = Seen([vm], [], alone, {}, {}, {}, disk_table(alone), placed, {})
-    testbed_file.write_testbed(vm.name, seen, list(_questions(seen)), "", None)
+    disk_table({"": facts})
     return facts
 
 
-def _node_facts(node: Node, answer: str) -> NodeFacts:
-    """The same of a node."""
-    facts = answers.parse_node(answer)
-    seen = Seen([], [node], {}, {node.name: facts}, {}, {}, disk_table({}), {}, {})
-    testbed_file.write_testbed(node.name, seen, list(_questions(seen)), "", None)
-    return facts
-
-
-def _parsed(
-    told: Mapping[str, Outcome], hosts: Mapping[str, Node], read: Callable[[Node, str], Any]
-) -> tuple[dict, dict[str, str]]:
+def _parsed(told: Mapping[str, Outcome], read: Callable[[str], Any]) -> tuple[dict, dict[str, str]]:
     """Host -> facts, and host -> why there are none. The one place where an odd answer, whatever it leads to, becomes
     its host's reason."""
     facts, failed = {}, {}
@@ -277,9 +265,10 @@ def _parsed(
             failed[host] = without_script(outcome.error) or outcome.error
             continue
         try:
-            facts[host] = read(hosts[host], outcome.value)
+            facts[host] = read(outcome.value)
         except Exception as error:
-            failed[host] = answers.not_understood(error)
+            kind = "" if isinstance(error, ValueError) else f"{type(error).__name__} "
+            failed[host] = f"its answer cannot be understood: {kind}{' '.join(str(error).split())[:160]}"
     return facts, failed
 
 
@@ -288,15 +277,12 @@ def _placed(vm: Node, facts: VmFacts, nodes: Sequence[Node], node_facts: Mapping
     if vm.name in {node.name for node in nodes}:
         return vm.name, "found: it is the node itself"
     running = [(node, guest) for node, known in node_facts.items() for guest in known.guests]
-    seen: dict[str, dict[str, str]] = {}
-    for node, guest in running:
-        if how := _same(vm, facts, guest):
-            seen.setdefault(how, {})[node] = f"found: libvirt's guest {guest.name}, by its {how}"
     for how in ("MAC address", "UUID", "name"):
-        if len(homes := seen.get(how, {})) > 1:
+        homes = {node: guest.name for node, guest in running if _same(vm, facts, guest) == how}
+        if len(homes) > 1:
             return UNKNOWN_NODE, f"guests of this {how} run on {', '.join(sorted(homes))}"
-        for home, said in homes.items():
-            return home, said
+        for home, guest_name in homes.items():
+            return home, f"found: libvirt's guest {guest_name}, by its {how}"
     if len(nodes) == 1 and not running:  # a libvirt that knows others would know this one
         return nodes[0].name, "assumed: it is the only node"
     return UNKNOWN_NODE, "no node's libvirt knows it"
@@ -344,12 +330,9 @@ def _questions(seen: Seen) -> Iterator[str]:
             yield f"{host}: its clock is {said}: start chrony or ntpd there."
 
 
-DISK_COLUMNS = ["vm", "device", "serial", "size_bytes", "proposed", "holds", "why"]
 _NAMES = 20
 """Of a disk, that are tried."""
 _WWN = re.compile("[0-9a-f]{16}|[0-9a-f]{32}")
-
-
 _NAMELESS = "it has no serial, WWN or by-id link, so nobody could tell it from another"
 
 
@@ -364,14 +347,14 @@ def disk_table(vms: Mapping[str, VmFacts], strangers: Sequence[Refusal] = ()) ->
     """
     every = _every(vms)
     against: dict[tuple[str, str], dict[str, None]] = {}
-    for refusal in (*_judged(_all_of(vms, "every"), vms)[1], *strangers):
+    for refusal in (*_judged(vms, "every")[2], *strangers):
         against.setdefault((refusal.host, refusal.device), {})[refusal.reason] = None
     rows = []
     for vm, device, serial in every:
         why = list(against.get((vm, serial), {})) if serial else [_NAMELESS]
         why = why[:1] if _boots(device) else why  # other mounts of a boot disk come and go
         rows.append((vm, device.name, serial, device.size_bytes, not why, _holds(device), "; ".join(why)))
-    return pd.DataFrame(rows, columns=DISK_COLUMNS)
+    return pd.DataFrame(rows, columns=["vm", "device", "serial", "size_bytes", "proposed", "holds", "why"])
 
 
 def _disks(known: Inventory) -> list[Device]:
@@ -404,25 +387,20 @@ def _every(vms: Mapping[str, VmFacts]) -> list[tuple[str, Device, str]]:
     return [(vm, device, _serial(device, known)) for vm, known in own.items() for device in _disks(known)]
 
 
-def _all_of(vms: Mapping[str, VmFacts], name: str) -> Testbed:
-    """A testbed of every disk of every VM that has a serial."""
+def _judged(vms: Mapping[str, VmFacts], name: str) -> tuple[Testbed, Guarded, list[Refusal]]:
+    """A testbed of every disk that has a serial, and what the guard says if a plan would write them all."""
     own: dict[str, list[Disk]] = {vm: [] for vm in vms}
     for vm, device, serial in _every(vms):
         own[vm] += [Disk(serial=serial, size_bytes=device.size_bytes)] if serial else []
-    fleet = (Vm.model_construct(name=vm, node="every", disks=tuple(disks)) for vm, disks in own.items())
-    return Testbed.model_construct(name=name, nodes=(Node(name="every"),), vms=tuple(fleet))
-
-
-def _judged(bed: Testbed, vms: Mapping[str, VmFacts]) -> tuple[Guarded, list[Refusal]]:
-    """What the guard says if a plan would write every disk of every VM."""
-    most = max((len(vm.disks) for vm in bed.vms), default=0)
-    return judge(bed, len(bed.vms), most, {vm: facts.inventory for vm, facts in vms.items()})
+    fleet = tuple(Vm.model_construct(name=vm, node="every", disks=tuple(disks)) for vm, disks in own.items())
+    bed = Testbed.model_construct(name=name, nodes=(Node(name="every"),), vms=fleet)
+    most = max(map(len, own.values()), default=0)
+    return bed, *judge(bed, len(own), most, {vm: facts.inventory for vm, facts in vms.items()})
 
 
 def _strangers(fleet: Fleet, name: str, vms: Mapping[str, VmFacts]) -> list[Refusal]:
     """Disks that hold what no campaign in data/runs left there, of those that the guard allows."""
-    bed = _all_of(vms, name)
-    found, refused = _judged(bed, vms)
+    bed, found, refused = _judged(vms, name)
     against = {(refusal.host, refusal.device) for refusal in refused}
     clear = {vm: {s: d for s, d in own.items() if (vm, s) not in against} for vm, own in found.items()}
     try:

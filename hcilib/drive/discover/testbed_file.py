@@ -217,9 +217,7 @@ def size_text(size: int) -> str:
 def _node_comments(facts: NodeFacts | None, clock: str) -> list[str]:
     if facts is None:
         return ["  # was not asked, or could not be (see above)"]
-    drives = ", ".join(f"{n} x {what} of {size / 10**9:,.4g} GB" for what, size, n in facts.drives) or "none seen"
-    rows = [f"drives: {drives}", f"links: {'; '.join(facts.links) or 'none seen'}"]
-    rows += [f"controllers: {'; '.join(facts.controllers)}"] if facts.controllers else []
+    rows = list(facts.hardware)
     rows += [f"clock: {clock}"] if clock else []
     return [f"  # {_plain(row)}" for row in rows]
 
@@ -258,8 +256,8 @@ def _reach(host: Host) -> list[str]:
 
 
 def _scalar(text: str) -> str:
-    plain = text.replace("-", "").replace(".", "").isalnum() and text[0].isalpha() and read_yaml(text) == text
-    return text if plain else _quoted(text)
+    """As it stands where YAML reads it as this text, else quoted."""
+    return text if re.fullmatch(r"[^\W\d_]([^\W_]|[.-])*", text) and read_yaml(text) == text else _quoted(text)
 
 
 def _quoted(text: str) -> str:
