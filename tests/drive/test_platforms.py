@@ -141,23 +141,19 @@ def known(*homes: tuple[str, Guest]) -> dict[str, NodeFacts]:
 MAC = frozenset({"bc:24:11:00:00:01"})
 
 
-@pytest.mark.parametrize(
-    ("guests", "node", "how"),
-    [
-        ([("srv2", Guest("web", macs=MAC)), ("srv1", Guest("vm01"))], "srv2", ("found: libvirt's guest web, by its "
-                                                                              "MAC address")),
-        ([("srv1", Guest("vm01"))], "srv1", "found: libvirt's guest vm01, by its name"),
-        ([("srv1", Guest("vm01")), ("srv2", Guest("vm01"))], UNKNOWN_NODE, "guests of this name run on srv1, srv2"),
-        ([], UNKNOWN_NODE, "no node's libvirt knows it"),
-    ],
-)  # fmt: skip
-def test_a_vm_is_placed_by_what_is_surest(guests, node, how):
-    placed, said = _placed(VM, captured("debian12_proxmox"), SRV, known(*guests))
+BY_NAME = Guest("vm01")
+PLACES = [
+    (SRV, [("srv2", Guest("web", macs=MAC)), ("srv1", BY_NAME)], "srv2", "found: libvirt's guest web, by its MAC"),
+    (SRV, [("srv1", BY_NAME)], "srv1", "found: libvirt's guest vm01, by its name"),
+    (SRV, [("srv1", BY_NAME), ("srv2", BY_NAME)], UNKNOWN_NODE, "guests of this name run on srv1, srv2"),
+    (SRV, [], UNKNOWN_NODE, "no node's libvirt knows it"),
+    (SRV[:1], [], "srv1", "assumed: it is the only node"),
+    (SRV[:1], [("srv1", Guest("other"))], UNKNOWN_NODE, "no node's libvirt knows it"),
+]
+
+
+@pytest.mark.parametrize(("nodes", "guests", "node", "how"), PLACES)
+def test_a_vm_is_placed_by_what_is_surest(nodes, guests, node, how):
+    placed, said = _placed(VM, captured("debian12_proxmox"), nodes, known(*guests))
     assert placed == node
     assert said.startswith(how)
-
-
-def test_a_vm_is_not_assumed_on_an_only_node_that_has_other_guests():
-    one, vm = SRV[:1], captured("debian12_proxmox")
-    assert _placed(VM, vm, one, known())[0] == "srv1"
-    assert _placed(VM, vm, one, known(("srv1", Guest("other")))) == (UNKNOWN_NODE, "no node's libvirt knows it")
