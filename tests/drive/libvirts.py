@@ -68,7 +68,7 @@ END
 export PATH={home}/../packages/usr/bin:$PATH  # qemu-img of qemu-utils
 exec libvirtd 2>{home}/libvirtd.log
 """
-TEMPLATE = """<domain type='qemu'><name>{name}</name><description>somebody's</description>
+TEMPLATE = """<domain type='qemu'><name>{name}</name><title>somebody's</title><description>somebody's</description>
 <memory unit='MiB'>1024</memory><vcpu>1</vcpu>
 <os><type arch='x86_64' machine='q35'>hvm</type>{boot}</os><cpu mode='maximum'/>
 <devices><emulator>/usr/bin/qemu-system-x86_64</emulator>
@@ -99,8 +99,9 @@ guest = json.loads(file.read_text())
 cards = subprocess.run(["/usr/bin/virsh", "-q", "domiflist", uuid], capture_output=True, text=True).stdout.split()
 what = json.loads(asked)["execute"]
 if what == "guest-network-get-interfaces":
-    said = [{"name": "eth0", "hardware-address": cards[4], "ip-addresses": [
-        {"ip-address-type": "ipv4", "ip-address": one, "prefix": 16} for one in guest["addresses"]]}]
+    macs = {"02:42:00:00:00:01": ["10.77.99.1"], cards[4]: ["fe80::1", *guest["addresses"]]}  # docker0 and the clone's
+    said = [{"hardware-address": mac, "ip-addresses": [{"ip-address": one} for one in claimed]}
+            for mac, claimed in macs.items()]
 elif what == "guest-file-open":
     said = 1000
 else:
@@ -142,9 +143,7 @@ class Nodes:
     forks: subprocess.Popen
 
     def _in(self, pid: int, *argv: str, **more) -> subprocess.CompletedProcess:
-        return subprocess.run(
-            ["nsenter", "-t", str(pid), "-m", "-n", "--", *argv], capture_output=True, text=True, timeout=900, **more
-        )
+        return subprocess.run([*_entered(pid), *argv], capture_output=True, text=True, timeout=900, **more)
 
     def hci(self, *argv: str) -> subprocess.CompletedProcess:
         return self.python(f"from hcilib.cli import main; raise SystemExit(main({argv!r}))")
@@ -157,23 +156,23 @@ class Nodes:
         return subprocess.CompletedProcess(code, returncode, *(file.read_text() for file in said.values()))
 
     @contextlib.contextmanager
-    def system(self, vm: str, address: str, says: Sequence[str] = (), sftp: bool = True) -> Iterator[int]:
+    def system(
+        self, vm: str, address: str, says: Sequence[str] = (), sftp: bool = True, apt: str | None = None
+    ) -> Iterator[int]:
         """An sshd at an address of the bridge, with processes of its own, as the system of a VM; yields the process
-        id of its init. `says`: the addresses that its agent claims."""
+        id of its init. `says`: the addresses that its agent claims. `apt`: it has no fio, and this shell's words as
+        its apt-get."""
         own = self.home / "guests" / f"{vm}.{address}"
-        own.mkdir(parents=True)
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", own / "hostkey"], check=True)
-        (own / "authorized").write_text((self.home / "client.pub").read_text())
-        config = f"ListenAddress {address}\nHostKey {own}/hostkey\nAuthorizedKeysFile {own}/authorized\nPidFile none\n"
-        config += "StrictModes no\nUsePAM no\nUseDNS no\nPermitRootLogin prohibit-password\n"
-        (own / "sshd_config").write_text(config + "Subsystem sftp internal-sftp\n" * sftp)
+        public = _sshd_of(own, address, (self.home / "client.pub").read_text(), sftp=sftp)
         inner = "mount --make-rprivate /; mount -t proc proc /proc; mkdir -p /run/sshd; ip link set lo up; "
+        if apt is not None:
+            (own / "apt-get").write_text(f"#!/bin/sh\n{apt}\n")
+            (own / "apt-get").chmod(0o755 if apt else 0o644)
+            inner += f"mount --bind /dev/null {shutil.which('fio')}; mount --bind {own}/apt-get /usr/bin/apt-get; "
         inner += f"until ip addr add {address}/16 dev eth0 2>/dev/null; do sleep 0.1; done; ip link set eth0 up; "
-        inner += "ip route replace 10.77.0.0/16 dev eth0; "
-        inner += f"exec /usr/sbin/sshd -D -f {own}/sshd_config -E {own}/sshd.log"
-        argv = ["nsenter", "-t", str(self.inside), "-n", "--"]
-        argv += ["unshare", "-m", "-n", "-p", "--fork", "--kill-child", "sh", "-c", inner]
-        sshd = subprocess.Popen(argv)
+        inner += f"ip route replace 10.77.0.0/16 dev eth0; exec /usr/sbin/sshd -D -f {own}/sshd_config"
+        argv = ["unshare", "-m", "-n", "-p", "--fork", "--kill-child", "sh", "-c", inner]
+        sshd = subprocess.Popen([*_entered(self.inside), *argv])
         children = Path(f"/proc/{sshd.pid}/task/{sshd.pid}/children")
         said = self.home / "guests" / f"{vm}.json"
         try:
@@ -182,10 +181,9 @@ class Nodes:
             for command in (f"link add {card} type veth peer name eth0 netns {init}", f"link set {card} master br0 up"):
                 done = self._in(self.inside, "ip", *command.split())
                 assert done.returncode == 0, done.stderr
-            public = " ".join((own / "hostkey.pub").read_text().split()[:2])
             said.write_text(json.dumps({"addresses": list(says or [address]), "key": public}))
             up = f"import socket; socket.create_connection(('{address}', 22), 2)"
-            assert until(lambda: self.python(up).returncode == 0, 30), (own / "sshd.log").read_text()
+            assert until(lambda: self.python(up).returncode == 0, 30)
             yield init
         finally:
             said.unlink(missing_ok=True)
@@ -197,6 +195,21 @@ class Nodes:
         done = self._in(self.pids[node], "virsh", "-q", "-c", "qemu:///system", *shlex.split(command))
         assert done.returncode == 0, done.stderr
         return done.stdout
+
+
+def _entered(pid: int) -> list[str]:
+    return ["nsenter", "-t", str(pid), "-m", "-n", "--"]
+
+
+def _sshd_of(own: Path, address: str, authorized: str, more: str = "", sftp: bool = True) -> str:
+    """Write what an sshd at an address needs into a folder of its own; return its public key."""
+    own.mkdir(parents=True)
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", own / "hostkey"], check=True)
+    (own / "authorized").write_text(authorized)
+    config = SSHD.replace("/etc/ssh/ssh_host_ed25519_key", f"{own}/hostkey")
+    config = config.replace("/root/authorized", f"{own}/authorized") + f"ListenAddress {address}\n{more}"
+    (own / "sshd_config").write_text(config if sftp else re.sub("Subsystem.*", "", config))
+    return " ".join((own / "hostkey.pub").read_text().split()[:2])
 
 
 def guest(folder: Path, authorized: str) -> tuple[Path, Path]:
@@ -254,11 +267,8 @@ def libvirt_nodes(home: Path, booting: bool = True) -> Iterator[Nodes]:
         up = "mount --make-rprivate /; ip link set lo up; ip link add br0 type bridge; ip link set br0 up; "
         up += "ip addr add 10.77.0.1/16 dev br0; "
         up += "".join(f"ip addr add {address}/16 dev br0; " for address in NODES.values())
-        outer = subprocess.Popen(
-            ["unshare", "-m", "-n", "--kill-child", "sh", "-c", f"{up} echo up; exec sleep 3600"],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        argv = ["unshare", "-m", "-n", "--kill-child", "sh", "-c", f"{up} echo up; exec sleep 3600"]
+        outer = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
         stack.callback(outer.wait)
         stack.callback(outer.kill)
         assert outer.stdout.readline() == "up\n"
@@ -266,42 +276,30 @@ def libvirt_nodes(home: Path, booting: bool = True) -> Iterator[Nodes]:
         pids = {}
         for name, address in NODES.items():
             own = home / name
-            own.mkdir()
-            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", own / "hostkey"], check=True)
+            more = f"PidFile {own}/sshd.pid\n"
+            if not booting:
+                more += f"SetEnv PATH={own}/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"
+            key = _sshd_of(own, address, public, more)
             with (home / "known_hosts").open("a") as known:
-                known.write(f"{address} {' '.join((own / 'hostkey.pub').read_text().split()[:2])}\n")
-            (own / "authorized").write_text(public)
-            (own / "sshd_config").write_text(
-                f"ListenAddress {address}\nHostKey {own}/hostkey\nAuthorizedKeysFile {own}/authorized\nPidFile "
-                f"{own}/sshd.pid\n"
-                "StrictModes no\nUsePAM no\nUseDNS no\nPermitRootLogin prohibit-password\nSubsystem sftp "
-                "internal-sftp\n" + ("" if booting else f"SetEnv PATH={own}/bin:/usr/sbin:/usr/bin:/sbin:/bin\n")
-            )
+                known.write(f"{address} {key}\n")
             if not booting:
                 (own / "bin").mkdir()
                 (own / "bin/virsh").write_text(VIRSH.format(home=own, python=sys.executable))
                 (own / "bin/virsh").chmod(0o755)
                 (own / "agent.py").write_text(AGENT_PY.replace("GUESTS", f"{home}/guests"))
-            argv = [
-                "nsenter",
-                "-t",
-                str(inside),
-                "-m",
-                "-n",
-                "--",
-                "unshare",
-                "-m",
-                "bash",
-                "-c",
-                NODE.format(home=own),
-            ]
+            argv = [*_entered(inside), "unshare", "-m", "bash", "-c", NODE.format(home=own)]
             daemon = subprocess.Popen(argv, start_new_session=True)
             pids[name] = daemon.pid
             stack.callback(daemon.wait)
             stack.callback(daemon.terminate)
             stack.callback(_end_sshd, own / "sshd.pid")
-        where = ["nsenter", "-t", str(inside), "-m", "-n", "--", sys.executable, "-c", FORKS]
-        forks = subprocess.Popen(where, cwd=home, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        forks = subprocess.Popen(
+            [*_entered(inside), sys.executable, "-c", FORKS],
+            cwd=home,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         stack.callback(forks.wait)
         stack.callback(forks.stdin.close)
         nodes = Nodes(home, pids, inside, forks)
@@ -329,6 +327,3 @@ def _end_guests(nodes: Nodes, name: str) -> None:
 def _end_sshd(pid_file: Path) -> None:
     with contextlib.suppress(OSError, ValueError):
         os.kill(int(pid_file.read_text()), 15)
-
-
-__all__ = ["NODES", "Nodes", "json", "libvirt_nodes"]
