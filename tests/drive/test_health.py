@@ -21,7 +21,6 @@ from hcilib.model.testbed import Disk, Node, Vm
 from hcilib.read.run.journal import waiting_for
 
 QUIET = {"progress": False}
-MIRROR = System(name="lab-mirror", label="lab-mirror")
 
 
 def asked_by(check: dict, **more) -> System:

@@ -108,14 +108,6 @@ def test_vms_begin_together_however_long_their_fio_takes_to_start(bed, tmp_path)
     assert done.start_skew_s < 0.4
 
 
-class Told(threading.Event):
-    """When everyone was told to start, by this machine's clock: how long after it a fio begins is the VM's own."""
-
-    def set(self) -> None:
-        self.at_s = time.time()
-        super().set()
-
-
 class Dawdling(Fleet):
     """Its last VM answers when the first one's session is closed, and not before."""
 
