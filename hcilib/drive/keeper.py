@@ -1,4 +1,4 @@
-# ruff: noqa: B905
+# ruff: noqa: B905, SIM115
 """Hold the disks of a host for one campaign, look at them, run fio on them, and end with the controller.
 
 hcilib sends this file to a host, where any python3 from 3.6 on runs it with the standard library alone:
@@ -118,22 +118,6 @@ def holders_of(inode):
     return found
 
 
-def writers(number):
-    """Return the processes that have a disk open for writing, as far as this account may see them."""
-    found = []
-    for pid in processes():
-        for name in names(f"/proc/{pid}/fd"):
-            link = f"/proc/{pid}/fd/{name}"
-            try:
-                held, mode = os.stat(link), os.lstat(link).st_mode
-            except OSError:
-                continue
-            if stat.S_ISBLK(held.st_mode) and number_of(held.st_rdev) == number and mode & stat.S_IWUSR:
-                found.append(named(pid))
-                break
-    return found
-
-
 # ---- what is there
 
 
@@ -227,10 +211,8 @@ def take(place, path, mode, token):
 
 def ended(pid):
     """End a lease of our own campaign, whose controller is gone."""
-    try:
+    with contextlib.suppress(OSError):  # another account's has to end by itself
         os.kill(pid, signal.SIGKILL)
-    except OSError:  # another account's: it has to end by itself
-        pass
 
 
 # ---- one disk
@@ -350,7 +332,6 @@ class Disk:
             why.append(["uncounted", "queue/iostats is 0: what others write cannot be seen"])
         if beside:
             return why
-        why += [["open", who] for who in writers(self.number) if "hci-lease" not in who]
         return why + (self.changed(left, seed, places) if left else self.carried())
 
     def carried(self):
@@ -493,8 +474,8 @@ def stamps_of(content, run, vm, offset):
 class Run:
     """fio at work in a folder of its own, with the descriptors of all disks that are held."""
 
-    def __init__(self, name, parent, files, argv, limit_s, links="", rates_ms=0):
-        self.folder = f"{parent}/hci-{name}.{os.urandom(4).hex()}"
+    def __init__(self, token, name, parent, files, argv, limit_s, links="", rates_ms=0):
+        self.folder = f"{parent}/hci-{name}.{mark_of(token)}{os.urandom(4).hex()}"
         os.mkdir(self.folder, 0o700)
         os.mkdir(self.folder + "/logs")
         for link in glob.glob(links + "/*.sock") if links else ():
@@ -591,20 +572,14 @@ class Run:
 
     def processes(self):
         """Return all processes that work in this folder."""
-        mark = os.path.basename(self.folder)
-        return [pid for pid in processes() if any(mark in word for word in words_of(pid)) or in_folder(pid, mark)]
+        return working_in(os.path.basename(self.folder))
 
     def kill(self):
-        """End every process of fio: its workers have sessions of their own. What waits at the gate goes on, and ends."""
+        """End every process of fio: its workers have sessions of their own. What waits at the gate goes on, and
+        ends."""
         with contextlib.suppress(OSError):
             self.go()
-        for _ in range(100):
-            left = [pid for pid in self.processes() if text(f"/proc/{pid}/stat").rpartition(") ")[2][:1] not in "DZ"]
-            for pid in left:
-                ended(pid)
-            if not left:
-                return
-            time.sleep(0.02)
+        end_all(os.path.basename(self.folder))
 
     def remove(self):
         """Remove the folder."""
@@ -613,12 +588,31 @@ class Run:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def in_folder(pid, mark):
-    """Tell whether a process was started in the folder of this name."""
-    try:
-        return mark in os.readlink(f"/proc/{pid}/cwd")
-    except OSError:
-        return False
+def mark_of(token):
+    """Return what a campaign's folders have in their names."""
+    return hashlib.sha256(token.encode()).hexdigest()[:12] + "."
+
+
+def working_in(mark):
+    """Return the processes that were started in a folder of this name, or name it."""
+    found = []
+    for pid in processes():
+        with contextlib.suppress(OSError):
+            if any(mark in word for word in [*words_of(pid), os.readlink(f"/proc/{pid}/cwd")]):
+                found.append(pid)
+    return found
+
+
+def end_all(mark):
+    """End all processes of a folder, but for those that wait for a disk which does not answer."""
+    for _ in range(100):
+        states = {pid: text(f"/proc/{pid}/stat").rpartition(") ")[2][:1] for pid in working_in(mark)}
+        left = [pid for pid in states if states[pid] not in ("D", "Z", "")]
+        for pid in left:
+            ended(pid)
+        if not left:
+            return
+        time.sleep(0.02)
 
 
 def tally(document):
@@ -675,7 +669,7 @@ def answer(request, token):
     elif do == "take":
         threading.Thread(target=taken, args=(number, token, request["disks"]), daemon=True).start()
     elif do == "fio":
-        threading.Thread(target=started, args=(number, request["given"]), daemon=True).start()
+        threading.Thread(target=started, args=(number, token, request["given"]), daemon=True).start()
     elif do in ("go", "stop", "workers", "remove"):
         say(id=number, answer=getattr(RUNS[request["run"]], do)())
     elif do == "heard":
@@ -696,10 +690,10 @@ def taken(number, token, disks):
         say(id=number, disk=key, answer=hold(token, key, *given))
 
 
-def started(number, given):
+def started(number, token, given):
     """Make a folder for fio and start it there."""
     try:
-        RUNS[number] = Run(**given)
+        RUNS[number] = Run(token, **given)
         say(id=number, answer=RUNS[number].start(number))
     except OSError as error:
         say(id=number, error="{}: {}".format(error.filename or given["parent"], error.strerror))
@@ -738,6 +732,7 @@ def main(who, token, silent_s, *places):
     signal.signal(signal.SIGHUP, lambda *_: finish())
     signal.signal(signal.SIGTERM, lambda *_: finish())
     asked = [places[n : n + 4] for n in range(0, len(places), 4)]
+    end_all(mark_of(token))  # what a keeper of this campaign left running
     say(word="leased", disks={own[0]: hold(token, *own) for own in asked})
     try:
         serve(token, float(silent_s))
