@@ -76,9 +76,18 @@ def names(folder):
         return []
 
 
-def number_of(rdev):
-    """Return a device's number as /sys writes it."""
-    return f"{os.major(rdev)}:{os.minor(rdev)}"
+def number_of(status):
+    """Return a block device's number as /sys writes it; nothing of what is none."""
+    own = status.st_rdev
+    return f"{os.major(own)}:{os.minor(own)}" if stat.S_ISBLK(status.st_mode) else ""
+
+
+def apart(of, *args, after_s=0):
+    """Do something in a thread that keeps nobody waiting, at once or later; return it, to wait for or to cancel."""
+    thread = threading.Timer(after_s, of, args)
+    thread.daemon = True
+    thread.start()
+    return thread
 
 
 # ---- who else is there
@@ -118,41 +127,6 @@ def holders_of(inode):
     return found
 
 
-# ---- what is there
-
-
-IDENTITIES = ("serial", "device/serial", "wwid", "device/wwid", "dm/uuid")
-
-
-def listed():
-    """Return every block device, by what the kernel and udev say; none of them is opened."""
-    udev = {row["kname"]: row for row in printed("lsblk", "-J", "-d", "-o", "KNAME,SERIAL,WWN").get("blockdevices", ())}
-    links = {}
-    for link in glob.glob("/dev/disk/by-id/*"):
-        links.setdefault(os.path.realpath(link), []).append(os.path.basename(link))
-    found = []
-    for name in names("/sys/class/block"):
-        folder, path = "/sys/class/block/" + name, "/dev/" + name.replace("!", "/")
-        known = [text(f"{folder}/{what}") for what in IDENTITIES]
-        known += [udev.get(name, {}).get(what) for what in ("serial", "wwn")]
-        found.append({
-            "name": name, "path": path, "number": text(folder + "/dev"),
-            "size_bytes": 512 * int(text(folder + "/size") or 0),
-            "identifiers": [one for one in known if one], "links": links.pop(path, []),
-            "partition": os.path.exists(folder + "/partition"), "slaves": names(folder + "/slaves"),
-        })  # fmt: skip
-    return {"devices": found, "astray": {name: path for path, own in links.items() for name in own}}
-
-
-def printed(*argv):
-    """Return the JSON that a program prints; an empty one where it prints none."""
-    try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        return json.loads(done.stdout.decode(errors="replace"))
-    except (OSError, ValueError):
-        return {}
-
-
 # ---- taking
 
 
@@ -162,8 +136,7 @@ def opened(place, path, mode):
         path = "/root"  # no other account can open it, and so none can lock it
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | (os.O_EXCL if mode == "write" else 0))
     try:
-        held = os.fstat(fd)
-        if mode != "lock" and (not stat.S_ISBLK(held.st_mode) or number_of(held.st_rdev) != place):
+        if mode != "lock" and number_of(os.fstat(fd)) != place:
             raise OSError(errno.ENXIO, "it is another device now")
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -178,13 +151,14 @@ def take(place, path, mode, token):
     ``held`` by another campaign, ``busy`` (in use), ``nameless`` (locked by nobody who says why), ``secondary``
     (of DRBD), ``gone`` or ``unleased``. A lease of the same token is of a controller that is gone, and is ended.
     """
-    busy_since = None
-    for _ in range(TRIES):
-        others = [(pid, who, its) for pid, who, its, places in leases() if place in places or path in places]
-        strangers = [(who, its) for _, who, its in others if its != token]
-        for pid, _, its in others:
-            if its == token:
-                ended(pid)
+    for attempt in range(TRIES):
+        strangers = []
+        for pid, who, its, places in leases():
+            if place in places or path in places:
+                if its == token:
+                    ended(pid)
+                else:
+                    strangers.append(f"{its} {who}")
         try:
             fd = opened(place, path, mode)
         except OSError as error:
@@ -195,15 +169,14 @@ def take(place, path, mode, token):
             if error.errno not in (errno.EBUSY, errno.EAGAIN):
                 return None, "unleased", f"{path} cannot be opened ({error.strerror})"
             if strangers:
-                return None, "held", "{} {}".format(*strangers[0][::-1])
-            busy_since = busy_since or time.monotonic()
-            if error.errno == errno.EBUSY and time.monotonic() - busy_since > PROBED_S:
+                return None, "held", strangers[0]
+            if error.errno == errno.EBUSY and attempt * PAUSE_S > PROBED_S:
                 return None, "busy", path
             time.sleep(PAUSE_S)
             continue
         if strangers and mode == "lock":
             os.close(fd)
-            return None, "held", "{} {}".format(*strangers[0][::-1])
+            return None, "held", strangers[0]
         return fd, "leased", ""
     locking = holders_of(os.stat(path).st_ino) or ["a process that left no name (root sees it with fuser -v)"]
     return None, "nameless", "{}, which {} locks".format(path, ", ".join(locking))
@@ -227,11 +200,11 @@ class Disk:
 
     def __init__(self, key, fd):
         self.key, self.fd, self.path = key, fd, f"/proc/self/fd/{fd}"
-        self.number = number_of(os.fstat(fd).st_rdev)
+        self.number = number_of(os.fstat(fd))
         self.sys = "/sys/dev/block/" + self.number
         self.page, self.direct = mmap.mmap(-1, MIB), None
         self.asked = queue.Queue()
-        threading.Thread(target=self.work, daemon=True).start()
+        apart(self.work)
 
     def work(self):
         """Answer what is asked, in its order, until the disk is let go."""
@@ -258,15 +231,8 @@ class Disk:
         return os.lseek(self.fd, 0, os.SEEK_END)
 
     def read(self, offset, nbytes):
-        """Return bytes of the disk, past the page cache where that is possible."""
-        if self.direct is None:
-            try:
-                self.direct = os.open(self.path, os.O_RDONLY | os.O_DIRECT)
-                self.read(0, BLOCK)
-            except OSError as error:
-                if error.errno != errno.EINVAL:
-                    raise
-                self.direct = os.open(self.path, os.O_RDONLY)
+        """Return bytes of the disk, past the page cache."""
+        self.direct = self.direct or os.open(self.path, os.O_RDONLY | os.O_DIRECT)
         os.lseek(self.direct, offset, os.SEEK_SET)
         got = os.readv(self.direct, [memoryview(self.page)[:nbytes]])
         return self.page[:got]
@@ -365,10 +331,10 @@ class Disk:
         folder = os.path.realpath(self.sys)
         yield from ("partition " + name for name in names(folder) if os.path.exists(f"{folder}/{name}/partition"))
         for place in (place for pattern in EXPORTS for place in glob.glob(pattern)):
-            if is_device(text(place), self.number):
+            if leads_to(text(place), self.number):
                 yield "other hosts ({})".format(place[len("/sys/kernel/config/") :])
         for place in glob.glob("/sys/class/block/loop*/loop/backing_file"):
-            if is_device(text(place), self.number):
+            if leads_to(text(place), self.number):
                 yield place.split("/")[4]
 
     # ---- stamped blocks
@@ -427,13 +393,12 @@ def sectors(file):
     return int(words[6]), int(words[13])
 
 
-def is_device(path, number):
+def leads_to(path, number):
     """Tell whether a path leads to the device of this number."""
     try:
-        held = os.stat(path)
+        return number_of(os.stat(path)) == number
     except (OSError, ValueError):
         return False
-    return stat.S_ISBLK(held.st_mode) and number_of(held.st_rdev) == number
 
 
 # ---- stamped blocks (every byte of a sector depends on whose it is, so a part of another one is seen)
@@ -475,7 +440,7 @@ class Run:
     """fio at work in a folder of its own, with the descriptors of all disks that are held."""
 
     def __init__(self, token, name, parent, files, argv, limit_s, links="", rates_ms=0):
-        self.folder = f"{parent}/hci-{name}.{mark_of(token)}{os.urandom(4).hex()}"
+        self.folder = f"{os.path.realpath(parent)}/hci-{name}.{mark_of(token)}{os.urandom(4).hex()}"
         os.mkdir(self.folder, 0o700)
         os.mkdir(self.folder + "/logs")
         for link in glob.glob(links + "/*.sock") if links else ():
@@ -500,8 +465,8 @@ class Run:
                 self.argv, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
                 pass_fds=[disk.fd for disk in DISKS.values()],
             )  # fmt: skip
-        for work in (self.wait_ready, self.wait_ended):
-            threading.Thread(target=work, args=(number,), daemon=True).start()
+        apart(self.wait_ready, number)
+        apart(self.wait_ended, number)
         return self.folder
 
     def wait_ready(self, number):
@@ -518,9 +483,7 @@ class Run:
 
     def wait_ended(self, number):
         """Follow fio to its end, or end it at its limit; say how it ended, and where no room is left."""
-        end = threading.Timer(self.limit_s, self.stop, [f"after {self.limit_s:g} s"])
-        end.daemon = True
-        end.start()
+        end = apart(self.stop, f"after {self.limit_s:g} s", after_s=self.limit_s)
         if self.rates_ms:
             self.follow(number)
         code = self.process.wait()
@@ -550,9 +513,7 @@ class Run:
         """Ask fio to end; it is killed where it does not."""
         self.stopped = self.stopped or why
         self.signalled(signal.SIGINT)
-        kill = threading.Timer(5, self.signalled, [signal.SIGKILL])
-        kill.daemon = True
-        kill.start()
+        apart(self.signalled, signal.SIGKILL, after_s=5)
 
     def signalled(self, number):
         """Send fio a signal."""
@@ -562,7 +523,7 @@ class Run:
     def workers(self):
         """Return fio's processes below the first: [id, parent, state, a count that grows with whatever it does]."""
         found = []
-        for pid in self.processes():
+        for pid in working_in(self.folder):
             words = text(f"/proc/{pid}/stat").rpartition(") ")[2].split()
             switches = re.findall(r"ctxt_switches:\s*(\d+)", text(f"/proc/{pid}/status"))
             if words:
@@ -570,16 +531,12 @@ class Run:
                 found.append([pid, int(words[1]), words[0], count])
         return found
 
-    def processes(self):
-        """Return all processes that work in this folder."""
-        return working_in(os.path.basename(self.folder))
-
     def kill(self):
         """End every process of fio: its workers have sessions of their own. What waits at the gate goes on, and
         ends."""
         with contextlib.suppress(OSError):
             self.go()
-        end_all(os.path.basename(self.folder))
+        end_all(self.folder)
 
     def remove(self):
         """Remove the folder."""
@@ -658,36 +615,30 @@ def hold(token, key, place, path, mode):
 
 
 def answer(request, token):
-    """Do what is asked. What a disk is asked is answered by its thread."""
-    number, do = request.get("id"), request.get("do")
+    """Do what is asked. What a disk is asked is answered by its thread, what may hang by a thread of its own."""
+    number, do = request.get("id"), request.get("do", "here")
     if do in ("look", "note", "counted", "sample", "release", "write_stamped", "read_stamped"):
         for key, given in request["disks"].items():
             if key in DISKS:
                 DISKS[key].asked.put((number, do, given))
             else:
                 say(id=number, disk=key, gone="not held")
-    elif do == "take":
-        threading.Thread(target=taken, args=(number, token, request["disks"]), daemon=True).start()
-    elif do == "fio":
-        threading.Thread(target=started, args=(number, token, request["given"]), daemon=True).start()
+    elif do in ("take", "fio"):
+        apart({"take": taken, "fio": started}[do], number, token, request["given"])
     elif do in ("go", "stop", "workers", "remove"):
         say(id=number, answer=getattr(RUNS[request["run"]], do)())
     elif do == "heard":
         HEARD[request["disk"]].release()
-    elif do == "clock":
+    elif do == "here":
         say(id=number, answer=time.time())
-    elif do == "listed":
-        threading.Thread(target=lambda: say(id=number, answer=listed()), daemon=True).start()
-    elif do is not None:
-        say(id=number, error=f"nobody knows how to do {do!r}")
     else:
-        say(id=number, answer="here")
+        say(id=number, error=f"nobody knows how to do {do!r}")
 
 
-def taken(number, token, disks):
+def taken(number, token, given):
     """Take disks that came, or came back."""
-    for key, given in disks.items():
-        say(id=number, disk=key, answer=hold(token, key, *given))
+    for key, disk in given.items():
+        say(id=number, disk=key, answer=hold(token, key, *disk))
 
 
 def started(number, token, given):
@@ -744,9 +695,7 @@ def finish():
     """End fio, then this process: the kernel closes what is held. No thread is waited for, as its disk may hang."""
     for run in list(RUNS.values()):
         run.kill()
-        remove = threading.Thread(target=run.remove, daemon=True)
-        remove.start()
-        remove.join(2)
+        apart(run.remove).join(2)
     os._exit(0)
 
 
