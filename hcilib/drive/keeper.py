@@ -406,7 +406,7 @@ def leads_to(path, number):
 SECTOR, HEAD, MAGIC = 512, struct.Struct("<8s16s16sQQI"), b"HCISTAMP"
 STAMP_PAUSE_S = 0.01
 """A hundred writes a second at most: the load beside them stays what was asked for."""
-HEARD = {}
+HEARD: dict = {}
 """Disk -> what counts the controller's answers to its stamped blocks."""
 
 
@@ -584,7 +584,9 @@ def tally(document):
 
 # ---- what is asked
 
-DISKS, FILES, RUNS = {}, {}, {}
+DISKS: dict = {}
+FILES: dict = {}
+RUNS: dict = {}
 """Key -> the disk; path -> descriptor of a lock; number of the request -> fio."""
 HOLDING = threading.Lock()
 
