@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import stat
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,8 +48,9 @@ def opened(path: str | Path) -> io.BufferedReader:
         said = f"{type(path).__name__} {str(path)[:80]}"
         raise NotAFileError(f"one file is read here, not a {said}; read_results and read_rollup take several")
     place = at_home(path)
-    if not place.is_file() and place.exists():
-        kind = "a folder" if place.is_dir() else "a pipe or a device"
+    mode = place.stat().st_mode  # once: a file may come into being between two questions
+    if not stat.S_ISREG(mode):
+        kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
         raise NotAFileError(
             f"{path}: {kind}, where one file is read; read_results takes folders of results, read_rollup of logs"
         )

@@ -156,7 +156,7 @@ def test_placements_are_a_factor_of_the_plan(short):
         assert sum(a != b for a, b in pairwise(order)) == 1, "moved once a block"
     assert type(plan).from_dict(plan.to_dict()) == plan
     assert "placement" not in str(short().to_dict())
-    with pytest.raises(PlanError, match="placement 'there': expected 'spread', 'owner' or 'non-owner'"):
+    with pytest.raises(PlanError, match=r"placement\.0: expected 'spread', 'owner' or 'non-owner'"):
         short(placement="there")
     with pytest.raises(PlanError, match="spread"):
         short(placement=("spread", "owner"))

@@ -33,7 +33,7 @@ def shown() -> dict[str, str]:
 @pytest.mark.parametrize(
     ("cell", "what", "to_do"),
     [
-        ("pattern", "unknown pattern '4k-nonsense'", "e.g. 4k-randread"),
+        ("pattern", "field patterns.0.0: unknown pattern '4k-nonsense'", "e.g. 4k-randread"),
         ("file", "params/testbeds/nowhere.yaml: no such file", "YAML file under params/"),
         ("column", "the table has no column 'iopz'", "it has source, system"),
         ("mixture", "results vary in pattern", "add it to by= or filter"),
