@@ -89,7 +89,8 @@ def reap(children):
     with contextlib.suppress(ChildProcessError):
         while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             if ended.si_pid in children:
-                children[ended.si_pid].poll()
+                if children[ended.si_pid].poll() is None:  # the signal came amid its poll, which reaps it next
+                    return
             elif None in children:  # one is being started, maybe this: looked at again as soon as it is known
                 return
             else:
@@ -112,7 +113,9 @@ def _answer(request, children, at_exit):
     if "at_exit" in request:
         at_exit.update(request["at_exit"])
         return {}
-    return {"exited": {pid: c.returncode for pid, c in children.items() if c.poll() is not None}}
+    exited = {pid: c.returncode for pid, c in children.items() if c.poll() is not None}
+    reap(children)
+    return {"exited": exited}
 
 
 def _spawn(request):

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from probes import processes, until
+from probes import processes, python, until
 
 from hcilab import supervisor
 
@@ -97,3 +97,24 @@ def test_a_folder_that_a_lab_made_is_removed_and_no_other(tmp_path, monkeypatch)
         supervisor.clean({"rmdir": str(folder)})
     assert not ours.exists()
     assert theirs.exists()
+
+
+AMID_A_POLL = """
+import os, subprocess
+from hcilab.supervisor import reap
+child = subprocess.Popen(["true"])
+os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+with child._waitpid_lock:
+    reap({child.pid: child})
+reap({child.pid: child})
+print(child.returncode)
+"""
+
+
+def test_a_child_that_ends_while_it_is_polled_is_reaped_afterwards():
+    """The signal of its end comes amid that poll: the supervisor asked for it for ever."""
+    told = python(AMID_A_POLL)
+    try:
+        assert told.communicate(timeout=30)[0] == "0\n"
+    finally:
+        told.kill()
