@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import math
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -17,7 +16,7 @@ from hcilib.model.patterns import PlanError
 from hcilib.model.plan import Plan, is_never_asked
 from hcilib.model.schemes import Tiers, parse_scheme
 from hcilib.model.system import GROUPS, Command, System
-from hcilib.model.testbed import Disk, Testbed
+from hcilib.model.testbed import Disk, Testbed, identity
 from hcilib.model.workload import SPREAD
 
 if TYPE_CHECKING:  # planning loads no pandas
@@ -143,7 +142,7 @@ def _of_testbed(plan: Plan, bed: Testbed, disks: Sequence[tuple[str, Disk]]) -> 
     media: dict[str, str] = {}
     names = {f"{vm.name}'s disk {disk.serial}": disk for vm in bed.vms for disk in vm.disks}
     for name, disk in names.items():
-        if (other := media.setdefault(_medium(disk.serial), name)) != name:
+        if (other := media.setdefault(identity(disk.serial), name)) != name:
             todo = "what one writes the other reads; give each VM disks of its own"
             yield "shared-disk", bed.name, f"{where}: {other} and {name} are one; {todo}."
     needed = plan.span_bytes + plan.integrity.span_bytes if plan.integrity else 0
@@ -169,15 +168,6 @@ def _of_testbed(plan: Plan, bed: Testbed, disks: Sequence[tuple[str, Disk]]) -> 
         span = f"span_bytes of {plan.span_bytes / GIB:.4g} GiB is above {len(small)} disks of"
         least = f"{bed.name} ({_few(small)}). The smallest has {min(small.values()) / GIB:.4g} GiB"
         yield "small-disks", bed.name, f"{span} {least}. Lower it to test as much of each disk."
-
-
-_KIND = re.compile(r"^(?:(?:wwn|nvme|scsi)-)?(?:0x|naa\.|eui\.|uuid\.|3(?=[0-9a-f]{16}))?")
-
-
-def _medium(serial: str) -> str:
-    """Return a serial, WWN or uuid without what says which of them it is."""
-    bare = _KIND.sub("", serial)
-    return bare.lower() if re.fullmatch(r"[0-9A-Fa-f-]{16,36}", bare) else bare
 
 
 def _of_system(plan: Plan, system: System, bed: Testbed | None, disks: Sequence[Disk]) -> Iterator[Found]:

@@ -3,6 +3,7 @@ hcilib.model.system's."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import chain, zip_longest
@@ -98,6 +99,19 @@ class Disk(Model):
     endurance_bytes: form.Bytes | None = None  # what its maker allows to be written; a plan's share of it is shown
     backing: tuple[form.FilePath, ...] = ()  # the lab's replica images: the only files its guard lets be written
     system: form.Name | None = None  # whose it is, as in the system's file, where several share the testbed
+
+
+_LINK = re.compile("^(?:wwn|nvme|scsi)-")
+_WWN = re.compile(
+    r"(?:0x|naa\.|eui\.|nvme\.|t10\.|uuid\.)(.+)|3?([0-9a-f]{16}|[0-9a-f]{32}|[0-9a-f-]{36})", re.IGNORECASE
+)
+
+
+def identity(name: str) -> str:
+    """Return a disk's serial, WWN or uuid as it is compared: udev, /sys and links write one in several ways."""
+    bare = _LINK.sub("", name.strip())
+    wwn = _WWN.fullmatch(bare)
+    return (wwn[1] or wwn[2]).lower() if wwn else bare
 
 
 class Vm(Host):

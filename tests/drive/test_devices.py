@@ -17,11 +17,10 @@ from hcilib.drive.guard.devices import (
     Inventory,
     content_of,
     find,
-    identity,
     parse,
 )
 from hcilib.drive.guard.guard import identify, judge, refusals
-from hcilib.model.testbed import Disk, Node, Vm
+from hcilib.model.testbed import Disk, Node, Vm, identity
 
 DATA = Path(__file__).parents[1] / "data" / "devices"
 GIB100 = 100 * 2**30
@@ -111,7 +110,8 @@ def test_an_answer_of_another_form_is_an_error(old, new, said):
 
 
 def test_an_identity_is_compared_without_its_prefix_and_a_serial_by_its_case():
-    assert {identity(f"{prefix}0123456789ABCDEF") for prefix in ("0x", "naa.", "")} == {"0123456789abcdef"}
+    heads = ("0x", "naa.", "wwn-0x", "scsi-3", "")
+    assert {identity(f"{head}0123456789ABCDEF") for head in heads} == {"0123456789abcdef"}
     assert identity("s6cknn0w") != identity("S6CKNN0W") == "S6CKNN0W"
 
 

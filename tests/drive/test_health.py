@@ -100,7 +100,7 @@ def test_what_a_planned_event_left_costs_no_attempt_and_the_next_run_waits(bed, 
     mark, run_dir = tmp_path / "resynchronises", tmp_path / "run"
     check = {"on": "controller", "run": f"[ -e '{mark}' ] && echo resync || echo ok", "expect": "^ok$"}
     system = asked_by(check, changes={"cut": {"do": {"on": "controller", "run": f"touch '{mark}'"}}})
-    plan = short(["4k-randwrite"], events=[{1: "cut"}], write_runtime_s=5, vms=1, repeats=2)
+    plan = short(["4k-randwrite"], events=[{1: "cut"}], write_runtime_s=5, vms=1, repeats=2, outage_limit_s=60)
     striking = Meanwhile(lambda: (until(lambda: events(run_dir, "degraded"), 60), mark.unlink()))
     results = run(plan, bed, system, run_dir, **QUIET)
     striking.end()

@@ -103,7 +103,7 @@ def run(
     kept under ``failed/`` and tried again, at most twice; then the step is reported as missing and the campaign goes
     on. ``results.attrs["missing"]`` lists such steps. Called again with the same arguments it does only what is not
     done. No attempt is made while a host is away: the campaign waits for it, up to the plan's ``outage_limit_s``. A run
-    in which the system was degraded without a planned event does not count either (a system's ``health``).
+    in which the system was degraded without a planned event does not count either (a check `health`).
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ def _campaign(todo: Iterator[Step], course: Policy, changes: Changes, consent: s
         mark = {"id": rundir.campaign, **rundir.identity}
         rundir.log("start", steps=len(plan.steps), left=len(left), system=names, campaign=mark, **said)
         try:
-            with phase(f"facts of {len(fleet.names)} hosts, fingerprint of {names}", progress):
+            with phase(f"facts of {len(fleet.names)} hosts, and what {names} says", progress):
                 gather(fleet, testbed, [subject.system for subject in products], rundir)
             if plan.network_s and not (rundir.path / NETWORK).exists():
                 with phase(f"network between {len(testbed.nodes)} nodes, {plan.network_s:g} s a link", progress):

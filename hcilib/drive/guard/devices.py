@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from hcilib.drive.hosts.hosts import fields, sections
+from hcilib.model.testbed import identity
 
 # Plain sh and what every distribution has; /sys is the authority, since its files read the same everywhere, and lsblk
 # adds
@@ -128,7 +129,6 @@ def content_of(names: str = EVERY) -> str:
     return f'LC_ALL=C; export LC_ALL; PATH=$PATH:/usr/sbin:/sbin; export PATH\nnames="{names}"\n{_CONTENT}'
 
 
-_PREFIX = re.compile(r"^(?:0x|naa\.|eui\.|nvme\.|t10\.)", re.IGNORECASE)
 _HEADS = {b"bluestore block device": "ceph_bluestore"}  # blkid knows it from util-linux 2.35 on only
 
 
@@ -289,13 +289,6 @@ def find(inventory: Inventory, serial: str) -> list[Device]:
     same = identity(serial)
     found = [d for d in inventory.devices.values() if serial in d.links or (not d.partition and same in d.identifiers)]
     return [_with_stable_path(device, serial) for device in found]
-
-
-def identity(identifier: str) -> str:
-    """A serial or WWN as it is compared: udev and /sys write one WWN as 0x6002.., naa.6002.. and in either case."""
-    bare = _PREFIX.sub("", identifier.strip())
-    is_wwn = bare != identifier.strip() or re.fullmatch(r"[0-9A-Fa-f]{16}|[0-9A-Fa-f]{32}", bare)
-    return bare.lower() if is_wwn else bare
 
 
 def _with_stable_path(device: Device, serial: str) -> Device:

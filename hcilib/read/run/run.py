@@ -200,8 +200,8 @@ def read_pool_fill(path: Paths) -> pd.DataFrame:
     DataFrame
         One row a reading, system and host: run_id, system, when (start, end), at_s (epoch second of the controller),
         host, pool_fill_pct (of several pools of a host the fullest; NaN where it did not tell), line (that says so),
-        warnings. No row of a system whose file has no `pool_fill`, nor of run directories of earlier versions. The
-        results' column `pool_fill_pct` is the level in tens (docs/RESULTS.md).
+        warnings. No row of a system whose file has no check `pool-fill`, nor of run directories of earlier versions.
+        The results' column `pool_fill_pct` is the level in tens (docs/RESULTS.md).
 
     Raises
     ------
