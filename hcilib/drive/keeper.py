@@ -191,10 +191,6 @@ def ended(pid):
 # ---- one disk
 
 
-class Gone(Exception):
-    """The disk is no more."""
-
-
 class Disk:
     """A disk that is held: what may be asked of it, by one thread."""
 

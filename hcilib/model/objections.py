@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -142,7 +143,7 @@ def _of_testbed(plan: Plan, bed: Testbed, disks: Sequence[tuple[str, Disk]]) -> 
     media: dict[str, str] = {}
     names = {f"{vm.name}'s disk {disk.serial}": disk for vm in bed.vms for disk in vm.disks}
     for name, disk in names.items():
-        if (other := media.setdefault(identity(disk.serial), name)) != name:
+        if (other := media.setdefault(identity(re.sub("^(wwn|nvme|scsi)-", "", disk.serial)), name)) != name:
             todo = "what one writes the other reads; give each VM disks of its own"
             yield "shared-disk", bed.name, f"{where}: {other} and {name} are one; {todo}."
     needed = plan.span_bytes + plan.integrity.span_bytes if plan.integrity else 0

@@ -101,15 +101,14 @@ class Disk(Model):
     system: form.Name | None = None  # whose it is, as in the system's file, where several share the testbed
 
 
-_LINK = re.compile("^(?:wwn|nvme|scsi)-")
 _WWN = re.compile(
     r"(?:0x|naa\.|eui\.|nvme\.|t10\.|uuid\.)(.+)|3?([0-9a-f]{16}|[0-9a-f]{32}|[0-9a-f-]{36})", re.IGNORECASE
 )
 
 
 def identity(name: str) -> str:
-    """Return a disk's serial, WWN or uuid as it is compared: udev, /sys and links write one in several ways."""
-    bare = _LINK.sub("", name.strip())
+    """Return a disk's serial, WWN or uuid as it is compared: udev and /sys write one in several ways."""
+    bare = name.strip()
     wwn = _WWN.fullmatch(bare)
     return (wwn[1] or wwn[2]).lower() if wwn else bare
 

@@ -21,8 +21,6 @@ from hcilib.drive.launch.launch import launch
 
 DISK = 16 * 2**20
 LAUNCHERS = ("client-server", "per-host")
-Told = tuple[str, bool]
-"""What was said, and whether all is as it must be."""
 
 
 def by(bed: Testbed, launcher: str) -> Testbed:

@@ -3,7 +3,6 @@
 import re
 
 import pytest
-from fio_trees import JOB, LINGERING, LOST_RUN, RUN, SERVER
 
 from hcilib import Testbed, preflight, sweep
 from hcilib.drive.guard.preflight import MEMORY, check, judge, log_bytes
@@ -11,6 +10,12 @@ from hcilib.drive.hosts.hosts import Fleet, Outcome
 from hcilib.model.testbed import Disk, Node, Vm
 
 MIB = 2**20
+# A fio server and what it forked, as hosts list them: pid, parent, session, folder, command.
+SERVER = "10\t1\t10\t/\tfio --server=ip:192.0.2.11,8765 "
+LINGERING = "11\t10\t10\t/\tfio --server=ip:192.0.2.11,8765 "
+RUN = "12\t11\t10\t/\tfio --server=ip:192.0.2.11,8765 "
+JOB = "13\t12\t13\t/\tfio --server=ip:192.0.2.11,8765 "
+LOST_RUN = RUN.replace("12\t11", "12\t1")
 NODE = Node(name="n1", address="192.0.2.1")
 
 

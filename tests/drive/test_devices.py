@@ -110,7 +110,7 @@ def test_an_answer_of_another_form_is_an_error(old, new, said):
 
 
 def test_an_identity_is_compared_without_its_prefix_and_a_serial_by_its_case():
-    heads = ("0x", "naa.", "wwn-0x", "scsi-3", "")
+    heads = ("0x", "naa.", "3", "")
     assert {identity(f"{head}0123456789ABCDEF") for head in heads} == {"0123456789abcdef"}
     assert identity("s6cknn0w") != identity("S6CKNN0W") == "S6CKNN0W"
 

@@ -1,32 +1,18 @@
 """Which fio is ours, which takes orders from anybody, and which works for a controller that is gone."""
 
+import os
 import signal
 import subprocess
 
 import pytest
-from fio_trees import JOB, LINGERING, LOST_RUN, RUN, SERVER
 from injections import send
 from probes import processes as running
 from probes import until
 from test_launch import CONTROL, by, python
 
-from hcilib import Testbed
 from hcilib.drive.guard.preflight import check
 from hcilib.drive.hosts import processes as own_processes
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.model.testbed import Disk, Node, Vm
-
-VM = Vm(name="vm1", address="192.0.2.11", node="n1", disks=(Disk(serial="A", size_bytes=1),))
-REAL = Testbed(name="real", nodes=(Node(name="n1"),), vms=(VM,))
-
-
-def test_a_job_of_a_running_server_is_no_server_that_waits():
-    def jobs(*lines):
-        return [p.pid for p in own_processes.jobs_of_servers(own_processes.parse_processes("\n".join(lines), VM, REAL))]
-
-    assert jobs(SERVER, LINGERING, RUN) == []
-    assert jobs(SERVER, LINGERING, RUN, JOB) == [13]
-    assert jobs(SERVER, LOST_RUN, JOB) == [13]
 
 
 @pytest.mark.parametrize(
@@ -80,7 +66,7 @@ def test_a_fio_of_ours_that_does_not_end_with_its_controller_is_ended_and_nobody
                 in table.loc[(table["check"] == "idle") & (table["host"] == vm.name), "detail"].iloc[0]
             )
             assert until(lambda: not mine(other_vm), 60), "the VM whose shell is awake ends its own fio"
-            killed = own_processes.end_orphans(fleet, bed, bed.fleet(2), patience_s=0.5)
+            killed = own_processes.end_orphans(fleet, bed, bed.fleet(2), {}, patience_s=0.5)
             assert set(killed) == {vm.name}
             assert until(lambda: not mine(), 3)
             assert check(fleet, bed, short(vms=2), None, None)["ok"].all()
@@ -91,3 +77,26 @@ def test_a_fio_of_ours_that_does_not_end_with_its_controller_is_ended_and_nobody
         send(held, signal.SIGCONT)
     until(lambda: not shells(), 10)
     assert not shells(), "woken, it ends and removes its folder"
+
+
+@pytest.mark.lab
+def test_of_two_campaigns_on_one_vm_only_the_fio_on_our_disks_is_an_orphan(bed, media, tmp_path):
+    devices = [media.attach(media.file(name)) for name in ("ours", "theirs")]
+    number = os.stat(devices[0]).st_rdev
+    held = {bed.vms[0].name: [f"{os.major(number):x}:{os.minor(number):x}"]}
+    started = []
+    for n, device in enumerate(devices):
+        (folder := tmp_path / f"hci-{n}.x1").mkdir()
+        (folder / "job.fio").write_text(f"[a]\nrate=64k\ntime_based\nruntime=60\nfilename={device}\n")
+        started.append(subprocess.Popen(["fio", folder / "job.fio"], stdout=subprocess.DEVNULL))
+    try:
+        assert until(lambda: all(len(running(f"/hci-{n}.x1")) > 1 for n in (0, 1)), 30)
+        with Fleet(bed) as fleet:
+            real = bed.model_copy(update={"lab_root": None})
+            assert own_processes.end_orphans(fleet, real, bed.vms[:1], held, patience_s=0.2)
+        started[0].wait(10)
+        assert started[1].poll() is None
+    finally:
+        for fio in started:
+            fio.terminate()
+            fio.wait()

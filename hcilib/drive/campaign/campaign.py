@@ -172,7 +172,7 @@ def _campaign(todo: Iterator[Step], course: Policy, changes: Changes, consent: s
         with phase(f"connecting to {len(fleet.names)} hosts, ending what an earlier run left", progress):
             disks = partial(_disks_to_lease, fleet, products, plan)
             lease = held.enter_context(Lease(fleet, testbed, vms, rundir.path, rundir.holder, disks))
-            ended = end_orphans(fleet, testbed, vms)
+            ended = end_orphans(fleet, testbed, vms, lease.disks)
         with phase(f"preflight of {len(fleet.names)} hosts", progress):
             preflight.require_ready(_checked(fleet, products, plan, consent, rundir), but=preflight.GUARDED)
             if plan.integrity:

@@ -238,7 +238,7 @@ class Ready:
         except FleetError as error:
             return {name: o.error for name, o in error.outcomes.items() if name in new and not o.ok}
         own = [vm for vm in self._testbed.vms if vm.name in new]
-        if ended := end_orphans(self._fleet, self._testbed, own):
+        if ended := end_orphans(self._fleet, self._testbed, own, self._lease.disks):
             self._rundir.log("ended", ended=ended)
         unlike: dict[str, str] = {}
         for vm, boot in self._boots_of(vm for vm in new if vm in self._look.guarded).items():

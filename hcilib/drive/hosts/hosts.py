@@ -232,11 +232,6 @@ class Fleet(AbstractContextManager["Fleet"]):
         with self._files(name) as sftp:
             return {file.filename: file.st_size or 0 for file in sftp.listdir_attr(folder)}
 
-    def links_now(self, name: str, folder: str) -> dict[str, str]:
-        """Symbolic link -> where it points, of one host's folder, by SFTP; raises what paramiko raises."""
-        with self._files(name) as sftp:
-            return {entry: sftp.readlink(f"{folder}/{entry}") or "" for entry in sftp.listdir(folder)}
-
     def get_now(self, name: str, path: str, to: Path) -> None:
         """One host's file of any size into a file here, by SFTP; raises what paramiko raises."""
         with self._files(name) as sftp:

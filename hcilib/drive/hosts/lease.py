@@ -153,9 +153,11 @@ class Lease:
 
     `renew` before anything is done on them: it requires those that could not be reached. `disks`: asked for the disks
     that a plan may write on these VMs, host -> {number in hexadecimal: path}, or a sentence where they are not known; a
-    host without any is leased by a file. `unleased`: host -> why it is not leased; Windows hosts are not, and nobody is
-    where the testbed says ``lease: none``. `campaign`: whose it is; a lease of the same is taken over, so it must be
-    one that nobody else alive can have (`RunDir.holder`).
+    host without any is leased by a file. `campaign`: whose it is; a lease of the same is taken over, so it must be one
+    that nobody else alive can have (`RunDir.holder`).
+
+    `unleased`: host -> why it is not leased; Windows hosts are not, and nobody is where the testbed says
+    ``lease: none``. `self.disks`: host -> numbers of those that are held.
     """
 
     def __init__(
@@ -181,6 +183,7 @@ class Lease:
         script = SCRIPT.replace("SILENT", str(SILENT_S))
         self._argv = ["sh", "-c", script, "hci-lease", _seen(who)]
         self._channels: dict[str, paramiko.Channel] = {}
+        self.disks: dict[str, Collection[str]] = {}
         self._words = itertools.count()
         self._ended = threading.Event()
         self._beating = threading.Thread(target=self._beat, name="lease", daemon=True)
@@ -241,7 +244,7 @@ class Lease:
         word, _, rest = _answer(channel).partition(" ")
         token, _, who = rest.partition(" ")
         if word == "leased":
-            self._channels[name] = channel
+            self._channels[name], self.disks[name] = channel, tuple(found)
             if self._ended.is_set():  # it came too late for who asked
                 channel.close()
         elif word == "held" and token.startswith(f"{self._token}/"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,19 +62,32 @@ def jobs_of_servers(processes: Mapping[int, Process]) -> list[Process]:
 
 
 # A launcher's fio works in a folder that is called by its VM; the shell's own line has the mark in brackets.
-ORPHANS = """mark='(^| |/)fio[^ ]* .*/[h]ci-{vm}[^ ]*/(job[.]fio|server)( |$)'
-for again in $(seq {times}); do pgrep -f "$mark" >/dev/null || exit 0; sleep 0.1; done
-pgrep -f "$mark"; pkill -KILL -f "$mark"; true
+ORPHANS = """mark='(^| |/)fio[^ ]* .*/[h]ci-{target}[^ ]*/(job[.]fio|server)( |$)'
+ours() {{
+  for p in $(pgrep -f "$mark"); do
+    stat -L -c %t:%T /proc/$p/fd/* 2>/dev/null | grep -qxE '{disks}' && echo $p
+  done
+}}
+for n in $(seq 99); do
+  own=$(ours); [ "$own" ] || exit 0
+  [ $n -lt {patience} ] || {{ echo $own; kill -KILL $own; }}
+  sleep 0.1
+done
 """
 
 
-def end_orphans(fleet: Fleet, testbed: Testbed, vms: Sequence[Vm], patience_s: float = 3.0) -> dict[str, list[int]]:
+def end_orphans(
+    fleet: Fleet, testbed: Testbed, vms: Sequence[Vm], disks: Mapping[str, Collection[str]], patience_s: float = 3.0
+) -> dict[str, list[int]]:
     """VM -> processes killed: what a controller that died left running, which would share the disks with the next step.
 
-    Ours end by themselves a moment after their connection did, so busy VMs are given that; what is there even then is
-    killed: one controller at a time has a testbed. Nobody else's fio is touched.
+    Ours end by themselves a moment after their connection did, so busy VMs are given that; what has one of the VM's
+    `disks` open even then is killed, since their lease is ours (numbers in hexadecimal; a lab's fio is known by its
+    folder). Nobody else's fio is touched, nor one of a campaign on other disks of the VM.
     """
-    own = {vm.name: f"{vm.target}[.]" if testbed.lab_root else "" for vm in vms}
-    asked = {name: ORPHANS.format(vm=mark, times=round(10 * patience_s)) for name, mark in own.items()}
-    told = fleet.run(asked, limit_s=10 + patience_s)
+    marks = {"target": "", "patience": round(10 * patience_s)}
+    asked = {vm.name: {**marks, "disks": "|".join(disks.get(vm.name, ["none"]))} for vm in vms}
+    if testbed.lab_root:
+        asked = {vm.name: {**marks, "target": f"{vm.target}[.]", "disks": ".*"} for vm in vms}
+    told = fleet.run({name: ORPHANS.format(**given) for name, given in asked.items()}, limit_s=20)
     return {name: [int(pid) for pid in o.value.split()] for name, o in told.items() if o.ok and o.value.split()}
