@@ -22,19 +22,20 @@ from pathlib import Path
 from typing import Any
 
 from hcilab.lab_hosts import SSHD, LabError
+from hcilib.drive import keeper
 
 INIT = Path(__file__).with_name("cluster_init.sh")
 HERE = (
-    "bash", "fio", "sshd", "ip", "lsblk", "blkid", "ps", "pkill", "setpriv", "setsid", "timeout", "date", "ls", "dd",
-    "od", "nproc", "stat", "md5sum", "cmp", "cksum", "wipefs", "flock",
+    "bash", "fio", "sshd", "ip", "lsblk", "blkid", "ps", "setpriv", "timeout", "date", "ls", "dd",
+    "nproc", "stat", "md5sum", "wipefs",
 )  # fmt: skip
-MAYBE = ("tc", "mkfs.ext4", "smartctl", "iperf3")
-PYTHON = """\
-import hashlib, json, mmap, random, struct, sys
-print(*(file for module in [*sys.modules.values()] if (file := getattr(module, "__file__", None))), sep="\\n")
-"""
-
-# The files of what stamped writes (hcilib.drive.launch.integrity_script) import: a hundredth of Python's library.
+MAYBE = ("tc", "mkfs.ext4", "mkswap", "addpart", "delpart", "blkdiscard", "smartctl", "iperf3")
+IMPORTS = re.findall(r"(?m)^import .*\n", Path(keeper.__file__).read_text())
+PYTHON = (
+    "".join(IMPORTS)
+    + 'print(*(file for m in [*sys.modules.values()] if (file := getattr(m, "__file__", None))), sep="\\n")'
+)
+"""Prints the files of what a keeper imports: a few hundredths of Python's library."""
 SSHD_PARTS = ("sshd-session", "sshd-auth")  # of OpenSSH 9.8 and later, beside sftp-server
 UNPACKED = (
     "usr/bin/busybox", "usr/bin/kmod", "usr/sbin/mdadm", "usr/sbin/nvme", "usr/sbin/dmsetup", "usr/sbin/drbdsetup",

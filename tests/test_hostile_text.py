@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from hcilib import PlanError, System, Testbed, TestbedError, load_system, load_testbed, sweep
 from hcilib.drive import systems as commands
-from hcilib.drive.launch import client_server, per_host, session
+from hcilib.drive.hosts.lease import by_python
 from hcilib.drive.launch.job import GATE, job_text, verify
 from hcilib.model.yaml_models import Form, Model
 from tests.needs import examples
@@ -248,8 +248,8 @@ def reached(bed: Testbed, plan=PLAIN) -> tuple[list, list]:
     for step, vm, text in texts:
         verify(text, step, vm, bed, 2**20, paths)
     jobs = [parsed(text) for _, _, text in texts]
-    scripts = ((per_host.SCRIPT, "job.fio"), (client_server.SCRIPT, "server"))
-    return jobs, [shlex.split(shlex.join(session.command(vm, bed, 10, *of))) for vm in bed.vms for of in scripts]
+    commands = [by_python(bed.python, ["hci-lease", vm.name, *paths]) for vm in bed.vms]
+    return jobs, [shlex.split(shlex.split(command)[-1]) for command in commands]
 
 
 def differences(one, other) -> list[tuple[Any, Any]]:
@@ -290,7 +290,7 @@ def test_hostile_text_is_refused_by_name_or_stays_its_own(tmp_path_factory, fiel
         assert len(said) < 2000
         consistent = ("appears more than once", "is not among nodes", "is the node itself",
                       "has drives, which a running lab alone",
-                      "field checks.")  # fmt: skip
+                      "field checks.", "field look.colour: Field required")  # fmt: skip
         assert f"field {in_error(path)}" in said or any(sentence in said for sentence in consistent), said
         return None
     assert path not in LIVE

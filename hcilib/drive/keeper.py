@@ -9,7 +9,9 @@ Each disk is opened once. With MODE ``write`` it is opened exclusively: as long 
 nowhere, swaps nothing to it, and makes no file system, array or volume of it, whoever asks and by whatever name. fio is
 given this very descriptor and inherits it, so the disk stays held until the last process of fio has ended. With MODE
 ``read`` it is locked alone, as a disk that is only read may be in use. With MODE ``lock`` PATH is a folder or file
-whose lock stands for a host without disks. PLACE is a disk's number (``8:16``).
+whose lock stands for a host without disks. With MODE ``replica`` it is neither held nor locked: others use it, and
+it is read. PLACE is a disk's number (``8:16``), or PATH once more. Stamped blocks are written to images of a Ceph
+cluster as well: PATH is then ``rbd://CLUSTER/POOL/IMAGE`` and MODE ``rbd``.
 
 A request is a line of JSON (``id``, ``do`` and what that needs), and so is an answer. A request about disks is answered
 once for each disk, by a thread of that disk's own: a disk that hangs keeps nobody waiting but those who ask about it.
@@ -39,10 +41,13 @@ import time
 FIRST = 100
 """Of the descriptors of disks: no other process has one of this number by chance."""
 BLOCK, MIB = 4096, 2**20
+NOTES = 5
+"""So often a disk is noted anew because it was written meanwhile."""
 TRIES, PAUSE_S = 25, 0.2
+REMOVING_S = 5
 PROBED_S = 0.8
 """For so long a probe of udev may have a disk open; what holds it for longer is in use."""
-BLKROGET = 0x125E
+BLKROGET, BLKFLSBUF = 0x125E, 0x1261
 GONE = {errno.ENXIO, errno.ENODEV, errno.ENOENT, errno.EBADF}
 """Errors of a disk that is no more: it is let go of, as it comes back under another name as long as it is held."""
 EXPORTS = (
@@ -50,6 +55,8 @@ EXPORTS = (
     "/sys/kernel/config/target/core/*/*/udev_path",
 )
 SPEAKING = threading.Lock()
+HOLDS, REFUSED = "hci-lease", "hci-refused"
+"""What a process is called once it holds what it asked for, or nothing of it."""
 
 
 def say(**what):
@@ -109,17 +116,47 @@ def named(pid):
 
 
 def leases():
-    """Yield (process, who, token, places) of every other process that holds disks for a campaign."""
+    """Yield (process, who, token, [KEY, PLACE, PATH, MODE]s) of all others that hold disks or ask."""
     for pid in processes():
         words = words_of(pid)
         if "hci-lease" in words[:-3]:
             at = words.index("hci-lease")
-            yield pid, words[at + 1], words[at + 2], words[at + 4 :]
+            yield pid, words[at + 1], words[at + 2], in_fours(words[at + 4 : -1])
 
 
-def holders_of(inode):
+def in_fours(words):
+    """Return the words of a command line by what is to be held."""
+    return [words[n : n + 4] for n in range(0, len(words) - 3, 4)]
+
+
+def age(pid):
+    """Return what is less of a process that began earlier."""
+    words = text(f"/proc/{pid}/stat").rpartition(") ")[2].split()
+    return (int(words[19]) if words else 0), pid
+
+
+def rivals_of(place, token):
+    """Yield (token and who, mode, whether it goes first) of each other lease of a disk or lock.
+
+    A process that holds what it asked for goes first. Of two that still ask, the older one does,
+    but it waits until it knows what becomes of the other, which may not have seen it.
+    """
+    for pid, who, its, asked in leases():
+        if its == token and ended(pid):
+            continue
+        state = text(f"/proc/{pid}/comm")
+        for _, its_place, _, mode in asked:
+            if its_place == place and state != REFUSED:
+                yield f"{its} {who}", mode, state == HOLDS or age(pid) < age(os.getpid())
+
+
+def holders_of(path):
     """Return the names of the processes that lock a file, as far as this account may see them."""
     found = []
+    try:
+        inode = os.stat(path).st_ino
+    except OSError:
+        return []
     for pid in processes():
         told = (text(f"/proc/{pid}/fdinfo/{name}") for name in names(f"/proc/{pid}/fdinfo"))
         if any("FLOCK" in line and f":{inode} 0 EOF" in line for info in told for line in info.splitlines()):
@@ -130,15 +167,20 @@ def holders_of(inode):
 # ---- taking
 
 
+def locked(path):
+    """Return what is locked for a host: by root its own folder, which nobody else can open."""
+    return "/root" if path == "/" and os.geteuid() == 0 and os.path.isdir("/root") else path
+
+
 def opened(place, path, mode):
     """Open and lock what is to be held: its descriptor; OSError with a word of its own where it cannot be."""
-    if mode == "lock" and path == "/" and os.geteuid() == 0 and os.path.isdir("/root"):
-        path = "/root"  # no other account can open it, and so none can lock it
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | (os.O_EXCL if mode == "write" else 0))
+    flags = {"write": os.O_EXCL, "lock": 0 if os.path.isdir(path) else os.O_CREAT}.get(mode, 0)
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | flags, 0o600)
     try:
-        if mode != "lock" and number_of(os.fstat(fd)) != place:
+        if mode in ("read", "write") and number_of(os.fstat(fd)) != place:
             raise OSError(errno.ENXIO, "it is another device now")
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if mode != "replica":
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(fd)
         raise
@@ -151,41 +193,54 @@ def take(place, path, mode, token):
     ``held`` by another campaign, ``busy`` (in use), ``nameless`` (locked by nobody who says why), ``secondary``
     (of DRBD), ``gone`` or ``unleased``. A lease of the same token is of a controller that is gone, and is ended.
     """
+    own, rivals = locked(path) if mode == "lock" else path, []
     for attempt in range(TRIES):
-        strangers = []
-        for pid, who, its, places in leases():
-            if place in places or path in places:
-                if its == token:
-                    ended(pid)
-                else:
-                    strangers.append(f"{its} {who}")
+        fd, code = None, 0
         try:
-            fd = opened(place, path, mode)
+            fd = opened(place, own, mode)
         except OSError as error:
-            if error.errno == errno.EMEDIUMTYPE:
+            code = error.errno
+            if code == errno.EMEDIUMTYPE:
                 return None, "secondary", f"{path} is DRBD's Secondary here"
-            if error.errno in GONE:
+            if code in GONE:
                 return None, "gone", f"{path}: {error.strerror}"
-            if error.errno not in (errno.EBUSY, errno.EAGAIN):
-                return None, "unleased", f"{path} cannot be opened ({error.strerror})"
-            if strangers:
-                return None, "held", strangers[0]
-            if error.errno == errno.EBUSY and attempt * PAUSE_S > PROBED_S:
-                return None, "busy", path
-            time.sleep(PAUSE_S)
-            continue
-        if strangers and mode == "lock":
+            if code not in (errno.EBUSY, errno.EAGAIN):
+                return None, "unleased", f"{own} cannot be opened ({error.strerror})"
+        rivals = [] if mode == "replica" else list(rivals_of(place, token))
+        if fd is not None:
+            # Of those that write, the kernel lets one alone open the disk. A lock is of one device
+            # node alone, so whoever else names the disk counts, by whatever node.
+            rivals = [rival for rival in rivals if not mode == rival[1] == "write"]
+            if not rivals:
+                told_to_all(own)
+                return fd, "leased", ""
             os.close(fd)
-            return None, "held", strangers[0]
-        return fd, "leased", ""
-    locking = holders_of(os.stat(path).st_ino) or ["a process that left no name (root sees it with fuser -v)"]
-    return None, "nameless", "{}, which {} locks".format(path, ", ".join(locking))
+        for rival, its_mode, first in rivals:
+            if first or mode == its_mode == "write":
+                return None, "held", rival
+        if code == errno.EBUSY and not rivals and attempt * PAUSE_S > PROBED_S:
+            return None, "busy", ", ".join(upon(place))
+        time.sleep(PAUSE_S)
+    if rivals:
+        return None, "held", rivals[0][0]
+    locking = holders_of(own) or ["a process that left no name (root sees it with fuser -v)"]
+    return None, "nameless", "{}, which {} locks".format(own, ", ".join(locking))
+
+
+def told_to_all(path):
+    """Lock `/` as well where root locks its own folder, for accounts that see no process of root's."""
+    if path == "/root":
+        with contextlib.suppress(OSError):
+            fcntl.flock(os.open("/", os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def ended(pid):
-    """End a lease of our own campaign, whose controller is gone."""
-    with contextlib.suppress(OSError):  # another account's has to end by itself
+    """End a process that our own campaign left; False of another account's, which must end itself."""
+    try:
         os.kill(pid, signal.SIGKILL)
+    except OSError as error:
+        return error.errno != errno.EPERM
+    return True
 
 
 # ---- one disk
@@ -198,7 +253,7 @@ class Disk:
         self.key, self.fd, self.path = key, fd, f"/proc/self/fd/{fd}"
         self.number = number_of(os.fstat(fd))
         self.sys = "/sys/dev/block/" + self.number
-        self.page, self.direct = mmap.mmap(-1, MIB), None
+        self.page, self.direct = mmap.mmap(-1, MIB + BLOCK), None
         self.asked = queue.Queue()
         apart(self.work)
 
@@ -234,9 +289,12 @@ class Disk:
         return self.page[:got]
 
     def ends(self):
-        """Return the first and the last MiB: there lies every signature that util-linux knows."""
+        """Return the first and the last MiB: there lies every signature that util-linux knows.
+
+        Not every disk is a whole number of blocks: it is read up to its very end.
+        """
         size = self.size
-        return self.read(0, MIB) + self.read(max(0, size - MIB) // BLOCK * BLOCK, MIB)
+        return self.read(0, MIB) + self.read(max(0, size - MIB) // BLOCK * BLOCK, MIB + BLOCK)
 
     def sample(self, seed, places):
         """Return (digest of both ends, digest of so many blocks at random places, which byte all of them are or -1)."""
@@ -249,7 +307,7 @@ class Disk:
         return [hashlib.sha256(ends).hexdigest(), digest.hexdigest(), ends[0] if alike else -1]
 
     def counted(self):
-        """Return [boot, sectors written, sectors discarded] since the machine started, as its kernel counts.
+        """Return [since when, sectors written, sectors discarded], as the kernel counts: since this boot, of this disk.
 
         What others wrote through the cache is counted once it is on the disk, so it is brought there. Of an NVMe disk
         with several paths some kernels count on its hidden path devices alone: the larger of both counts.
@@ -260,13 +318,19 @@ class Disk:
         if re.match(r"nvme\d+n\d+$", name):
             paths = glob.glob("/sys/block/{}c*{}/stat".format(*tuple(re.match(r"(nvme\d+)(n\d+)$", name).groups())))
         sums = [[sum(column) for column in zip(*(sectors(file) for file in files))] for files in (own, paths) if files]
-        boot = text("/proc/sys/kernel/random/boot_id") + "".join(sorted(paths))
-        return [boot, *max(sums)]
+        since = [text("/proc/sys/kernel/random/boot_id"), text(self.sys + "/diskseq"), *sorted(paths)]
+        return [" ".join(since), *max(sums)]
 
     def signature(self):
         """Return what util-linux and we recognise on the disk; empty: nothing."""
         asked = ["blkid", "-p", "-o", "export", self.path]
-        done = subprocess.run(asked, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, pass_fds=[self.fd])
+        paths = {**os.environ, "PATH": os.environ.get("PATH", "") + ":/usr/sbin:/sbin"}
+        try:
+            done = subprocess.run(
+                asked, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, pass_fds=[self.fd], env=paths
+            )
+        except OSError as error:  # the disk is there all the same, and stays held
+            return f"something that cannot be probed (blkid: {error.strerror})"
         found = re.findall(r"(?m)^(PT)?TYPE=(.*)$", done.stdout.decode(errors="replace"))
         if done.returncode not in (0, 2, 8):
             return f"something that cannot be probed (`blkid -p` ended with {done.returncode})"
@@ -276,7 +340,7 @@ class Disk:
             return found[0][1] + " partition table" * bool(found[0][0])
         if self.read(0, BLOCK).startswith(b"bluestore block device"):
             return "ceph_bluestore"
-        half = b"EFI PART" in self.read(self.size // BLOCK * BLOCK - BLOCK, BLOCK)
+        half = b"EFI PART" in self.read(self.size // BLOCK * BLOCK - BLOCK, 2 * BLOCK)
         return "the second half of a gpt partition table" * half
 
     def look(self, size, seed=0, places=0, left=None, beside=False):
@@ -289,12 +353,21 @@ class Disk:
         why = [["size", f"{self.size} bytes now where {size} were judged"]] if self.size != size else []
         if struct.unpack("i", fcntl.ioctl(self.fd, BLKROGET, struct.pack("i", 0)))[0]:
             why.append(["read-only", ""])
-        why += [["used", name] for name in self.upon()]
+        why += [["used", name] for name in upon(self.number)]
         if os.path.isdir(self.sys + "/mq") and text(self.sys + "/queue/iostats") == "0":
             why.append(["uncounted", "queue/iostats is 0: what others write cannot be seen"])
         if beside:
             return why
-        return why + (self.changed(left, seed, places) if left else self.carried())
+        why += [["unwritable", ""]] * (not os.access(self.path, os.W_OK)) + self.unflushed()
+        return why + (self.carried() if left is None else self.changed(left, seed, places))
+
+    def unflushed(self):
+        """Drop the kernel's cache of the disk, as fio does before it begins; say where this account may not."""
+        try:
+            fcntl.ioctl(self.fd, BLKFLSBUF)
+        except PermissionError:
+            return [["unflushed", ""]]
+        return []
 
     def carried(self):
         """Return what lies on a disk that should be blank, as a reason."""
@@ -315,23 +388,16 @@ class Disk:
     def note(self, seed, places):
         """Return what lies on the disk: ends, blocks, blank (the byte that all are, or -1), signature, counted.
 
-        `counted` is None where somebody wrote meanwhile.
+        What was under way when fio ended may still arrive. Where somebody goes on writing, the count is one that the
+        next look finds exceeded.
         """
-        before = self.counted()
-        ends, blocks, blank = self.sample(seed, places)
-        found = {"ends": ends, "blocks": blocks, "blank": blank, "signature": self.signature()}
-        return {"counted": before if self.counted() == before else None, **found}
-
-    def upon(self):
-        """Yield what was made of the disk that needs no exclusive open: partitions, loop devices, exports."""
-        folder = os.path.realpath(self.sys)
-        yield from ("partition " + name for name in names(folder) if os.path.exists(f"{folder}/{name}/partition"))
-        for place in (place for pattern in EXPORTS for place in glob.glob(pattern)):
-            if leads_to(text(place), self.number):
-                yield "other hosts ({})".format(place[len("/sys/kernel/config/") :])
-        for place in glob.glob("/sys/class/block/loop*/loop/backing_file"):
-            if leads_to(text(place), self.number):
-                yield place.split("/")[4]
+        for _ in range(NOTES):
+            before = self.counted()
+            ends, blocks, blank = self.sample(seed, places)
+            found = {"ends": ends, "blocks": blocks, "blank": blank, "signature": self.signature()}
+            if self.counted() == before:
+                break
+        return {"counted": before, **found}
 
     # ---- stamped blocks
 
@@ -341,8 +407,7 @@ class Disk:
         All blocks again and again, each round in an order of its own. No block is written again before the controller
         has answered for it, so what it never heard of is at most one write a block.
         """
-        order, sequence, writing = random.Random(seed), [0] * blocks, mmap.mmap(-1, nbytes)
-        disk = os.open(self.path, os.O_RDWR | os.O_DIRECT)
+        order, sequence, disk = random.Random(seed), [0] * blocks, self.blocks_of(nbytes, True)
         HEARD[self.key] = heard = threading.Semaphore(0)
         told, answered, due, end = 0, 0, [0] * blocks, time.monotonic() + seconds
         try:
@@ -353,18 +418,15 @@ class Disk:
                             return told
                         answered += 1
                     at = offset + block * nbytes
-                    writing[:] = stamped(run, vm, at, sequence[block] + 1, nbytes)
-                    os.lseek(disk, at, os.SEEK_SET)
-                    if os.writev(disk, [writing]) != nbytes:
+                    if disk.write(stamped(run, vm, at, sequence[block] + 1, nbytes), at) != nbytes:
                         raise OSError(f"the block at {at} was written in part")
-                    os.fdatasync(disk)
                     sequence[block] += 1
                     say(event="stamped", disk=self.key, block=block, sequence=sequence[block], t_s=time.time())
                     told += 1
                     due[block] = told
                     time.sleep(STAMP_PAUSE_S)
         finally:
-            os.close(disk)
+            disk.close()
         return told
 
     def read_stamped(self, offset, blocks, nbytes, run, vm):
@@ -372,15 +434,108 @@ class Disk:
 
         Nulls where it cannot be read.
         """
-        found = []
+        found, disk = [], self.blocks_of(nbytes, False)
         for block in range(blocks):
             at = offset + block * nbytes
             try:
-                own, foreign = stamps_of(self.read(at, nbytes), run, vm, at)
+                own, foreign = stamps_of(disk.read(at), run, vm, at)
             except OSError:
                 own, foreign = [], None
             found.append([min(own), max(own), foreign] if own else [None, None, foreign])
+        disk.close()
         return found
+
+    def blocks_of(self, nbytes, writing):
+        """Return what writes and reads stamped blocks of the disk."""
+        return Blocks(self.path, nbytes, writing)
+
+
+class Blocks:
+    """A device, past the page cache; a write is on it once it is flushed."""
+
+    def __init__(self, path, nbytes, writing):
+        self.page = mmap.mmap(-1, nbytes)  # O_DIRECT asks for memory that begins at a page
+        self.opened = os.open(path, (os.O_RDWR if writing else os.O_RDONLY) | os.O_DIRECT)
+
+    def write(self, content, offset):
+        self.page[:] = content
+        os.lseek(self.opened, offset, os.SEEK_SET)
+        written = os.writev(self.opened, [self.page])
+        os.fdatasync(self.opened)
+        return written
+
+    def read(self, offset):
+        os.lseek(self.opened, offset, os.SEEK_SET)
+        if os.readv(self.opened, [self.page]) != len(self.page):
+            raise OSError(f"the block at {offset} was read in part")
+        return self.page[:]
+
+    def close(self):
+        os.close(self.opened)
+
+
+class Image(Disk):
+    """An image of a Ceph cluster, which nobody holds. Its configuration is the one that CEPH_CONF names."""
+
+    def __init__(self, key, path):
+        self.key, self.path, self.sys, self.fd, self.direct, self.asked = key, path, "/", None, None, queue.Queue()
+        apart(self.work)
+
+    def blocks_of(self, nbytes, writing):
+        return ImageBlocks(self.path, nbytes, writing)
+
+
+class ImageBlocks:
+    """The same of an image, through Ceph's own library as fio's rbd engine does."""
+
+    def __init__(self, path, nbytes, writing):
+        import ctypes  # a guest of a box, which has no such image, has no ctypes either
+
+        cluster, pool, image = (part.encode() for part in path[len("rbd://") :].split("/"))
+        self.nbytes, self.page = nbytes, ctypes.create_string_buffer(nbytes)
+        self.rados, self.rbd = ctypes.CDLL("librados.so.2"), ctypes.CDLL("librbd.so.1")
+        for function in (self.rbd.rbd_read, self.rbd.rbd_write):
+            function.restype = ctypes.c_ssize_t
+            function.argtypes = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_char_p
+        self.client, self.pool, self.image = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+        self.done(self.rados.rados_create2(ctypes.byref(self.client), cluster, b"client.admin", ctypes.c_uint64(0)))
+        self.done(self.rados.rados_conf_read_file(self.client, None))
+        self.done(self.rados.rados_connect(self.client))
+        self.done(self.rados.rados_ioctx_create(self.client, pool, ctypes.byref(self.pool)))
+        opens = self.rbd.rbd_open if writing else self.rbd.rbd_open_read_only
+        self.done(opens(self.pool, image, ctypes.byref(self.image), None))
+
+    def done(self, code):
+        if code < 0:
+            raise OSError(-code, os.strerror(-code))
+        return code
+
+    def write(self, content, offset):
+        written = self.done(self.rbd.rbd_write(self.image, offset, len(content), content))
+        self.done(self.rbd.rbd_flush(self.image))
+        return written
+
+    def read(self, offset):
+        if self.done(self.rbd.rbd_read(self.image, offset, self.nbytes, self.page)) != self.nbytes:
+            raise OSError(f"the block at {offset} was read in part")
+        return self.page.raw
+
+    def close(self):
+        self.rbd.rbd_close(self.image)
+        self.rados.rados_ioctx_destroy(self.pool)
+        self.rados.rados_shutdown(self.client)
+
+
+def upon(number):
+    """Yield what was made of a disk that needs no exclusive open: partitions, loop devices, exports."""
+    folder = os.path.realpath("/sys/dev/block/" + number)
+    yield from ("partition " + name for name in names(folder) if os.path.exists(f"{folder}/{name}/partition"))
+    for place in (place for pattern in EXPORTS for place in glob.glob(pattern)):
+        if leads_to(text(place), number):
+            yield "other hosts ({})".format(place[len("/sys/kernel/config/") :])
+    for place in glob.glob("/sys/class/block/loop*/loop/backing_file"):
+        if leads_to(text(place), number):
+            yield place.split("/")[4]
 
 
 def sectors(file):
@@ -390,9 +545,12 @@ def sectors(file):
 
 
 def leads_to(path, number):
-    """Tell whether a path leads to the device of this number."""
+    """Tell whether a path leads to the device of this number.
+
+    A path elsewhere is not followed: a file may lie on what hangs. What is written by such a name is counted.
+    """
     try:
-        return number_of(os.stat(path)) == number
+        return path.startswith("/dev/") and number_of(os.stat(path)) == number
     except (OSError, ValueError):
         return False
 
@@ -435,11 +593,26 @@ def stamps_of(content, run, vm, offset):
 class Run:
     """fio at work in a folder of its own, with the descriptors of all disks that are held."""
 
-    def __init__(self, token, name, parent, files, argv, limit_s, links="", rates_ms=0):
+    def __init__(self, number, token, name, parent, files, argv, limit_s, links="", rates_ms=0):
+        self.number = number
         self.folder = f"{os.path.realpath(parent)}/hci-{name}.{mark_of(token)}{os.urandom(4).hex()}"
+        self.limit_s, self.rates_ms, self.process, self.stopped = limit_s, rates_ms, None, ""
+        self.starting, self.over, self.gates = threading.Lock(), False, []
         os.mkdir(self.folder, 0o700)
+        try:
+            self.fill(links, files)
+        except OSError:
+            self.remove()
+            raise
+        base = os.path.basename(self.folder)  # by which a socket's name is short enough
+        self.argv = [word.replace("FOLDER", self.folder).replace("BASE", base) for word in argv]
+        self.jobs = sum(len(re.findall(r"(?m)^\[(?!global\])", content)) for content in files.values())
+        self.gates = [fifo(self.folder + "/ready")]  # held open: its jobs write there one after another
+
+    def fill(self, links, files):
+        """Make what fio finds in its folder."""
         os.mkdir(self.folder + "/logs")
-        for link in glob.glob(links + "/*.sock") if links else ():
+        for link in glob.glob(glob.escape(links) + "/*.sock") if links else ():
             os.symlink(link, f"{self.folder}/{os.path.basename(link)}")
         with open(self.folder + "/room", "wb") as file:  # a full disk is named before fio begins, and again at its end
             file.write(b"\0" * 65536)
@@ -448,62 +621,62 @@ class Run:
                 to.write(content)
         for gate in ("gate", "ready"):
             os.mkfifo(f"{self.folder}/{gate}")
-        self.argv = [word.replace("FOLDER", self.folder) for word in argv]
-        self.jobs = sum(len(re.findall(r"(?m)^\[(?!global\])", content)) for content in files.values())
-        self.gates = [os.open(self.folder + "/ready", os.O_RDWR)]  # held open: its jobs write there one after another
-        self.limit_s, self.rates_ms, self.process, self.stopped = limit_s, rates_ms, None, ""
 
-    def start(self, number):
+    def start(self):
         """Start fio; `ready` is said when every job stands at its gate, `ended` when it is done."""
-        out = subprocess.PIPE if self.rates_ms else open(self.folder + "/fio.json", "wb")
-        with open(self.folder + "/fio.stderr", "wb") as err:
+        out = subprocess.PIPE if self.rates_ms else open(self.folder + "/logs/fio.json", "wb")
+        with open(self.folder + "/logs/fio.stderr", "wb") as err, self.starting:
+            if self.over:
+                raise OSError("it is being ended")
             self.process = subprocess.Popen(
                 self.argv, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
-                pass_fds=[disk.fd for disk in DISKS.values()],
+                pass_fds=[disk.fd for disk in list(DISKS.values()) if disk.fd],
             )  # fmt: skip
-        apart(self.wait_ready, number)
-        apart(self.wait_ended, number)
-        return self.folder
+        apart(self.wait_ready)
+        apart(self.wait_ended)
 
-    def wait_ready(self, number):
+    def wait_ready(self):
         """Say when every job has written its line into the gate."""
         heard = b""
         while heard.count(b"\n") < self.jobs and self.process.poll() is None:
             if select.select([self.gates[0]], [], [], 0.2)[0]:
-                heard += os.read(self.gates[0], 4096)
-        say(event="ready", id=number)
+                heard += self.gates[0].read(4096)
+        say(event="ready", id=self.number)
 
     def go(self):
         """Let every job begin: each waits until somebody opens its gate for writing."""
-        self.gates.append(os.open(self.folder + "/gate", os.O_RDWR))
+        self.gates.append(fifo(self.folder + "/gate"))
 
-    def wait_ended(self, number):
+    def wait_ended(self):
         """Follow fio to its end, or end it at its limit; say how it ended, and where no room is left."""
         end = apart(self.stop, f"after {self.limit_s:g} s", after_s=self.limit_s)
-        if self.rates_ms:
-            self.follow(number)
+        following = apart(self.follow) if self.rates_ms else end
         code = self.process.wait()
         end.cancel()
-        self.kill()
+        self.kill()  # a worker that is left holds the pipe, whose end is waited for
+        following.join(REMOVING_S)
         full = ""
         try:
-            with open(self.folder + "/room", "r+b") as file:
+            with open(self.folder + "/room", "wb") as file:
                 file.write(b"\0" * 65536)
                 os.fsync(file.fileno())
-        except OSError as error:
-            full = os.path.dirname(self.folder) if error.errno == errno.ENOSPC else ""
-        say(event="ended", id=number, code=code, full=full, stopped=self.stopped)
+        except OSError:
+            full = os.path.dirname(self.folder)
+        say(event="ended", id=self.number, code=code, full=full, stopped=self.stopped)
 
-    def follow(self, number):
-        """Say of every interim result the runtime and the I/Os so far; keep the last one."""
-        document, last = [], []
+    def follow(self):
+        """Say of every interim result the runtime and the I/Os so far; keep the last one, and what stands between."""
+        document, last, beside = [], [], []
         for line in self.process.stdout:
-            document = [line] if line == b"{\n" else [*document, line]
+            if document or line == b"{\n":
+                document.append(line)
+            elif line.strip():
+                beside.append(line)
             if line == b"}\n":
-                last = document
-                say(event="rates", id=number, **tally(b"".join(document)))
-        with open(self.folder + "/fio.json", "wb") as file:
-            file.write(b"".join(last))
+                last, document = document, []
+                say(event="rates", id=self.number, **tally(b"".join(last)))
+        with open(self.folder + "/logs/fio.json", "wb") as file:
+            file.write(b"".join(beside + last))
 
     def stop(self, why=""):
         """Ask fio to end; it is killed where it does not."""
@@ -512,9 +685,10 @@ class Run:
         apart(self.signalled, signal.SIGKILL, after_s=5)
 
     def signalled(self, number):
-        """Send fio a signal."""
-        with contextlib.suppress(OSError):
-            os.killpg(self.process.pid, number)
+        """Send fio a signal, as long as it is there."""
+        if self.process.poll() is None:
+            with contextlib.suppress(OSError):
+                os.killpg(self.process.pid, number)
 
     def workers(self):
         """Return fio's processes below the first: [id, parent, state, a count that grows with whatever it does]."""
@@ -530,15 +704,26 @@ class Run:
     def kill(self):
         """End every process of fio: its workers have sessions of their own. What waits at the gate goes on, and
         ends."""
+        with self.starting:
+            self.over = True
         with contextlib.suppress(OSError):
             self.go()
         end_all(self.folder)
 
     def remove(self):
-        """Remove the folder."""
-        for gate in self.gates:
-            os.close(gate)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """End fio, remove the folder, and forget both: a campaign has hundreds of them."""
+        self.kill()
+        for _ in range(TRIES):  # what is about to end may still make a file
+            shutil.rmtree(self.folder, ignore_errors=True)
+            if not os.path.exists(self.folder):
+                break
+            time.sleep(0.02)
+        RUNS.pop(self.number, None)
+
+
+def fifo(path):
+    """Open both ends of a pipe, which are closed when nobody needs them any more."""
+    return open(path, "r+b", buffering=0)
 
 
 def mark_of(token):
@@ -557,15 +742,18 @@ def working_in(mark):
 
 
 def end_all(mark):
-    """End all processes of a folder, but for those that wait for a disk which does not answer."""
+    """End all processes of a folder; return their ids. One that waits for a disk which does not answer ends once it is
+    answered, and nobody waits for that."""
+    found = set()
     for _ in range(100):
-        states = {pid: text(f"/proc/{pid}/stat").rpartition(") ")[2][:1] for pid in working_in(mark)}
-        left = [pid for pid in states if states[pid] not in ("D", "Z", "")]
+        left = [pid for pid in working_in(mark) if text(f"/proc/{pid}/stat").rpartition(") ")[2][:1] not in ("Z", "")]
         for pid in left:
             ended(pid)
         if not left:
-            return
+            break
+        found.update(left)
         time.sleep(0.02)
+    return sorted(found)
 
 
 def tally(document):
@@ -581,9 +769,8 @@ def tally(document):
 # ---- what is asked
 
 DISKS: dict = {}
-FILES: dict = {}
 RUNS: dict = {}
-"""Key -> the disk; path -> descriptor of a lock; number of the request -> fio."""
+"""Key -> the disk; number of the request -> fio."""
 HOLDING = threading.Lock()
 
 
@@ -597,15 +784,17 @@ def let_go(key):
 
 
 def hold(token, key, place, path, mode):
-    """Take one disk or lock; return the word and what is to be said of it."""
+    """Take one disk, image or lock; return the word and what is to be said of it."""
+    if mode == "rbd":
+        DISKS[key] = Image(key, path)
+        return {"word": "leased", "path": path}
     fd, word, what = take(place, path, mode, token)
     if fd is None:
         return {"word": word, "what": what}
-    if mode == "lock":
-        FILES[path] = fd
+    if mode == "lock":  # its descriptor stays open for as long as this process lives
         return {"word": word}
     with HOLDING:
-        at = next(n for n in range(FIRST, FIRST + 4096) if n not in {disk.fd for disk in DISKS.values()})
+        at = next(n for n in range(FIRST, FIRST + 4096) if n not in [disk.fd for disk in DISKS.values()])
         os.dup2(fd, at, inheritable=False)
         os.close(fd)
         DISKS[key] = Disk(key, at)
@@ -622,9 +811,9 @@ def answer(request, token):
             else:
                 say(id=number, disk=key, gone="not held")
     elif do in ("take", "fio"):
-        apart({"take": taken, "fio": started}[do], number, token, request["given"])
-    elif do in ("go", "stop", "workers", "remove"):
-        say(id=number, answer=getattr(RUNS[request["run"]], do)())
+        apart({"take": taken, "fio": prepared}[do], number, token, request["given"])
+    elif do in ("start", "go", "stop", "workers", "remove"):
+        apart(told, number, request["run"], do)
     elif do == "heard":
         HEARD[request["disk"]].release()
     elif do == "here":
@@ -639,13 +828,25 @@ def taken(number, token, given):
         say(id=number, disk=key, answer=hold(token, key, *disk))
 
 
-def started(number, token, given):
-    """Make a folder for fio and start it there."""
+def told(number, run, do):
+    """Do something with fio, and say what came of it."""
     try:
-        RUNS[number] = Run(token, **given)
-        say(id=number, answer=RUNS[number].start(number))
+        say(id=number, answer=getattr(RUNS[run], do)())
     except OSError as error:
-        say(id=number, error="{}: {}".format(error.filename or given["parent"], error.strerror))
+        say(id=number, error=f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    except Exception as error:
+        say(id=number, error=f"{type(error).__name__}: {error}")
+
+
+def prepared(number, token, given):
+    """Make a folder for fio, with all that it needs."""
+    try:
+        RUNS[number] = Run(number, token, **given)
+        say(id=number, answer=RUNS[number].folder)
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        where = given["parent"] if full else error.filename or given["parent"]
+        say(id=number, error=where + (" is full" if full else f": {error.strerror}"))
 
 
 def serve(token, silent_s):
@@ -658,31 +859,27 @@ def serve(token, silent_s):
                 return
             heard += piece
         line, _, heard = heard.partition(b"\n")
-        if any(moved(fd, path) for path, fd in FILES.items()):
-            return
         try:
             answer(json.loads(line.decode()), token)
         except Exception as error:
             say(error=f"{type(error).__name__}: {error}")
 
 
-def moved(fd, path):
-    """Tell whether the file that is locked is no longer what its path leads to."""
-    try:
-        return path != "/" and os.stat(path).st_ino != os.fstat(fd).st_ino
-    except OSError:
-        return True
-
-
 def main(who, token, silent_s, *places):
     """Hold what is asked for, say so, and serve; end whatever was started, whatever the disks do."""
-    with open("/proc/self/comm", "w") as file:
-        file.write("hci-lease")
     signal.signal(signal.SIGHUP, lambda *_: finish())
     signal.signal(signal.SIGTERM, lambda *_: finish())
-    asked = [places[n : n + 4] for n in range(0, len(places), 4)]
-    end_all(mark_of(token))  # what a keeper of this campaign left running
-    say(word="leased", disks={own[0]: hold(token, *own) for own in asked})
+    for pid, _, its, _ in leases():
+        if its == token:
+            ended(pid)
+    left = end_all(mark_of(token))  # what a keeper of this campaign left running, and its folders
+    for folder in glob.glob("/tmp/hci-*." + mark_of(token) + "*"):
+        shutil.rmtree(folder, ignore_errors=True)
+    disks = {own[0]: hold(token, *own) for own in in_fours(places)}
+    words = [own["word"] for own in disks.values()]
+    with open("/proc/self/comm", "w") as file:
+        file.write(HOLDS if "leased" in words or not words else REFUSED)
+    say(word="leased", disks=disks, ended=left)
     try:
         serve(token, float(silent_s))
     finally:
@@ -691,9 +888,8 @@ def main(who, token, silent_s, *places):
 
 def finish():
     """End fio, then this process: the kernel closes what is held. No thread is waited for, as its disk may hang."""
-    for run in list(RUNS.values()):
-        run.kill()
-        apart(run.remove).join(2)
+    for thread in [apart(run.remove) for run in list(RUNS.values())]:
+        thread.join(REMOVING_S)
     os._exit(0)
 
 

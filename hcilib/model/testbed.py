@@ -211,7 +211,8 @@ class Testbed(Model):
 
     `most_bytes_written`: by all campaigns on it whose run directories lie beside each other, to all
     disks together. `lease`: ``required``, or ``none`` where hosts
-    cannot be leased: nobody is kept from measuring there at the same time then, and every row says so.
+    cannot be leased: nobody is kept from measuring there at the same time then, and every row says so. `python`: what
+    holds the disks on its hosts, where it is not called python3 (from 3.6 on).
     """
 
     __test__ = False
@@ -225,6 +226,7 @@ class Testbed(Model):
     consent: form.Token | None = None
     most_bytes_written: form.Bytes | None = None
     lease: Literal["required", "none"] = "required"
+    python: form.FilePath = "python3"
     lab: Lab | None = None
     ceph: Ceph | None = None
     box: Box | None = None
@@ -276,9 +278,9 @@ class Testbed(Model):
             return None
         return "ceph" if self.fio.ioengine == "rbd" else "lab"
 
-    def lease_file(self, host: Host) -> str:
-        """The file by which a host without disks is leased; "" where the host itself has a place for it."""
-        return f"{self.lease_folder}/lease-{host.target}" if self.lease_folder else ""
+    def lock_of(self, host: Host) -> str:
+        """The file or folder whose lock stands for a host without disks."""
+        return f"{self.lease_folder}/lease-{host.target}" if self.lease_folder else "/"
 
     @property
     def windows(self) -> frozenset[str]:

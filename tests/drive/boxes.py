@@ -7,7 +7,7 @@ from hcilab import cluster_guest
 from hcilab.cluster import LabError, running
 from hcilab.cluster_image import image
 from hcilib import Testbed
-from hcilib.drive.guard.devices import END, INVENTORY, content_of
+from hcilib.drive.guard.devices import END, INVENTORY
 from hcilib.drive.guard.guard import read_inventory
 from hcilib.drive.hosts.hosts import ANSWER_S, Fleet, need
 from hcilib.drive.systems import ask
@@ -62,6 +62,6 @@ def healthy_hosts(fleet: Fleet, system, testbed) -> list[str]:
 
 
 def everything(fleet) -> dict:
-    """What the nodes say of all their devices, and of what lies on them."""
-    told = fleet.run(INVENTORY + content_of() + END, ["node1", "node2"], limit_s=ANSWER_S)
+    """What the nodes say of all their devices."""
+    told = fleet.run(INVENTORY + END, ["node1", "node2"], limit_s=ANSWER_S)
     return {name: read_inventory(outcome) for name, outcome in told.items()}

@@ -141,7 +141,7 @@ def hurt(bed: Testbed):
 def at_work(bed: Testbed) -> list[set[int]]:
     """The hurt VM's fio by generation, a moment after its job began."""
     depth = watch.DEPTH[bed.fio.launcher]
-    found = until(lambda: len(now := tree(bed, hurt(bed))) >= depth and now, 30)
+    found = until(lambda: len(now := tree(bed, hurt(bed))) > depth and now, 30)
     time.sleep(0.2)
     return found or [set()]
 

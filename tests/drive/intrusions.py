@@ -44,7 +44,7 @@ def at_work(bed: Testbed, vm: str) -> bool:
     """Whether every worker of the VM's fio is there."""
     target = next(v.target for v in bed.vms if v.name == vm)
     own = [c for c in processes(f"/hci-{target}.").values() if Path(c.split()[0]).name == "fio"]
-    return len(own) > watch.DEPTH[bed.fio.launcher] - 1
+    return len(own) > watch.DEPTH[bed.fio.launcher]
 
 
 @contextlib.contextmanager

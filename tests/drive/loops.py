@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import functools
 import json
 import os
 import random
@@ -11,26 +12,26 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
 import pytest
 from probes import patiently, until
 
-from hcilib import Testbed
+from hcilib import GuardError, Testbed
 from hcilib.drive.campaign import campaign
-from hcilib.drive.guard.guard import identify
+from hcilib.drive.guard.guard import Guarded, disks_to_lease, identify
 from hcilib.drive.guard.last_look import LastLook
 from hcilib.drive.hosts import processes
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.model.testbed import Disk, Fio
+from hcilib.drive.hosts.lease import Lease
+from hcilib.model.testbed import Disk, Fio, Vm
 from tests.needs import need
 
 MIB = 2**20
 SIZE = 16 * MIB
 RANDOM = random.Random(16).randbytes(SIZE)
-FIO = ("fio --name=t --ioengine=libaio --direct=1 --rw=write --bs=64k --size=8M --allow_file_create=0 --filename={} "
-       "--output-format=terse >/dev/null && echo started")  # fmt: skip
 LOOP_CTL_REMOVE = 0x4C81
 NO_LIBVIRT = "qemu+unix:///session?socket=/nowhere"  # the machine's own has guests that are none of a test's
 
@@ -178,7 +179,7 @@ def mounted_elsewhere(device: str, folder: Path, make: bool = True):
     with subprocess.Popen(["unshare", "-m", "sh", "-c", script], stdout=subprocess.PIPE, text=True) as other:
         try:
             assert other.stdout.readline() == "ready\n"
-            assert device not in Path("/proc/self/mountinfo").read_text()
+            assert f" {device} " not in Path("/proc/self/mountinfo").read_text()
             yield
         finally:
             other.send_signal(signal.SIGKILL)
@@ -202,21 +203,24 @@ def by_id(name: str, target: str):
                 path.rmdir()
 
 
+@dataclass
 class Attacked:
-    """The first VM's disks, judged as when a campaign begins, and what the shell says that then would start fio."""
+    """The first VM's disks as a campaign holds them; `device` and `file` are of the first of them."""
 
-    def __init__(self, fleet, testbed, device, file):
-        self.fleet, self.vms, self.device, self.file = fleet, testbed.vms, device, file
-        self.numjobs = len(self.vms[0].disks)
-        self.look = LastLook(fleet, identify(fleet, testbed, 1, self.numjobs, "wipe"))
+    fleet: Fleet
+    vms: tuple[Vm, ...]
+    device: str
+    file: Path
+    lease: Lease
+    look: LastLook
+
+    @property
+    def numjobs(self) -> int:
+        return len(self.vms[0].disks)
 
     def note(self) -> None:
         self.look.writing(self.vms, self.numjobs)
         self.look.after()
-
-    @property
-    def paths(self) -> dict[str, str]:
-        return self.look.before(self.vms, self.numjobs)[0]
 
     def fill(self, data: bytes = RANDOM) -> None:
         """As a prefill leaves it."""
@@ -224,16 +228,36 @@ class Attacked:
             device.write(data)
         self.note()
 
-    def said(self, then: str = "echo started") -> str:
-        """What the shell says that looks and then would start fio: `started`, or why not."""
-        [prelude] = self.look.before(self.vms, self.numjobs)[1].values()
-        folder = 'd=$(mktemp -d) && cd "$d" || exit 1; trap \'rm -rf "$d"\' EXIT\n'
-        outcome = self.fleet.run({"vm1": f"{folder}{prelude}\n{then}"}, limit_s=60)["vm1"]
-        return (outcome.value or outcome.error).strip().rpartition("\n")[2]
+    def said(self) -> str:
+        """What the look says before a step: `started`, as fio may then be, or why not."""
+        try:
+            self.look.before(self.vms, self.numjobs)
+        except GuardError as error:
+            return str(error)
+        return "started"
 
     @property
-    def noted(self) -> bool:
-        return bool(self.look._left)
+    def left(self) -> dict:
+        """What is known of the first disk since our last step; nothing where nothing is."""
+        return self.look._left.get(("vm1", self.vms[0].disks[0].serial), {}).get("left", {})
+
+
+def identified(fleet: Fleet, testbed: Testbed, vms: int = 1, numjobs: int = 1) -> Guarded:
+    """The disks as they are held and judged when a campaign begins; GuardError of those that may not be written."""
+    disks = functools.partial(disks_to_lease, fleet, testbed, vms, numjobs)
+    with Lease(fleet, testbed, testbed.vms[:vms], "run", disks=disks) as lease:
+        return identify(fleet, testbed, vms, numjobs, lease, testbed.consent)
+
+
+@contextlib.contextmanager
+def attacked(hosts: Hosts, testbed: Testbed, device="", file=None, **how) -> Iterator[Attacked]:
+    """Hold the first VM's disks, and judge them as when a campaign begins; `how`: of the look at them."""
+    numjobs, reading = len(testbed.vms[0].disks), how.get("readonly", False)
+    with hosts.fleet(testbed) as fleet:
+        disks = functools.partial(disks_to_lease, fleet, testbed, 1, numjobs)
+        with Lease(fleet, testbed, testbed.vms[:1], "run", disks=disks, reading=reading) as lease:
+            guarded = identify(fleet, testbed, 1, numjobs, lease, "wipe", not reading)
+            yield Attacked(fleet, testbed.vms[:1], device, file, lease, LastLook(guarded, lease, **how))
 
 
 @pytest.fixture(scope="module")

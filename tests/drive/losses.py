@@ -60,7 +60,7 @@ def survived(event: str, bed: Testbed, actions: Actions, run_dir: Path) -> pd.Da
     """The verdicts of one failure of a running system, its first VM writing before, during and after it."""
     [(vm, disk)] = bed.targets(1, 1)
     with Fleet(bed) as fleet:
-        device = disk.uri or guard.identify(fleet, bed, 1, 1, bed.consent)[vm][disk.serial].path
+        device = disk.uri or guard.disks_to_lease(fleet, bed, 1, 1, [vm])[vm][disk.serial].path
         with stamped_writes(fleet, bed, run_dir, consent=bed.consent, span_bytes=SPAN, limit_s=400):
             _until_written(run_dir, [(vm, disk.serial)], 1)
             actions.do[event](fleet)
@@ -68,9 +68,9 @@ def survived(event: str, bed: Testbed, actions: Actions, run_dir: Path) -> pd.Da
             actions.do[EVENTS[event]](fleet)
             until_whole(actions, fleet)
             _until_written(run_dir, [(vm, disk.serial)], 3)
-        read_back(fleet, run_dir, {(vm, disk.serial): (vm, device)}, span_bytes=SPAN)
+        read_back(fleet, bed, run_dir, {(vm, disk.serial): (vm, device)}, span_bytes=SPAN)
         for name, its in actions.replicas.items():
-            read_back(fleet, run_dir, {(vm, disk.serial): its[vm, disk.serial]}, span_bytes=SPAN, replica=name)
+            read_back(fleet, bed, run_dir, {(vm, disk.serial): its[vm, disk.serial]}, span_bytes=SPAN, replica=name)
     return hci.integrity(run_dir)
 
 
@@ -91,7 +91,7 @@ def suffered(loss: Loss, folder: Path) -> pd.DataFrame:
             if loss.event == "kill-node2":
                 box.revive("node2")
                 until_whole(of_box(box), fleet)
-            read_back(fleet, run_dir, _places(loss, box, owners), span_bytes=SPAN, replica=loss.read)
+            read_back(fleet, box.testbed, run_dir, _places(loss, box, owners), span_bytes=SPAN, replica=loss.read)
         return hci.integrity(run_dir)
 
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from hcilib import Testbed, preflight, sweep
-from hcilib.drive.guard.preflight import MEMORY, check, judge, log_bytes
+from hcilib.drive.guard.preflight import MEMORY, judge, log_bytes
 from hcilib.drive.hosts.hosts import Fleet, Outcome
 from hcilib.model.testbed import Disk, Node, Vm
 
@@ -58,7 +58,7 @@ JUDGED = {
         ({"governor": "performance\npowersave"}, False, "powersave: "),
         ({"governor": "powersave", "lab_root": "/lab"}, True, "powersave"),
     ],
-    "tools": [({}, True, "all there$"), ({"tools": "awk\nwipefs"}, False, "awk, wipefs not found; install them")],
+    "tools": [({}, True, "all there$"), ({"tools": "awk\nblkid"}, False, "awk, blkid not found; install them")],
     "fio": [
         *(({"here": here, "fio": there, "launcher": "client-server"}, here == there != "", said)
           for here, there, said in [("fio-3.33", "fio-3.33", "fio-3.33$"), ("", "", "^$"),
@@ -124,31 +124,6 @@ def test_log_bytes():
     reading = 2 * (10_000 + 5 * 40 * 10 * 2) + 3 * 1000 * 10
     mixed = 2 * 2 * 10_000 + 3 * 1000 * 4  # shorter than what is logged
     assert log_bytes(plan, nodes=3) == reading + mixed + 2 * 100_000
-
-
-def test_windows_hosts_are_named_and_not_asked():
-    bed = real_bed(os="windows")
-    bed = bed.model_copy(update={"nodes": (NODE.model_copy(update={"os": "windows"}),)})
-
-    class Nobody:
-        def connect(self, hosts):
-            return {name: Outcome(name, True) for name in ("n1", "vm1", "vm2")}
-
-        def each(self, names, ask, limit_s):
-            return {name: Outcome(name, True, False) for name in names}
-
-        def run(self, commands, limit_s):
-            assert commands == {}
-            return {}
-
-    plan = sweep(["4k-randwrite"], repeats=1, iodepth=1, vms=2)
-    table = check(Nobody(), bed, plan, None, None)
-    assert table.loc[table["check"] == "windows", ["host", "ok"]].to_numpy().tolist() == [
-        [host, True] for host in ("n1", "vm1", "vm2")
-    ]
-    writable = table[table["check"] == "writable"]
-    assert not writable["ok"].any()
-    assert writable["detail"].str.contains("the VM runs Windows").all()
 
 
 # --- on the lab's hosts -------------------------------------------------------------------------------------------

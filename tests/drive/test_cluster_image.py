@@ -48,8 +48,6 @@ def test_it_holds_what_the_stacks_need(archive):
         "modprobe",
         "lsblk",
         "blkid",
-        "pkill",
-        "flock",
     )
     assert not [t for t in tools if not {f"usr/bin/{t}", f"usr/sbin/{t}"} & names]
     modules = {re.sub(r"\.ko.*", "", name.rpartition("/")[2]) for name in names if ".ko" in name}

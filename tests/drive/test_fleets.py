@@ -14,7 +14,7 @@ import pytest
 from libvirts import NODES, _entered, libvirt_nodes
 from probes import until
 
-from hcilib.drive.hosts import lease
+from hcilib.drive.hosts.lease import SOURCE
 from tests.needs import need
 
 DEEP = pytest.mark.deep
@@ -292,10 +292,9 @@ def test_one_name_is_worked_on_by_one_process_at_a_time(nodes):
 def leased(pid: int, who="ann@desk, run directory /runs/raid5, process 42, since yesterday"):
     """A lease as its holder's arguments show it, among the processes of a VM's system."""
     argv = ["nsenter", "-t", str(pid), "-m", "-p", "--"]
-    script = lease.SCRIPT.splitlines()[1] + "\necho ready; read -r word; exit 0"
-    holder = subprocess.Popen([*argv, "sh", "-c", script, "hci-lease", who, "token/t-1"],
-                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # fmt: skip
-    assert holder.stdout.readline() == "ready\n"
+    argv += [sys.executable, "-c", SOURCE, "hci-lease", who, "token/t-1", "600"]
+    holder = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert holder.stdout.readline().startswith("hci {")
     try:
         yield
     finally:

@@ -2,124 +2,54 @@
 
 import contextlib
 import os
-import random
-import re
-import shlex
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from loops import SIZE, Media, by_id, hosts_in, losetup, mounted
-from probes import mkfs, until
+from loops import RANDOM, SIZE, Media, attacked, by_id, identified, mounted
+from probes import until
 from signatures import CONTENT, write
 
-from hcilib import GuardError, Testbed
-from hcilib.drive.guard import guard
-from hcilib.drive.guard.devices import content_of
-from hcilib.drive.guard.guard import Refusal, identify, recheck, unchanged
-from hcilib.drive.guard.last_look import LastLook
-from hcilib.model.testbed import Disk, Node, Vm
+from hcilib import GuardError
+from hcilib.drive.guard import guard, last_look
 
 pytestmark = pytest.mark.lab
 
 
-@pytest.fixture(scope="module")
-def verdicts(machine, tmp_path_factory):
-    """Many devices judged by one call: serial -> what was said of it, as the guard refused them all."""
-    folder = tmp_path_factory.mktemp("verdicts")
-    hosts = hosts_in(machine, folder / "hosts")
-    with contextlib.ExitStack() as stack:
-        media = stack.enter_context(contextlib.closing(Media(folder)))
-
-        def disk(serial: str, prepare=lambda file: None, *options: str, size: int = SIZE) -> str:
-            file = media.file(f"{serial}.img", size)
-            prepare(file)
-            hosts.give("vm1", serial, file)
-            return media.attach(file, *options)
-
-        for serial, (prepare, _) in CONTENT.items():
-            disk(serial, prepare)
-        random_bytes = random.Random(20240623).randbytes(SIZE)
-        devices = {
-            "BLANK": disk("BLANK"),
-            "FILLED": disk("FILLED", lambda file: write(file, 0, random_bytes)),
-            "PARTED": disk("PARTED", lambda file: None, "--partscan"),
-            "READONLY": disk("READONLY", lambda file: None, "--read-only"),
-            "SIZE": disk("SIZE", size=SIZE + 4096),
-            "HELD": disk("HELD"),
-            "MOUNTED": disk("MOUNTED", CONTENT["EXT4"][0]),
-        }
-        twins = [media.file(f"twin{i}.img") for i in (1, 2)]
-        for twin in twins:
-            hosts.give("vm1", "TWIN", twin)
-            media.attach(twin)
-        subprocess.run(
-            ["addpart", devices["PARTED"], "1", "2048", "8192"], check=True
-        )  # as a kernel without tables knows it
-        stack.callback(subprocess.run, ["delpart", devices["PARTED"], "1"], check=True)
-        media.attach(Path(devices["HELD"]))
-        stack.enter_context(mounted(devices["MOUNTED"], folder / "mnt"))
-        root = next(
-            line.split()[2] for line in Path("/proc/self/mountinfo").read_text().splitlines() if line.split()[4] == "/"
-        )
-        boot = Path("/sys/dev/block", root).resolve().name if not root.startswith("0:") else None
-        if boot:
-            hosts.give("vm1", "BOOT", boot)
-        serials = [*CONTENT, *devices, "TWIN", "NOWHERE", *(["BOOT"] if boot else [])]
-        testbed = hosts.testbed(*(("vm1", serial) for serial in serials))
-        with hosts.fleet(testbed) as fleet, pytest.raises(GuardError) as caught:
-            identify(fleet, testbed, 1, len(serials), "wipe")
-        assert {r.host for r in caught.value.refusals} == {"vm1"}
-        said = {serial: "; ".join(r.reason for r in caught.value.refusals if r.device == serial) for serial in serials}
-        yield said, devices | {"BOOT": boot}
-
-
-@pytest.mark.parametrize("serial", CONTENT)
-def test_a_device_with_content_is_refused(verdicts, serial):
-    said, _ = verdicts
-    assert CONTENT[serial][1] in said[serial]
-    assert "wipefs --all" in said[serial], "nobody uses it, so the way to clear it is named"
-
-
-@pytest.mark.parametrize(
-    ("serial", "reason"),
-    [
-        ("PARTED", "{0} has partition(s) {0}p1"),
-        ("READONLY", "{0} is read-only"),
-        ("SIZE", f"{{0}} has {SIZE + 4096} bytes where the testbed says {SIZE}"),
-        ("HELD", "{0} is held by loop"),
-        ("MOUNTED", "{0} is mounted on "),
-    ],
-)
-def test_a_device_in_use_is_refused(verdicts, serial, reason):
-    said, devices = verdicts
-    assert reason.format(devices[serial].removeprefix("/dev/")) in said[serial]
-
-
-@pytest.mark.parametrize("serial", ["BLANK", "FILLED"])
-def test_a_blank_device_or_one_filled_with_random_bytes_is_not(verdicts, serial):
-    assert verdicts[0][serial] == ""
-
-
-def test_the_disk_this_machine_runs_from_is_refused(verdicts):
-    said, devices = verdicts
-    if not devices["BOOT"]:
+def test_the_disk_this_machine_runs_from_is_refused(hosts):
+    mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    root = next(mount[2] for mount in mounts if mount[4] == "/")
+    if root.startswith("0:"):
         pytest.skip("the root file system of this machine is on no block device of its own")
-    assert f"{devices['BOOT']} is " in said["BOOT"]
-    assert "the boot disk: it carries /" in said["BOOT"]
+    boot = Path("/sys/dev/block", root).resolve().name
+    hosts.give("vm1", "BOOT", boot)
+    testbed = hosts.testbed(("vm1", "BOOT"))
+    with hosts.fleet(testbed) as fleet, pytest.raises(GuardError, match=f"{boot} is the boot disk: it carries /"):
+        identified(fleet, testbed)
 
 
-def test_a_serial_carried_by_two_or_by_none_is_refused(verdicts):
-    said, _ = verdicts
-    assert said["TWIN"].startswith("2 devices have this serial, WWN or by-id link: loop")
-    assert said["NOWHERE"].startswith("no device of this host has this serial, WWN or by-id link; it has ")
+def test_every_refusal_of_every_disk_is_told_and_how_to_clear_what_nobody_uses(media, hosts, tmp_path):
+    """One call; a command that destroys is named for a disk alone that nobody uses."""
+    serials = ("BLANK", "FILLED", "EXT4", "MOUNTED", "TWIN", "NOWHERE")
+    files = {serial: media.file(f"{serial}.img") for serial in serials[:-1]}
+    write(files["FILLED"], 0, RANDOM)
+    for serial in ("EXT4", "MOUNTED"):
+        CONTENT["EXT4"][0](files[serial])
+    for serial, file in (*files.items(), ("TWIN", media.file("twin.img"))):
+        hosts.give("vm1", serial, file)
+        media.attach(file)
+    testbed = hosts.testbed(*(("vm1", serial) for serial in serials))
+    mount = mounted(media.attached[3], tmp_path / "mnt")
+    with mount, hosts.fleet(testbed) as fleet, pytest.raises(GuardError) as caught:
+        identified(fleet, testbed, 1, len(serials))
+    said = {refusal.device: refusal.reason for refusal in caught.value.refusals}
+    assert list(said) == ["EXT4", "MOUNTED", "TWIN", "NOWHERE"]
+    assert {serial for serial, reason in said.items() if "wipefs --all" in reason} == {"EXT4"}
 
 
 PROBE = """
@@ -148,19 +78,12 @@ def probing(device: str, seconds: float):
 
 
 def test_somebody_else_s_look_is_over_in_a_moment_and_a_claim_is_not(blank, hosts):
-    """Of the shell's first look at the disk, which starts the other's."""
     _, device, testbed = blank
-    look, mark = hosts.folder / "vm1" / "wipefs", hosts.folder / "looked"
-    other = (
-        f"{shlex.join([sys.executable, '-c', PROBE, device])} 0.15 >{mark} & until [ -s {mark} ]; do sleep 0.01; done"
-    )
-    look.write_text(f'#!/bin/sh\n[ -e {mark} ] || {{ {other}; }}\nexec {shutil.which("wipefs")} "$@"\n')
-    look.chmod(0o755)
     with hosts.fleet(testbed) as fleet:
-        assert identify(fleet, testbed, 1, 1, "wipe")
-        assert mark.read_text() == "held\n", "the other looked first"
+        with probing(device, 0.3):
+            assert identified(fleet, testbed)
         with probing(device, 60), pytest.raises(GuardError, match="is held by the kernel: mounted where"):
-            identify(fleet, testbed, 1, 1, "wipe")
+            identified(fleet, testbed)
 
 
 def test_one_medium_on_two_vms_is_refused_on_both(media, hosts):
@@ -170,7 +93,7 @@ def test_one_medium_on_two_vms_is_refused_on_both(media, hosts):
     hosts.give("vm2", "S1", file)
     testbed = hosts.testbed(("vm1", "S1"), ("vm2", "S2"))
     with hosts.fleet(testbed) as fleet, pytest.raises(GuardError) as caught:
-        identify(fleet, testbed, 2, 1, "wipe")
+        identified(fleet, testbed, 2, 1)
     assert f"{device} has the serial or WWN of vm2 ({device})" in str(caught.value)
 
 
@@ -179,43 +102,9 @@ def test_a_link_to_a_plain_file_is_refused_and_the_file_untouched(machine, hosts
     precious.write_bytes(b"p" * SIZE)
     testbed = hosts.testbed(("vm1", "hci-test-file"))
     with by_id("hci-test-file", str(precious)), hosts.fleet(testbed) as fleet, pytest.raises(GuardError) as caught:
-        identify(fleet, testbed, 1, 1, "wipe")
+        identified(fleet, testbed)
     assert f"leads to {precious}, which is no block device" in str(caught.value)
     assert precious.read_bytes() == b"p" * SIZE
-
-
-def test_a_device_that_vanishes_or_comes_back_as_another(blank, media, hosts):
-    _, device, testbed = blank
-    with hosts.fleet(testbed) as fleet:
-        before = identify(fleet, testbed, 1, 1, "wipe")
-        assert recheck(fleet, before, ["vm1"]) == []
-        media.detach(device)
-        [gone] = recheck(fleet, before, ["vm1"])
-        assert "vanished" in gone.reason
-
-        other = media.file("other.img")
-        losetup(device, other)  # the same name, number and size; another medium
-        media.attached.append(device)
-        assert "vanished" in recheck(fleet, before, ["vm1"])[0].reason, "it does not carry the serial"
-        hosts.give("vm1", "B1", other)
-        hosts.testbed(("vm1", "B1"))
-        [another] = recheck(fleet, before, ["vm1"])
-        assert f"{device} came back as another device since it was checked: disk sequence" in another.reason
-        with pytest.raises(GuardError, match="came back as another"):
-            unchanged(fleet, before, ["vm1"])
-        assert recheck(fleet, before, ["vm2"]) == [], "only the VMs of the step are asked"
-
-
-def test_a_device_that_someone_takes_into_use_is_noticed_before_the_next_step(blank, hosts, tmp_path):
-    _, device, testbed = blank
-    with hosts.fleet(testbed) as fleet:
-        before = identify(fleet, testbed, 1, 1, "wipe")
-        mkfs(device)
-        with mounted(device, tmp_path / "mnt") as where:
-            [refusal] = recheck(fleet, before, ["vm1"])
-            assert refusal == Refusal("vm1", "B1", f"{device.removeprefix('/dev/')} is mounted on {where}")
-        with pytest.raises(GuardError, match="carries ext4"):
-            identify(fleet, testbed, 1, 1, "wipe")
 
 
 @pytest.fixture
@@ -242,10 +131,10 @@ def test_a_hosts_own_list_says_what_may_be_overwritten(blank, hosts, listed, tex
     listed.write_text(text)
     with hosts.fleet(testbed) as fleet:
         if reason is None:
-            assert identify(fleet, testbed, 1, 1, "wipe")
+            assert identified(fleet, testbed)
             return
         with pytest.raises(GuardError) as refused:
-            identify(fleet, testbed, 1, 1, "wipe")
+            identified(fleet, testbed)
     assert reason in str(refused.value)
 
 
@@ -263,7 +152,7 @@ def test_a_list_that_others_may_write_allows_nothing(blank, hosts, listed):
         for reason, trick in tricks.items():
             trick()
             with pytest.raises(GuardError) as refused:
-                identify(fleet, testbed, 1, 1, "wipe")
+                identified(fleet, testbed)
             assert reason in str(refused.value)
 
 
@@ -327,7 +216,7 @@ def test_a_disk_that_hangs_and_is_nobodys_stops_nobody(blank, hosts, served):
         with hung.hanging():
             before = looks_dead(device)
             began = time.monotonic()
-            assert list(identify(fleet, testbed, 1, 1, "wipe")["vm1"]) == ["B1"]
+            assert list(identified(fleet, testbed)["vm1"]) == ["B1"]
             assert time.monotonic() - began < 20
             assert before.poll() is None, "it does hang"
         before.wait(20)
@@ -335,42 +224,21 @@ def test_a_disk_that_hangs_and_is_nobodys_stops_nobody(blank, hosts, served):
 
 @pytest.mark.deep
 @pytest.mark.needs("qemu-storage-daemon")
-def test_a_disk_of_the_plan_that_hangs_is_named_and_holds_nothing_up(blank, hosts, served):
+def test_a_disk_of_the_plan_that_hangs_is_named_and_holds_nothing_up(blank, hosts, served, monkeypatch):
     """After a step nothing is known of it, and of the other all; the next step says which it is."""
+    monkeypatch.setattr(last_look, "ANSWER_S", 5)
+    monkeypatch.setattr(last_look, "LOOK_S", 5)
     hung, _ = served
     hosts.give("vm1", "H1", hung.file)
-    testbed = hosts.testbed(("vm1", "B1"), ("vm1", "H1"))
-    vms = testbed.fleet(1)
-    with hosts.fleet(testbed) as fleet:
-        look = LastLook(fleet, identify(fleet, testbed, 1, 2, "wipe"))
-        look.begin()
-        look.writing(vms, 2)
-        began = time.monotonic()
+    with attacked(hosts, hosts.testbed(("vm1", "B1"), ("vm1", "H1"))) as held:
+        held.look.begin()
+        held.look.writing(held.vms, 2)
         with hung.hanging():
-            look.after()
-            assert [serial for _, serial in look.counted] == ["B1"]
-            _, preludes = look.before(vms, 2)
-            [said] = fleet.run(preludes, limit_s=30).values()
-            assert re.search(r"exited with 1: H1: /dev/loop\d+ .* cannot be read now: it answers nothing$", said.error)
-            assert time.monotonic() - began < 40
-
-
-@pytest.mark.needs("root", "setpriv", "blockdev")
-def test_an_account_of_group_disk_is_told_what_fio_asks_for(media):
-    """It may read and write the disk, and not drop the kernel's cache of it."""
-    device = media.attach(media.file("d.img"))
-    as_it_was = os.stat(device)
-    shutil.chown(device, group="disk")
-    os.chmod(device, 0o660)
-    account = ["setpriv", "--reuid=65534", "--regid=disk", "--clear-groups", "sh", "-c"]
-    text = guard.INVENTORY + content_of(device.removeprefix("/dev/")) + guard.END
-    for who, is_told in ((account, True), (["sh", "-c"], False)):
-        said = subprocess.run([*who, text], capture_output=True, text=True).stdout
-        known = guard.parse(said).devices[device.removeprefix("/dev/")]
-        known = replace(known, identifiers=frozenset({"S"}))
-        vm = Vm(name="v", node="n", disks=(Disk(serial="S", size_bytes=SIZE),))
-        bed = Testbed(name="t", nodes=(Node(name="n"),), vms=(vm,))
-        _, refused = guard.judge(bed, 1, 1, {"v": guard.Inventory({known.name: known})})
-        assert [r.reason.endswith("log in as root") for r in refused] == [True] * is_told, refused
-    os.chown(device, as_it_was.st_uid, as_it_was.st_gid)
-    os.chmod(device, as_it_was.st_mode)
+            held.look.after()
+            assert [serial for _, serial in held.look.counted] == ["B1"]
+            with pytest.raises(GuardError) as caught:
+                held.look.before(held.vms, 2)
+            [refusal] = caught.value.refusals
+            assert refusal.device == "H1"
+            assert refusal.reason.endswith("it answers nothing within 5 s")
+        assert until(lambda: held.said() == "started"), "it is asked again"

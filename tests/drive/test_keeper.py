@@ -6,7 +6,6 @@ import json
 import os
 import queue
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from tests.needs import need
 
 SOURCE = Path(keeper.__file__).read_text()
 RANDOM = random.Random(3).randbytes(SIZE)
+OURS, THEIRS = f"ours{os.getpid()}", f"theirs{os.getpid()}"
 GATE = "exec_prerun=[ -p gate ] && echo >ready && : <gate || true\n"
 JOB = f"[global]\nioengine=libaio\ndirect=1\nrw=randwrite\nbs=4k\nsize=8m\ntime_based=1\n{GATE}filename="
 
@@ -37,7 +37,7 @@ class Keeper:
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, user=account, extra_groups=None
         )
         self.said: queue.Queue = queue.Queue()
-        self.ids = itertools.count(1)
+        self.ids, self.rates, self.events = itertools.count(1), [], []
         threading.Thread(target=self._read, daemon=True).start()
         self.first = self.said.get(timeout=20)
 
@@ -53,7 +53,7 @@ class Keeper:
         """What is answered to one request, whatever else is said meanwhile."""
         self.send(id=(number := next(self.ids)), do=do, **given)
         while (said := self.said.get(timeout=limit_s)).get("id") != number or "event" in said:
-            pass
+            self.events.append(said)
         return said
 
     def disk(self, do: str, key: str = "D", **given):
@@ -64,8 +64,10 @@ class Keeper:
         return [code for code, _ in self.disk("look", **{"size": SIZE} | given)]
 
     def event(self, name: str) -> dict:
-        while (said := self.said.get(timeout=20)).get("event") != name:
-            pass
+        said = {}
+        while said.get("event") != name:
+            said = self.events.pop(0) if self.events else self.said.get(timeout=20)
+            self.rates += [said] if said.get("event") == "rates" else []
         return said
 
     def close(self) -> int:
@@ -97,85 +99,20 @@ def device(media) -> str:
 
 @pytest.fixture
 def kept(device):
-    keeper = Keeper("ours", *held(device))
+    keeper = Keeper(OURS, *held(device))
     assert keeper.first["disks"]["D"]["word"] == "leased"
     yield keeper
     keeper.close()
 
 
-TAKERS = ["mkfs.ext4 -FF -q {}", "mkswap -f {}", "mount {} {}.mnt", "wipefs -a {}", "blkdiscard {}",
-          "python3 -c 'import os, sys; os.open(sys.argv[1], os.O_RDWR | os.O_EXCL)' {}"]  # fmt: skip
-
-
-@pytest.mark.parametrize("taker", TAKERS)
-def test_the_kernel_refuses_who_would_take_a_held_disk(taker, device, kept):
-    command = taker.replace("{}", device)
-    assert subprocess.run(["sh", "-c", command], capture_output=True).returncode
-    assert Path(device).read_bytes() == bytes(SIZE)
-    assert kept.look() == []
-
-
-def partition(device: str) -> None:
-    subprocess.run(["addpart", device, "1", "2048", "8192"], check=True)
-
-
-USED = {
-    "used": lambda device: partition(device),
-    "read-only": lambda device: subprocess.run(["blockdev", "--setro", device], check=True),
-    "carries": lambda device: write(device, 1080, b"\x53\xef"),
-    "size": lambda device: (os.truncate(Path(f"/sys/class/block/{Path(device).name}/loop/backing_file").read_text()
-                                        .strip(), SIZE + MIB), subprocess.run(["losetup", "-c", device], check=True)),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("code", USED)
-def test_what_the_kernel_lets_pass_is_a_reason(code, device, kept):
-    assert kept.look() == []
-    USED[code](device)
-    try:
-        assert kept.look() == [code]
-        assert kept.look(beside=True) == [code] * (code != "carries")
-    finally:
-        subprocess.run(["delpart", device, "1"], capture_output=True)
-        subprocess.run(["blockdev", "--setrw", device], capture_output=True)
-
-
-@pytest.mark.parametrize("serial", CONTENT)
-def test_every_signature_is_recognised(serial, media):
-    file = media.file("s.img")
-    CONTENT[serial][0](file)
-    keeper = Keeper("ours", *held(media.attach(file)))
+def test_a_signature_of_zfs_is_recognised(media):
+    """It asks for a larger disk than the table of refusals has (test_disk_refusals)."""
+    CONTENT["ZFS"][0](file := media.file("s.img"))
+    keeper = Keeper(OURS, *held(media.attach(file)))
     assert keeper.look(size=file.stat().st_size) == ["carries"]
+    assert keeper.look(size=file.stat().st_size, beside=True) == []
     assert keeper.disk("note", seed=1, places=16)["signature"]
     keeper.close()
-
-
-WRITTEN = {  # by the kernel's count; and, after a restart, by the sample
-    "a block of 4 KiB": (lambda device: write(device, SIZE // 2, b"x" * 4096), ["written"], []),
-    "the first MiB": (lambda device: write(device, 512, b"x"), ["written"], ["written"]),
-    "a quarter": (lambda device: write(device, 4 * MIB, RANDOM[: 4 * MIB]), ["written"], ["written"]),
-    "nothing": (lambda device: None, [], []),
-}
-
-
-@pytest.mark.parametrize("what", WRITTEN)
-def test_what_was_written_since_is_seen(what, device, kept):
-    write(device, 0, RANDOM)
-    left = kept.disk("note", seed=7, places=256)
-    assert (left["blank"], left["signature"]) == (-1, "")
-    given = {"seed": 7, "places": 256, "left": left}
-    assert kept.look(**given) == []
-    change, counted, sampled = WRITTEN[what]
-    change(device)
-    assert kept.look(**given) == counted
-    again = left | {"counted": ["another boot", *left["counted"][1:]]}
-    assert kept.look(**given | {"left": again}) in ([sampled] if what != "a block of 4 KiB" else [[], ["written"]])
-
-
-@pytest.mark.parametrize("byte", [0, 255])
-def test_a_blank_disk_is_known_by_its_byte(byte, device, kept):
-    write(device, 0, bytes([byte]) * SIZE)
-    assert kept.disk("note", seed=1, places=64)["blank"] == byte
 
 
 def test_a_second_campaign_is_told_whose_the_disk_is(device, kept, media):
@@ -183,33 +120,21 @@ def test_a_second_campaign_is_told_whose_the_disk_is(device, kept, media):
     os.mknod(link, 0o660 | 0o060000, os.stat(device).st_rdev)
     try:
         for path in (device, str(link)):
-            other = Keeper("theirs", "D", place_of(device), path, "write", who="somebody else")
+            other = Keeper(THEIRS, "D", place_of(device), path, "write", who="somebody else")
             found = other.first["disks"]["D"]
-            assert (found["word"], found["what"]) == ("held", "ours a campaign")
+            assert (found["word"], found["what"]) == ("held", f"{OURS} a campaign")
             other.close()
     finally:
         link.unlink()
-    again = Keeper("ours", *held(device))  # our controller came back: what its last one left is ended
+    again = Keeper(OURS, *held(device))  # our controller came back: what its last one left is ended
     assert again.first["disks"]["D"]["word"] == "leased"
     assert kept.process.wait(timeout=10) == -signal.SIGKILL
     again.close()
 
 
-def test_why_a_disk_cannot_be_held_is_a_word(device, media, tmp_path):
-    (tmp_path / "mnt").mkdir()
-    full = media.attach(media.file("m.img"))
-    subprocess.run(["mkfs.ext4", "-q", full], check=True)
-    subprocess.run(["mount", full, tmp_path / "mnt"], check=True)
-    try:
-        keeper = Keeper("ours", *held(full), "G", "7:9999", "/dev/hci-nowhere", "write", "N", "1:1", device, "write",
-                        "L", "lock", str(tmp_path), "lock")  # fmt: skip
-        words = {key: own["word"] for key, own in keeper.first["disks"].items()}
-        assert words == {"D": "busy", "G": "gone", "N": "gone", "L": "leased"}
-        locked = Keeper("theirs", "L", "lock", str(tmp_path), "lock")
-        assert locked.first["disks"]["L"]["word"] == "held"
-    finally:
-        subprocess.run(["umount", tmp_path / "mnt"], check=True)
-    locked.close()
+def test_another_device_is_not_held(device):
+    keeper = Keeper(OURS, "G", "7:9999", "/dev/hci-nowhere", "write", "N", "1:1", device, "write")
+    assert {own["word"] for own in keeper.first["disks"].values()} == {"gone"}
     keeper.close()
 
 
@@ -222,13 +147,17 @@ def test_released_and_taken_again(device, kept):
 
 def started(keeper: Keeper, device: str, runtime_s: int, **given) -> dict:
     job = f"{JOB}/proc/self/fd/100\nruntime={runtime_s}\n[a]\n[b]\n"
-    argv = ["fio", "--status-interval=250ms", "--output-format=json+", "job.fio"]
+    argv = ["fio", "--status-interval=250ms", "--output-format=json+", "FOLDER/job.fio"]
     asked = {"name": "t", "parent": "/tmp", "files": {"job.fio": job}, "argv": argv, "limit_s": 60, "rates_ms": 250}
-    return keeper.ask("fio", given=asked | given)
+    prepared = keeper.ask("fio", given=asked | given)
+    keeper.ask("start", run=prepared["id"])
+    return prepared
 
 
 def test_fio_writes_through_what_is_held_once_all_stand_at_the_gate(device, kept):
     need("fio")
+    opened = lambda: len(os.listdir(f"/proc/{kept.process.pid}/fd"))  # noqa: E731
+    before = opened()
     begun = started(kept, device, 1)
     number, folder = begun["id"], Path(begun["answer"])
     assert kept.event("ready")["id"] == number
@@ -237,11 +166,25 @@ def test_fio_writes_through_what_is_held_once_all_stand_at_the_gate(device, kept
     assert len(kept.ask("workers", run=number)["answer"]) >= 3
     ended = kept.event("ended")
     assert (ended["code"], ended["stopped"]) == (0, "")
-    jobs = json.loads((folder / "fio.json").read_text())["jobs"]
-    assert sum(job["write"]["total_ios"] for job in jobs) > 0
+    noise, brace, document = (folder / "logs" / "fio.json").read_text().partition("{\n")
+    assert noise.count("\n") == 2, "what fio says beside is kept, once"
+    jobs = json.loads(brace + document)["jobs"]
+    assert sum(job["write"]["total_ios"] for job in jobs) == kept.rates[-1]["ios"] > kept.rates[0]["ios"]
     assert Path(device).read_bytes() != bytes(SIZE)
     kept.ask("remove", run=number)
     assert not folder.exists()
+    assert until(lambda: opened() == before), "a campaign has hundreds of runs"
+    assert "error" in kept.ask("workers", run=number)
+
+
+def test_no_room_for_fio_is_named_and_nothing_stays_there(device, kept, tmp_path):
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32k", "full", tmp_path], check=True)
+    try:
+        given = {"name": "t", "parent": str(tmp_path), "files": {}, "argv": [], "limit_s": 60}
+        assert kept.ask("fio", given=given)["error"] == f"{tmp_path} is full"
+        assert not list(tmp_path.iterdir())
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)
 
 
 @pytest.mark.parametrize("how", ["asked", "its limit"])
@@ -249,9 +192,9 @@ def test_fio_is_ended(how, device, kept):
     need("fio")
     number = started(kept, device, 60, limit_s=1 if how == "its limit" else 60)["id"]
     kept.event("ready")
-    kept.ask("go", run=number)
-    kept.event("rates")
-    if how == "asked":
+    if how == "asked":  # else it stands at its gate, where it hears nothing and is killed
+        kept.ask("go", run=number)
+        kept.event("rates")
         kept.ask("stop", run=number)
     assert kept.event("ended")["stopped"] == ("after 1 s" if how == "its limit" else "")
 
@@ -270,10 +213,25 @@ def test_a_controller_s_death_frees_the_disk_and_ends_fio(how, device, kept):
     kept.process.wait(timeout=10)
     if how == "SIGKILL":  # fio has inherited the descriptor: nobody takes the disk while it writes
         assert subprocess.run(["mkswap", "-f", device], capture_output=True).returncode
-        Keeper("ours", *held(device)).close()  # the next controller's keeper ends what that one left
-        folder.rmdir() if not list(folder.iterdir()) else shutil.rmtree(folder)
+        Keeper(OURS, *held(device)).close()  # the next controller's keeper ends what that one left
     until(lambda: not subprocess.run(["mkswap", "-f", device], capture_output=True).returncode)
     assert not folder.exists()
+
+
+def test_what_its_own_campaign_left_is_ended_and_nobody_elses(media):
+    need("fio")
+    devices = [media.attach(media.file(name)) for name in ("a.img", "b.img")]
+    ours, theirs = (Keeper(token, *held(device)) for token, device in zip((OURS, THEIRS), devices, strict=True))
+    runs = [started(keeper, device, 60)["id"] for keeper, device in zip((ours, theirs), devices, strict=True)]
+    for one in (ours, theirs):
+        one.event("ready")
+    ours.process.kill()
+    again = Keeper(OURS, *held(devices[0]))
+    assert again.first["disks"]["D"]["word"] == "leased"
+    assert len(again.first["ended"]) >= 3
+    assert len(theirs.ask("workers", run=runs[1])["answer"]) >= 3
+    for one in (again, theirs):
+        one.close()
 
 
 def test_stamped_blocks_are_told_one_by_one_and_read_back(device, kept):

@@ -1,6 +1,5 @@
 """Whose bytes lie on a disk: real loop devices, real campaigns, and somebody who writes beside them."""
 
-import contextlib
 import json
 import os
 import random
@@ -8,19 +7,19 @@ import re
 import shutil
 import signal
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from loops import MIB, RANDOM, SIZE, Attacked, own_kernels
+from loops import MIB, RANDOM, SIZE, attacked, own_kernels
 
 from hcilib import CampaignError, GuardError, PreflightError, System, read_fio, sweep
+from hcilib.drive import keeper
 from hcilib.drive.campaign import campaign
 from hcilib.drive.campaign.campaign import run
-from hcilib.drive.guard import content, guard, last_look
-from hcilib.drive.guard.content import Memory, Sample, require_known
-from hcilib.drive.guard.guard import identify
+from hcilib.drive.guard import guard
+from hcilib.drive.guard.content import PLACES, Memory, require_known
 from hcilib.drive.guard.last_look import LastLook
+from hcilib.drive.hosts import lease
 
 pytestmark = pytest.mark.lab
 SYSTEM = System(name="real-disk", label="A disk")
@@ -60,16 +59,30 @@ def refusal(error) -> str:
 # At the start
 
 
+@pytest.fixture
+def held(blank, hosts):
+    """A disk that was judged blank, and is held."""
+    file, device, testbed = blank
+    with attacked(hosts, testbed, device, file) as held:
+        yield held
+
+
+def judged(held, memory) -> str:
+    """Why the disk may not be written, by what lies on it and what is remembered."""
+    try:
+        require_known(held.lease, held.look.guarded, memory)
+    except GuardError as error:
+        return str(error)
+    return ""
+
+
 @pytest.mark.parametrize("erased", [b"\0", b"\xff"])
-def test_a_blank_disk_is_known_by_its_sample(blank, hosts, tmp_path, erased):
-    _, device, testbed = blank
-    put(device, 0, erased * SIZE)
-    with hosts.fleet(testbed) as fleet:
-        guarded = identify(fleet, testbed, 1, 1, "wipe")
-        require_known(fleet, guarded, Memory(testbed, "one", tmp_path))
-        put(device, 5 * MIB, MUCH)
-        with pytest.raises(GuardError, match="holds data that carries no signature"):
-            require_known(fleet, guarded, Memory(testbed, "one", tmp_path))
+def test_a_blank_disk_is_known_by_its_sample(blank, held, tmp_path, erased):
+    memory = Memory(blank[2], "one", tmp_path)
+    put(held.device, 0, erased * SIZE)
+    assert judged(held, memory) == ""
+    put(held.device, 5 * MIB, MUCH)
+    assert "holds data that carries no signature" in judged(held, memory)
 
 
 @pytest.mark.needs("blkdiscard")
@@ -96,36 +109,52 @@ def test_what_one_campaign_left_the_next_may_overwrite_and_nothing_else(own, bla
     assert at(device, 3 * MIB, len(MUCH)) == MUCH
 
 
-def test_a_disk_that_was_written_when_its_controller_died_is_its_own_campaigns_alone(own, blank, hosts, tmp_path):
-    _, device, testbed = blank
-    mine, other = Memory(testbed, "mine", tmp_path / "mine"), Memory(testbed, "other", tmp_path / "other")
-    put(device, 0, RANDOM)
+def test_a_disk_that_was_written_when_its_controller_died_is_its_own_campaigns_alone(blank, held, tmp_path):
+    mine, other = (Memory(blank[2], name, tmp_path / name) for name in ("mine", "other"))
+    put(held.device, 0, RANDOM)
     mine.note("vm1", "B1", None)
-    with hosts.fleet(testbed) as fleet:
-        guarded = identify(fleet, testbed, 1, 1, "wipe")
-        require_known(fleet, guarded, mine)
-        with pytest.raises(GuardError, match=rf"by the campaign in {tmp_path}/mine when its controller ended"):
-            require_known(fleet, guarded, other)
+    assert judged(held, mine) == ""
+    assert f"by the campaign in {tmp_path}/mine when its controller ended" in judged(held, other)
 
 
-def test_a_disk_of_the_same_serial_elsewhere_is_another(own, blank, hosts, tmp_path):
+def test_a_disk_of_the_same_serial_elsewhere_is_another(blank, held, tmp_path):
     """`drive-scsi1` is what every QEMU guest calls its second disk."""
-    _, device, testbed = blank
-    put(device, 0, RANDOM)
-    elsewhere = testbed.model_copy(update={"name": "elsewhere"})
+    elsewhere = blank[2].model_copy(update={"name": "elsewhere"})
+    put(held.device, 0, RANDOM)
     Memory(elsewhere, "mine", tmp_path).note("vm1", "B1", None)
-    with hosts.fleet(testbed) as fleet, pytest.raises(GuardError, match="holds data that carries no signature"):
-        require_known(fleet, identify(fleet, testbed, 1, 1, "wipe"), Memory(testbed, "mine", tmp_path))
+    assert "holds data that carries no signature" in judged(held, Memory(blank[2], "mine", tmp_path))
 
 
-def test_a_memory_that_is_damaged_knows_nothing(blank, tmp_path):
-    _, _, testbed = blank
-    memory = Memory(testbed, "mine", tmp_path / "run")
-    memory.note("vm1", "B1", Sample(7, 256, "a" * 32))
-    assert memory.of("vm1", "B1").sample == Sample(7, 256, "a" * 32)
-    for text in ("", "[]", "{}", '{"campaign": "mine", "testbed": "x", "sample": {"seed": 1}}'):
-        (tmp_path / "run/left/vm1/B1.json").write_text(text)
-        assert memory.of("vm1", "B1") is None
+def test_a_disk_that_cannot_be_asked_is_refused(blank, held, tmp_path):
+    held.lease.release("vm1")
+    assert "its content could not be sampled" in judged(held, Memory(blank[2], "mine", tmp_path))
+
+
+LEFT = {"ends": "a", "blocks": "b", "counted": None}
+NOTED = {"seed": 7, "places": PLACES, "left": LEFT}
+DAMAGED = {
+    "an older form": {"sample": {"seed": 7, "blocks": 4096, "digest": "a" * 32}},
+    "nothing of what lay there": {"noted": {"seed": 7, "places": PLACES}},
+    "nothing at all": {"noted": {}},
+    "no ends": {"noted": NOTED | {"left": {"blocks": "b", "counted": None}}},
+    "no places": {"noted": NOTED | {"places": 0}},
+    "no object": {"noted": NOTED | {"left": None}},
+}
+
+
+@pytest.mark.parametrize("what", DAMAGED)
+def test_a_note_that_is_not_whole_knows_nothing(what, blank, held, tmp_path):
+    """A disk is compared with all that was noted, or it is somebody's."""
+    memory = Memory(blank[2], "mine", tmp_path / "run")
+    memory.note("vm1", "B1", NOTED)
+    assert memory.of("vm1", "B1").noted == NOTED
+    note = {"testbed": blank[2].name, "campaign": "mine", "at_s": 1.0, **DAMAGED[what]}
+    (tmp_path / "run/left/vm1/B1.json").write_text(json.dumps(note))
+    assert memory.of("vm1", "B1") is None
+    put(held.device, 0, RANDOM)
+    assert "that no campaign here left there" in judged(held, memory)
+    [answer] = held.lease.ask("look", {"vm1": {"B1": {"size": SIZE, "seed": 7, "places": 1, "left": {}}}}).values()
+    assert isinstance(answer, OSError), "nor does the host take half of it for a blank disk's"
 
 
 def test_another_controller_resumes_a_run_directory_that_was_copied(own, blank, tmp_path, monkeypatch):
@@ -157,21 +186,14 @@ def test_another_controller_resumes_a_run_directory_that_was_copied(own, blank, 
 # Between steps
 
 
-@pytest.fixture
-def attacked(blank, hosts):
-    file, device, testbed = blank
-    with hosts.fleet(testbed) as fleet:
-        yield Attacked(fleet, testbed, device, file)
-
-
 @pytest.mark.parametrize("offset", [0, 64 * 1024, 3 * MIB, 8 * MIB + 4096, SIZE - 4096])
-def test_one_foreign_block_anywhere_is_seen_before_the_next_step(attacked, offset):
-    attacked.fill()
-    assert attacked.said() == "started"
-    put(attacked.device, offset)
+def test_one_foreign_block_anywhere_is_seen_before_the_next_step(held, offset):
+    held.fill()
+    assert held.said() == "started"
+    put(held.device, offset)
     for _ in range(2):
-        assert "was written by somebody else since our last step" in attacked.said()
-    assert at(attacked.device, offset) == STRANGE
+        assert "was written by somebody else since our last step" in held.said()
+    assert at(held.device, offset) == STRANGE
 
 
 SAME = RANDOM[3 * MIB : 3 * MIB + 4096]
@@ -199,54 +221,35 @@ def through_a_partition(device: str, media) -> None:
         through_a_loop,
         through_a_partition,
         pytest.param(
-            lambda device, media: subprocess.run(["blkdiscard", "-o", str(3 * MIB), "-l", "4096", device], check=True),
+            lambda device, _: subprocess.run(["blkdiscard", "-f", "-o", "3M", "-l", "4096", device], check=True),
             marks=pytest.mark.needs("blkdiscard"),
         ),
     ],
     ids=["a block", "a loop device", "a partition", "a discard"],
 )
-@pytest.mark.parametrize("is_open", [False, True])
-def test_a_write_that_leaves_what_was_there_is_seen_by_the_kernels_count(attacked, media, write, is_open):
-    """A lease keeps the disk open, so whoever closes it after a write may leave the block in the cache."""
-    attacked.fill()
-    with open(attacked.device, "rb") if is_open else contextlib.nullcontext():
-        write(attacked.device, media)
-        said = attacked.said()
-    assert "was written by somebody else since our last step" in said
-    counts = [re.findall(r"\d+", text)[:2] for text in said.partition("discarded ")[2].split(" where we left ")]
-    assert sum(map(int, counts[0])) > sum(map(int, counts[1])), said
-
-
-def drawn(device: str, seed: int, blocks: int) -> set[int]:
-    """The blocks that a sample of this seed reads; every block of the disk holds its own number now."""
-    put(device, 0, b"".join(n.to_bytes(8, "big") * 512 for n in range(SIZE // 4096)))
-    draw = f"{content.READ}\nblocks {device} {SIZE} {seed} {blocks}"
-    told = subprocess.run(["sh", "-c", draw], check=True, capture_output=True).stdout
-    return {int.from_bytes(told[n : n + 8], "big") for n in range(0, len(told), 4096)}
+def test_a_write_that_leaves_what_was_there_is_seen_by_the_kernels_count(held, media, write):
+    """What is held stays open, so whoever closes it after a write may leave the block in the cache."""
+    held.fill()
+    write(held.device, media)
+    assert re.search("since our last step: .*8 (sectors written|discarded)", held.said())
 
 
 @pytest.mark.parametrize("through_cache", [False, True])
-def test_after_a_restart_all_4096_places_are_compared(attacked, monkeypatch, tmp_path, through_cache):
-    """The machine counts from zero then. `FEW` of the places missed what was written beside them."""
-    boot = tmp_path / "boot"
-    boot.write_text("first\n")
-    patched = last_look._COMMON.replace("/proc/sys/kernel/random/boot_id", str(boot))
-    monkeypatch.setattr(last_look, "_COMMON", patched)
-    attacked.look._through_cache = through_cache
-    attacked.fill()
-    sample = attacked.look._left["vm1", "B1"].sample
-    assert sample.blocks == content.PLACES == 4096
-    few, many = (drawn(attacked.device, sample.seed, blocks) for blocks in (content.FEW, content.PLACES))
-    assert few < many
-    place = next(n for n in sorted(many - few) if 2 * MIB < 4096 * n < SIZE - 2 * MIB)
-    put(attacked.device, 0, RANDOM)
-    boot.write_text("second\n")
-    assert attacked.said() == "started"
-    put(attacked.device, 4096 * place)
-    assert "at one of several places it holds other bytes" in attacked.said()
-    boot.write_text("first\n")
-    few_said = attacked.said()
-    assert few_said == "started" if through_cache else "sectors written and discarded" in few_said
+def test_where_the_count_says_nothing_the_sample_decides(blank, hosts, through_cache):
+    """After a restart the machine counts from zero; what goes through a cache is counted when it leaves it."""
+    file, device, testbed = blank
+    with attacked(hosts, testbed, device, file, through_cache=through_cache) as held:
+        held.fill()
+        noted = held.look._left["vm1", "B1"]
+        if not through_cache:
+            held.left["counted"][0] = "another boot"
+        draw = random.Random(noted["seed"])
+        seen = {int(draw.random() * SIZE // 4096) for _ in range(noted["places"])}
+        inside = range(2 * MIB // 4096, (SIZE - 2 * MIB) // 4096)
+        put(device, 4096 * next(n for n in inside if n not in seen))
+        assert held.said() == "started", "a block beside all places"
+        put(device, 4096 * next(n for n in inside if n in seen))
+        assert "was written by somebody else since our last step" in held.said()
 
 
 def test_what_the_look_refused_is_not_ours_at_the_next_one(own, blank, tmp_path, monkeypatch):
@@ -326,47 +329,35 @@ def test_fewer_bytes_than_fio_wrote_are_no_result(own, blank, tmp_path, monkeypa
 
     monkeypatch.setattr(LastLook, "writing", strike)
     try:
-        results = measured(testbed, tmp_path / "run")
-        assert len(results.attrs["missing"]) == 3
-        problems = [(f / "step.json").read_text() for f in (tmp_path / "run" / "failed").iterdir()]
-        assert all("did not reach it, as its kernel counts" in text for text in problems)
+        with pytest.raises(CampaignError, match=r"B1: .*iostats is 0"):
+            measured(testbed, tmp_path / "run", outage_limit_s=2)
+        [problem] = [(f / "step.json").read_text() for f in (tmp_path / "run" / "failed").iterdir()]
+        assert "did not reach it, as its kernel counts" in problem
         with pytest.raises((GuardError, PreflightError), match="iostats is 0"):
             measured(testbed, tmp_path / "another")
     finally:
         switch.write_text("1")
 
 
-def test_a_sample_is_of_its_seed_whoever_reads_it(attacked, monkeypatch):
-    attacked.fill()
-    device = attacked.look.guarded["vm1"]["B1"]
-    drawn = {
-        seed: content.samples(attacked.fleet, {("vm1", "B1"): (device, seed, 16)})["vm1", "B1"][0] for seed in (3, 4)
-    }
-    assert drawn[3].digest != drawn[4].digest
-    monkeypatch.setattr(content, "READ", content.READ.replace("command -v python3", "command -v no-such-python"))
-    again = content.samples(attacked.fleet, {("vm1", "B1"): (replace(device), 3, 16)})["vm1", "B1"][0]
-    assert again == drawn[3]
-
-
-def test_the_paths_of_an_nvme_disk_are_summed(tmp_path):
+def test_the_paths_of_an_nvme_disk_are_summed(tmp_path, monkeypatch):
     """In a stand-in for sysfs: this kernel has no NVMe. The box asks a real one (test_cluster_systems.py)."""
     stat = "1 0 8 0 1 0 {} 0 0 0 0 1 0 {} 0 0 0\n"
     for name, written in (("nvme0n1", 0), ("nvme0c0n1", 800), ("nvme0c1n1", 16), ("nvme0c0n12", 9), ("sda", 5)):
-        (disk := tmp_path / "block" / name).mkdir(parents=True)
+        (disk := tmp_path / name).mkdir()
         (disk / "stat").write_text(stat.format(written, written // 8))
-    (tmp_path / "dev" / "block").mkdir(parents=True)
-    for number, name in (("259:0", "nvme0n1"), ("8:0", "sda")):
-        (tmp_path / "dev" / "block" / number).symlink_to(tmp_path / "block" / name)
+    find = keeper.glob.glob
+    monkeypatch.setattr(keeper.glob, "glob", lambda of: find(of.replace("/sys/block", str(tmp_path))))
+    monkeypatch.setattr(keeper.os, "fsync", lambda fd: None)
 
-    def said(command: str) -> str:
-        script = content.READ.replace("/sys/", f"{tmp_path}/") + command
-        return subprocess.run(["sh", "-c", script], check=True, capture_output=True, text=True).stdout.strip()
+    def counted(name: str) -> list:
+        (disk := keeper.Disk.__new__(keeper.Disk)).__dict__.update(fd=-1, sys=str(tmp_path / name))
+        return disk.counted()
 
-    assert said("counts 259:0 /dev/null") == "816 102"
-    assert said("counts 8:0 /dev/null") == "5 0"
-    one_path = said("boot 259:0")
-    (tmp_path / "block" / "nvme0c1n1" / "stat").unlink()
-    assert said("boot 259:0") != one_path, "counts over other paths are no counts of the same"
+    assert counted("nvme0n1")[1:] == [816, 102]
+    assert counted("sda")[1:] == [5, 0]
+    both = counted("nvme0n1")[0]
+    (tmp_path / "nvme0c1n1" / "stat").unlink()
+    assert counted("nvme0n1")[0] != both, "counts over other paths are no counts of the same"
 
 
 def test_a_kernel_that_counts_nothing_is_said_on_the_row(own, blank, tmp_path, monkeypatch):
@@ -374,6 +365,7 @@ def test_a_kernel_that_counts_nothing_is_said_on_the_row(own, blank, tmp_path, m
     _, device, testbed = blank
     switch = Path("/sys/class/block") / device.removeprefix("/dev/") / "queue" / "iostats"
     monkeypatch.setattr(guard, "INVENTORY", guard.INVENTORY.replace("printf '\\tmq=yes'", ":"))
+    monkeypatch.setattr(lease, "SOURCE", lease.SOURCE.replace('self.sys + "/mq"', 'self.sys + "/none"'))
     switch.write_text("0")
     try:
         results = measured(testbed, tmp_path / "run", ["4k-randwrite"])

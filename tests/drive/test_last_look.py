@@ -1,157 +1,158 @@
-"""The look right before fio, attacked on real loop devices: what is somebody's is not written, and what was judged is
-what is."""
+"""The look before each step at disks that are held, attacked on real loop devices: what is somebody's is not written,
+and what was judged is what is."""
 
-import os
-import shlex
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
-from loops import FIO, MIB, RANDOM, SIZE, Attacked, by_id, losetup, mounted_elsewhere
-from probes import mkfs, patiently
-from signatures import gpt, write
+from loops import MIB, RANDOM, SIZE, attacked, by_id, losetup, mounted_elsewhere
+from probes import mkfs, until
+from signatures import CONTENT, gpt, write
 
 from hcilib import GuardError
-from hcilib.drive.guard.guard import identify
+from hcilib.drive.hosts import lease
 
 pytestmark = pytest.mark.lab
 
 
 @pytest.fixture
 def look(blank, hosts):
-    """A disk that was judged blank and then filled by a step of ours: device, file, the look and what it says when it
-    is asked."""
+    """A disk that was judged blank, and is held."""
     file, device, testbed = blank
-    with hosts.fleet(testbed) as fleet:
-        yield Attacked(fleet, testbed, device, file)
+    with attacked(hosts, testbed, device, file) as held:
+        yield held
 
 
-def test_a_file_system_made_after_the_prefill(look):
-    look.fill()
-    mkfs(look.device)
-    assert "was written by somebody else since our last step: it carries ext4; what we left" in look.said()
+@pytest.mark.parametrize("size", [SIZE, SIZE + 512], ids=["whole blocks", "half a block over"])
+def test_a_table_of_which_only_the_end_is_left_is_refused_at_the_start_and_at_the_step(size, media, hosts):
+    """As a disk is left by whoever wrote its beginning by mistake: its owner can still be helped."""
+    gpt(table := media.file("table.img"))
+    hosts.give("vm1", "B1", file := media.file("b1.img", size))
+    device, testbed = media.attach(file), hosts.testbed(("vm1", "B1"), size=size)
+    with attacked(hosts, testbed, device, file) as held:
+        held.note()
+        restarted(held)
+        write(device, size - 512, table.read_bytes()[512:1024])
+        assert "since our last step: the second half of a gpt partition table" in held.said()
+        held.note()
+        assert "carries the second half of a gpt partition table" in held.said()
+    refused = "carries the second half of a gpt partition table; if nothing on it is needed"
+    with pytest.raises(GuardError, match=refused), attacked(hosts, testbed):
+        pass
 
 
 @pytest.mark.parametrize("at", [0, 512, SIZE - 512, SIZE - MIB])
-def test_a_byte_that_is_not_ours_at_either_end(look, at):
+def test_after_a_restart_a_byte_at_either_end_is_still_seen(at, look):
+    """The machine counts from zero then, and the sample decides."""
     look.fill()
+    restarted(look)
+    assert look.said() == "started"
     write(look.device, at, b"x")
-    assert (
-        "was written by somebody else since our last step: what we left at its first and last MiB is gone"
-        in look.said()
-    )
+    assert "was written by somebody else since our last step" in look.said()
 
 
-def test_without_a_note_the_signature_alone_decides(look):
-    mkfs(look.device)
-    assert "carries ext4 now" in look.said()
+def restarted(look) -> None:
+    """As if its kernel had counted from another boot."""
+    look.left["counted"][0] = "another"
 
 
-def test_a_table_whose_first_34_sectors_are_gone_is_refused_at_the_start_and_at_the_step(look, hosts):
-    """As a disk is left by whoever wrote its beginning by mistake: its owner can still be helped."""
-    gpt_at_the_end(look.file)
-    assert "carries the second half of a gpt partition table" in look.said()
-    with pytest.raises(
-        GuardError, match="carries the second half of a gpt partition table; if nothing on it is needed"
-    ):
-        identify(look.fleet, hosts.testbed(("vm1", "B1")), 1, 1, "wipe")
-
-
-def gpt_at_the_end(file: Path) -> None:
-    gpt(file)
-    header = bytearray(file.read_bytes()[512:1024])
-    write(file, SIZE - 512, bytes(header))
-    write(file, 0, bytes(34 * 512))
-
-
-def test_a_file_system_mounted_in_another_mount_namespace(look, tmp_path):
+def test_a_disk_that_is_mounted_elsewhere_cannot_be_held(look, hosts, tmp_path):
+    """In a mount namespace that nobody lists, while nothing held it."""
     look.fill()
-    with mounted_elsewhere(look.device, tmp_path):
-        assert f"{look.device} ({Path(look.device).name}) is mounted on {tmp_path}/mnt now" in look.said()
-
-
-def test_a_file_system_mounted_where_no_process_is_seen_is_held_all_the_same(look, tmp_path, monkeypatch):
-    mkfs(look.device)
-    monkeypatch.setattr("hcilib.drive.guard.last_look.MOUNTS", "cat /proc/self/mountinfo")
+    look.lease.release("vm1")
+    assert until(lambda: not subprocess.run(["mkfs.ext4", "-qFF", look.device], capture_output=True).returncode)
     with mounted_elsewhere(look.device, tmp_path, make=False):
-        assert "is held by the kernel now: mounted somewhere, swap, or part of another device" in look.said()
+        assert f"{look.device} ({Path(look.device).name}) is held by the kernel" in look.said()
+    look.lease.release("vm1")
+    assert "was written by somebody else since our last step" in look.said()
 
 
-def test_a_link_that_is_turned_between_the_look_and_fio_changes_nothing(blank, media, hosts):
+def test_a_link_that_is_turned_after_the_look_leads_nobody_to_another_disk(blank, media, hosts):
     file, device, testbed = blank
-    victim = media.file("victim.img")
-    mkfs(victim)
-    before, other = victim.read_bytes(), media.attach(victim)
-    with by_id("hci-test-B1", f"../../{Path(device).name}") as link, hosts.fleet(testbed) as fleet:
-        attacked = Attacked(fleet, testbed, device, file)
-        assert attacked.look.guarded["vm1"]["B1"].path == link
-        opened = attacked.paths["B1"]
-        turn = f"ln -sfn {other} {link}"
-        assert attacked.said(f"{turn}\n{FIO.format(opened)}") == "started"
-        assert Path(link).resolve() == Path(other)
-        assert victim.read_bytes() == before
-        assert file.read_bytes()[: 8 * MIB].count(0) < MIB, "the disk that was judged was written"
-        assert "leads to another device now: its number (hexadecimal) is" in attacked.said()
+    other = media.attach(media.file("victim.img"))
+    with by_id("hci-test-B1", f"../../{Path(device).name}") as link, attacked(hosts, testbed, device, file) as held:
+        assert held.look.guarded["vm1"]["B1"].path == link
+        paths = held.look.before(held.vms, 1)
+        Path(link).unlink()
+        Path(link).symlink_to(other)
+        assert held.look.before(held.vms, 1) == paths, "what is held is what was judged"
+        assert free(other)
+        assert not free(device)
 
 
-def test_a_disk_that_is_swapped_for_another(look, media):
+def free(device: str) -> bool:
+    """Whether somebody who asks for a disk alone gets it."""
+    return not subprocess.run(["mkswap", "-f", device], capture_output=True).returncode
+
+
+def test_a_disk_of_the_same_serial_with_other_bytes_is_another(look, media, hosts):
+    """Its number, its size and its path are as they were."""
     look.fill()
-    other = media.file("other.img")
-    write(other, 0, RANDOM)
+    write(other := media.file("other.img"), 0, RANDOM[::-1])
+    look.lease.release("vm1")
     losetup("--detach", look.device)
-    losetup(look.device, other)
-    assert "is another disk now: its disk sequence is" in look.said()
+    assert until(lambda: not subprocess.run(["losetup", look.device, other], capture_output=True).returncode)
+    hosts.give("vm1", "B1", other)
+    hosts.testbed(("vm1", "B1"))
+    assert "was written by somebody else since our last step" in look.said()
 
 
-def test_a_disk_that_is_open_stays_the_one_that_was_judged(look, media):
-    """While the shell holds it its number is given to nobody, whatever is done to its name."""
-    other = media.file("other.img")
-    swap = f"losetup --detach {look.device}; losetup {look.device} {other} 2>/dev/null; "
-    opened = look.paths["B1"]
-    assert look.said(f"{swap}{FIO.format(opened)}") == "started"
-    assert other.read_bytes() == bytes(SIZE)
-    assert look.file.read_bytes()[: 8 * MIB].count(0) < MIB
-    media.attached.remove(look.device)  # its number is anybody's now, and may be another test's
-
-
-@pytest.mark.parametrize("make", [["mkfs.ext4", "-qF"], ["mkswap", "-q"]])
-def test_a_signature_that_appears_during_our_step_is_not_ours(look, make):
+def test_a_signature_that_appears_during_our_step_is_not_ours(look):
     write(look.device, 0, RANDOM)
-    patiently([*make, look.device])
+    CONTENT["LUKS"][0](look.device)
     look.note()
-    assert not look.noted
-    assert " carries " in look.said()
+    assert not look.left
+    assert "carries crypto_LUKS" in look.said()
+
+
+def test_who_writes_while_it_is_noted_is_seen_at_the_next_look(look):
+    """All the time, a block in the middle: no note finds the disk at rest."""
+    look.fill()
+    block = f"dd if=/dev/zero of={look.device} bs=4096 count=1 seek=2048 conv=notrunc oflag=direct 2>/dev/null"
+    restless = ["timeout", "60", "sh", "-c", f"while {block}; do echo written; done"]
+    with subprocess.Popen(restless, stdout=subprocess.PIPE, text=True) as other:
+        try:
+            assert other.stdout.readline() == "written\n"
+            look.note()
+        finally:
+            other.terminate()
+    assert "was written by somebody else since our last step" in look.said()
 
 
 def test_a_vm_that_could_not_be_asked_after_a_step_is_judged_by_signatures(look):
     look.fill()
-    write(look.device, 0, RANDOM[::-1])
-    look.look._fleet = type("Gone", (), {"run": lambda *_, **__: {"vm1": type("O", (), {"value": None})}})()
+    look.lease.release("vm1")
     look.note()
-    assert not look.noted
+    assert not look.left
     assert look.said() == "started"
+    CONTENT["LUKS"][0](look.device)
+    assert "carries crypto_LUKS" in look.said()
 
 
-def test_more_disks_than_a_shell_has_descriptors(media, hosts):
-    serials = [f"M{i}" for i in range(8)]
-    files = {serial: media.file(f"{serial}.img") for serial in serials}
-    for serial, file in files.items():
+def test_a_host_without_blkid_judges_nothing(blank, hosts, monkeypatch):
+    monkeypatch.setattr(lease, "SOURCE", lease.SOURCE.replace('"blkid"', '"no-such-blkid"'))
+    probed = pytest.raises(GuardError, match="carries something that cannot be probed")
+    with probed, attacked(hosts, blank[2]):
+        pass
+
+
+def test_every_disk_of_a_vm_is_held_and_let_go(media, hosts):
+    serials = [f"M{i}" for i in range(12)]
+    for serial in serials:
+        hosts.give("vm1", serial, file := media.file(f"{serial}.img"))
         media.attach(file)
-        hosts.give("vm1", serial, file)
-    testbed = hosts.testbed(*(("vm1", serial) for serial in serials))
-    with hosts.fleet(testbed) as fleet:
-        attacked = Attacked(fleet, testbed, "", None)
-        paths = attacked.paths
-        assert list(paths.values()) == [*(f"/proc/self/fd/{n}" for n in range(4, 10)), "disk6", "disk7"]
-        writes = "\n".join(f"{FIO.format(shlex.quote(path))} || exit 1" for path in paths.values())
-        assert attacked.said(writes) == "started"
-    assert all(file.read_bytes()[: 8 * MIB].count(0) < MIB for file in files.values())
-    time.sleep(1.5)
-    holders = subprocess.run(
-        "find -L /proc/[0-9]*/fd -maxdepth 1 -type b 2>/dev/null", shell=True, capture_output=True, text=True
-    )
-    devices = {os.stat(device).st_rdev for device in media.attached}
-    assert not [f for f in holders.stdout.split() if os.path.exists(f) and os.stat(f).st_rdev in devices], (
-        "nobody holds them"
-    )
+    with attacked(hosts, hosts.testbed(*(("vm1", serial) for serial in serials))) as held:
+        assert list(held.look.before(held.vms, 12)) == serials
+        assert not any(map(free, media.attached))
+    assert until(lambda: all(map(free, media.attached)))
+
+
+def test_a_disk_that_is_only_read_may_be_in_use(blank, hosts, tmp_path):
+    _, device, testbed = blank
+    mkfs(device)
+    with mounted_elsewhere(device, tmp_path, make=False), attacked(hosts, testbed, device, readonly=True) as held:
+        assert held.said() == "started"
+        counted = held.lease.ask("counted", {"vm1": {"B1": {}}})
+        write(device, SIZE - MIB, RANDOM[:4096])
+        assert held.lease.ask("counted", {"vm1": {"B1": {}}}) != counted
+        assert held.said() == "started", "what others write there is theirs"

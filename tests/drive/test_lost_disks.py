@@ -1,6 +1,12 @@
-"""Disks that go away and come back cost one attempt each. A foreign write ends the campaign."""
+"""Disks that go away and come back cost one attempt each. A foreign write ends the campaign.
+
+A loop device is held as any disk, and is there as long as it is held. What it can do under a hold is fail to be read
+(its file is cut off), change its size, and become read-only; and it goes once it is let go of.
+"""
 
 import os
+import subprocess
+from pathlib import Path
 
 import pytest
 from loops import MIB, RANDOM, SIZE, losetup, own_kernels
@@ -8,7 +14,7 @@ from meanwhile import Meanwhile, events, lost
 from probes import until
 
 from hcilib import CampaignError, GuardError, System, sweep
-from hcilib.drive.campaign import campaign, wait
+from hcilib.drive.campaign import wait
 from hcilib.drive.campaign.campaign import run
 
 pytestmark = pytest.mark.lab
@@ -19,11 +25,16 @@ PLAN = {"repeats": 3, "iodepth": 4, "vms": 1, "read_runtime_s": 1, "write_runtim
 
 @pytest.fixture
 def own(hosts, monkeypatch):
-    """A loop device stays while anybody has it open, as a lease does; a real disk goes."""
-    monkeypatch.setattr(campaign, "_disks_to_lease", lambda *_: {})
     monkeypatch.setattr(wait, "LONGEST_PAUSE_S", 2.0)
     with own_kernels(hosts.folder):
         yield
+
+
+@pytest.fixture
+def disk(media, hosts):
+    """A blank disk B1 on vm1 that tells where its file ends: the file, the device and the testbed."""
+    hosts.give("vm1", "B1", file := media.file("b1.img"))
+    return file, media.attach(file, "--direct-io=on"), hosts.testbed(("vm1", "B1"))
 
 
 def measured(testbed, run_dir, pattern="4k-randread", launcher="per-host", **plan):
@@ -37,17 +48,22 @@ def put(device, offset, data):
         disk.write(data)
 
 
-def detached(media, file, device):
-    media.detach(device)
-    return lambda: media.attach(file)
+def unreadable(media, file, device):
+    """Every read is an error; it is asked again as long as it is there."""
+    os.truncate(file, 0)
+    return lambda: os.truncate(file, SIZE)
 
 
-def renamed(media, file, device):
+def gone(media, file, device):
+    """Once it cannot be read it is let go of, and then its number is anybody's."""
+    os.truncate(file, 0)
     media.detach(device)
 
     def back():
+        assert until(lambda: str(file) not in losetup("--list"), 60)
         media.attach(media.file("other.img", size=MIB))  # takes its number
-        media.attach(file)
+        os.truncate(file, SIZE)
+        media.attach(file, "--direct-io=on")
 
     return back
 
@@ -62,17 +78,23 @@ def shrunk(media, file, device):
     return lambda: resized(file, device, SIZE)
 
 
+def read_only(media, file, device):
+    subprocess.run(["blockdev", "--setro", device], check=True)
+    return lambda: subprocess.run(["blockdev", "--setrw", device], check=True)
+
+
 @pytest.mark.parametrize(
     ("fault", "pattern", "launcher"),
     [
-        (detached, "4k-randread", "per-host"),
-        (detached, "4k-randwrite", "client-server"),
-        (renamed, "4k-randwrite", "per-host"),
+        (unreadable, "4k-randread", "per-host"),
+        (unreadable, "4k-randread", "client-server"),
+        (gone, "4k-randread", "per-host"),
         (shrunk, "4k-randread", "per-host"),
+        (read_only, "4k-randwrite", "per-host"),
     ],
 )
-def test_a_disk_that_is_away_costs_one_attempt(own, blank, media, tmp_path, fault, pattern, launcher):
-    file, device, testbed = blank
+def test_a_disk_that_is_away_costs_one_attempt(own, disk, media, tmp_path, fault, pattern, launcher):
+    file, device, testbed = disk
     run_dir = tmp_path / "run"
 
     def strike():
@@ -93,41 +115,64 @@ def test_a_disk_that_is_away_costs_one_attempt(own, blank, media, tmp_path, faul
     assert [back["host"] for back in events(run_dir, "back")] == ["vm1"]
 
 
-def test_beyond_the_limit_a_lost_disk_ends_the_campaign_and_it_is_resumed(own, blank, media, tmp_path):
-    file, device, testbed = blank
+def test_a_disk_that_is_detached_while_it_is_held_goes_when_the_campaign_is_over(own, disk, media, tmp_path):
+    file, device, testbed = disk
     run_dir = tmp_path / "run"
     striking = Meanwhile(lambda: (until(lambda: events(run_dir, "done"), 60), media.detach(device)))
+    results = measured(testbed, run_dir, "4k-randwrite")
+    striking.end()
+    assert sorted(results["rep"]) == [1, 2, 3]
+    assert lost(run_dir) == []
+    assert until(lambda: str(file) not in losetup("--list"))
+
+
+def test_beyond_the_limit_a_lost_disk_ends_the_campaign_and_it_is_resumed(own, disk, media, tmp_path):
+    file, device, testbed = disk
+    run_dir = tmp_path / "run"
+    striking = Meanwhile(lambda: (until(lambda: events(run_dir, "done"), 60), gone(media, file, device)))
     with pytest.raises(CampaignError, match=r"vm1 has been away since .*B1"):
         measured(testbed, run_dir, outage_limit_s=3)
     striking.end()
-    assert len(lost(run_dir)) == 1
+    assert len(lost(run_dir)) <= 1
+    assert not [path for path in Path("/dev").glob("loop*") if path.is_file()]
+    os.truncate(file, SIZE)
     media.attach(file)
     assert sorted(measured(testbed, run_dir, outage_limit_s=3)["rep"]) == [1, 2, 3]
-    assert len(lost(run_dir)) == 1
+    assert len(lost(run_dir)) <= 1
 
 
-@pytest.mark.parametrize("away", [False, True])
-def test_a_foreign_write_ends_the_campaign_at_once(own, blank, media, tmp_path, away):
+FOREIGN = {
+    "a write": lambda media, file, device: put(device, 0, RANDOM),
+    "a partition": lambda media, file, device: subprocess.run(["addpart", device, "1", "2048", "8192"], check=True),
+}
+
+
+@pytest.mark.parametrize("what", [*FOREIGN, "a write while it is away"])
+def test_what_is_foreign_ends_the_campaign_at_once(own, disk, media, tmp_path, what):
     """Also of a disk that comes back with other bytes on it."""
-    file, device, testbed = blank
+    file, device, testbed = disk
     run_dir = tmp_path / "run"
 
     def strike():
         assert until(lambda: events(run_dir, "done"), 60)
-        if away:
-            media.detach(device)
-            assert until(lambda: events(run_dir, "outage"), 60)
-        put(file if away else device, 0, RANDOM)
-        if away:
-            media.attach(file)
+        if what in FOREIGN:
+            FOREIGN[what](media, file, device)
+            return
+        gone(media, file, device)
+        assert until(lambda: events(run_dir, "outage") and str(file) not in losetup("--list"), 60)
+        file.write_bytes(RANDOM)
+        media.attach(file)
 
     striking = Meanwhile(strike)
-    with pytest.raises(CampaignError, match=r"vm1: .*B1.*somebody else"):
-        measured(testbed, run_dir)
-    striking.end()
-    assert len(lost(run_dir)) == 1, "no further attempt"
-    assert len(events(run_dir, "done")) == 1
-    with pytest.raises(GuardError, match="B1"):
-        measured(testbed, run_dir)
-    with pytest.raises(GuardError, match="B1"):
-        measured(testbed, tmp_path / "later")
+    try:
+        with pytest.raises(CampaignError, match=r"vm1: .*B1.*(somebody else|is used by)"):
+            measured(testbed, run_dir)
+        striking.end()
+        assert len(lost(run_dir)) == 1, "no further attempt"
+        assert len(events(run_dir, "done")) == 1
+        for again in (run_dir, tmp_path / "later"):
+            with pytest.raises(GuardError, match="B1"):
+                measured(testbed, again)
+    finally:
+        if what == "a partition":
+            subprocess.run(["delpart", device, "1"], capture_output=True)

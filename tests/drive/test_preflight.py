@@ -4,20 +4,21 @@ import os
 import re
 import shutil
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pandas as pd
 import pytest
-from probes import until
+from loops import attacked
+from probes import mkfs, until
+from test_discover import lying_on
 
 from hcilab.sockets import answers
 from hcilib import PreflightError, System, Testbed, preflight, require_ready
 from hcilib.drive.campaign.campaign import _checked
 from hcilib.drive.guard import preflight as room
+from hcilib.drive.guard.preflight import check
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.model.plan import Integrity
 from tests.needs import PATHS, need
 
 pytestmark = pytest.mark.lab
@@ -33,7 +34,7 @@ def test_a_lab_is_ready(bed, short, tmp_path):
     assert table["ok"].all(), table[~table["ok"]].to_string()
     count = table["check"].value_counts()
     assert count.to_dict() == {"reachable": 5, "clock": 5, "memory": 5, "governor": 5, "fio": 4, "idle": 3, "server": 3,
-                               "tools": 3, "sessions": 5, "sftp": 3, "sampler": 2,
+                               "tools": 3, "python3": 3, "sessions": 5, "sftp": 3, "sampler": 2,
                                "writable": 6, "space": 1}  # fmt: skip
     assert not table.duplicated(["host", "check", "detail"]).any()
     assert not (tmp_path / "runs").exists(), "looking changes nothing"
@@ -46,9 +47,9 @@ def test_what_is_asked_for_each_system_of_a_campaign_stands_once(monkeypatch):
     one = [("vm1", "clock", False, "-0.925 s"), ("vm1", "fio", True, "3.33"), ("vm1", "device", True, "A: /dev/sdb")]
     two = [("vm1", "clock", False, "-0.948 s"), ("vm1", "fio", True, "3.33"), ("vm1", "device", True, "B: /dev/sdc")]
     tables = iter([pd.DataFrame(rows, columns=["host", "check", "ok", "detail"]) for rows in (one, two)])
-    monkeypatch.setattr(room, "check", lambda *_: next(tables))
+    monkeypatch.setattr(room, "check", lambda *_, **__: next(tables))
     both = SimpleNamespace(testbed=None)
-    table = _checked(None, [both, both], None, None, SimpleNamespace(path=None))
+    table = _checked(None, [both, both], None, None, SimpleNamespace(path=None), None)
     assert table.to_numpy().tolist() == [list(row) for row in (*one, two[-1])]
 
 
@@ -210,15 +211,9 @@ def odd_program(tmp_path, monkeypatch):
     return put
 
 
-def test_integrity_needs_a_python3_on_the_vms(bed, short, odd_program):
-    plan = short(vms=2)
-    asking = replace(plan, integrity=Integrity(span_bytes=2**20))
-    assert "python3" not in set(preflight(bed, plan)["check"])
-    rows = preflight(bed, asking).query("check == 'python3'")
-    assert rows["host"].tolist() == ["vm1", "vm2"]
-    assert rows["ok"].all(), rows.to_string()
-    odd_program("python3", "echo 3.6.8")
-    assert failed(preflight(bed, asking)) == [("vm2", "python3")]
+def test_a_python3_holds_the_disks_of_each_vm(bed, short, odd_program):
+    odd_program("python3", "echo 3.5.9")
+    assert failed(preflight(bed, short(vms=2))) == [("vm2", "python3")]
 
 
 def test_a_host_whose_clock_is_off_is_named(bed, short, odd_program):
@@ -261,3 +256,55 @@ def test_a_dead_vm_of_a_real_testbed_is_one_row_and_its_disks_none(hosts, short)
     assert table.loc[table["host"] == "vm2", "check"].tolist() == ["reachable"]
     assert set(table.loc[table["host"] == "vm1", "check"]) >= {"device", "writable"}
     assert not table.loc[table["host"] == "vm2", "ok"].any()
+
+
+@pytest.fixture
+def checked(blank, hosts, short):
+    """Return a function that makes the preflight of a campaign on a blank disk."""
+
+    def made(reading=False, **changes):
+        bed = blank[-1].model_copy(update=changes)
+        with hosts.fleet(bed) as fleet:
+            return check(fleet, bed, short(vms=1, readonly=reading), "wipe", None)
+
+    return made
+
+
+def against(table) -> dict[str, str]:
+    """What is said against a disk, by the check that failed."""
+    own = table[table["check"].isin(["python3", "device", "writable"]) & ~table["ok"]]
+    return dict(zip(own["check"], own["detail"], strict=True))
+
+
+def test_a_disk_that_carries_something_is_not_writable_and_nothing_is_written(blank, checked):
+    device = blank[1]
+    assert against(checked()) == {}
+    mkfs(device)
+    before = lying_on(device)
+    assert "carries ext4" in against(checked())["writable"]
+    assert against(checked(reading=True)) == {}
+    assert lying_on(device) == before
+
+
+def test_a_disk_that_another_campaign_holds_is_not_writable_and_who_has_it_is_said(blank, hosts, checked):
+    with attacked(hosts, blank[-1]):
+        for reading in (False, True):
+            [(failing, said)] = against(checked(reading)).items()
+            assert failing == "writable"
+            assert f"process {os.getpid()}" in said
+
+
+def test_without_python3_a_disk_is_not_writable(checked):
+    said = against(checked(python="/nowhere/python3"))
+    assert list(said) == ["python3", "writable"]
+    assert "no python3" in said["writable"]
+
+
+def test_windows_hosts_are_named_and_not_asked(checked, blank):
+    """Their disks are there, and not found."""
+    there = {"nodes": blank[-1].nodes, "vms": blank[-1].vms}
+    windows = {key: tuple(host.model_copy(update={"os": "windows"}) for host in own) for key, own in there.items()}
+    table = checked(**windows).query("host != 'controller'")
+    assert set(table["check"]) == {"reachable", "windows", "device", "writable"}
+    assert failed(table) == [("vm1", "device"), ("vm1", "writable")]
+    assert "runs Windows" in table["detail"].iloc[-1]

@@ -272,7 +272,9 @@ def test_a_campaign_whose_disk_hangs_is_stopped_and_the_disk_is_named(media, hos
             subprocess.run(["fsfreeze", "--unfreeze", folder], check=True)
             controller.kill()
             assert until(lambda: not processes(f"/hci-{hosts.bed.vms[0].target}."), 30)
+            assert until(lambda: not processes(str(run_dir)), 30), "what held the disk has ended"
             media.detach(device)
+            assert until(lambda: not Path(f"/sys/class/block/{Path(device).name}/loop").exists(), 10)
     assert controller.returncode == 1
     assert "vm1: disk B1 did not answer" in said
 

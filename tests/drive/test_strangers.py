@@ -49,7 +49,7 @@ def test_another_account_reaches_no_fio_during_a_step_nor_after_the_controllers_
     places = (Path(bed.lab_root), work)
     control = python(CONTROL, by(bed, launcher).model_dump_json(), str(work))
     try:
-        assert until(lambda: len(fios(bed)) >= (6 if launcher == "per-host" else 12), 60), control.poll()
+        assert until(lambda: len(fios(bed)) >= (6 if launcher == "per-host" else 10), 60), control.poll()
         told = sockets_below(*places)
         assert len(told) == (0 if launcher == "per-host" else 4), "of two VMs one there and one here each"
         with stranger() as nobody:

@@ -12,17 +12,20 @@ import contextlib
 import hashlib
 import json
 import re
+import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from hcilib.drive.hosts.lease import SOURCE, Keeper
+
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "tests" / "data" / "nets"
 DEPTHS = ("numjobs", "iodepth", "vms")
 VARYING = {
-    r"hci-([\w.<>]+)\.\w{6,10}\b(?!X)": r"hci-\1.<folder>",
+    r"hci-([\w.<>]+?)\.[0-9a-f]{12}\.[0-9a-f]{8}\b": r"hci-\1.<folder>",
     r"\b[0-9a-f]{16,}\b": "<id>",
     r"\S+@\S+, run directory": "<account>, run directory",
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC": "<time>",
@@ -88,6 +91,7 @@ def commands() -> dict[str, Any]:
         files = {file.parent.name: file for file in sorted(folder.glob("steps/*/job.fio"))}
         replaced = {str(bed.lab_root): "<lab>", str(folder): "<run>"}
         replaced |= {address: f"<{name}>" for address, name in hosts.items()}
+        replaced[shlex.quote(SOURCE).replace("'", "'\"'\"'")] = "<keeper>"  # quoted by two shells
         said = {host: [plain(text, replaced) for text in own] for host, own in told.items()}
         sent = {step: plain(file.read_text("utf-8"), replaced) for step, file in files.items()}
         document = json.loads((folder / "plan.json").read_text("utf-8"))
@@ -118,7 +122,7 @@ def commands() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def recorded(names: Mapping[str, str]) -> Iterator[dict[str, list[str]]]:
-    """Note every command that goes to a host over SSH, in the order in which it is sent."""
+    """Note each command that goes to a host over SSH, in order, and what its keeper is asked."""
     import paramiko
 
     told: dict[str, list[str]] = {}
@@ -129,11 +133,20 @@ def recorded(names: Mapping[str, str]) -> Iterator[dict[str, list[str]]]:
         told.setdefault(names.get(address, address), []).append(command)
         send(channel, command)
 
-    paramiko.Channel.exec_command = note
+    ask = Keeper.send
+
+    def asked(keeper: Keeper, do: str, **given: Any) -> int:
+        if do != "here":
+            told.setdefault(keeper.host, []).append(
+                f"{do} {json.dumps(given, indent=1, sort_keys=True)}"
+            )
+        return ask(keeper, do, **given)
+
+    paramiko.Channel.exec_command, Keeper.send = note, asked
     try:
         yield told
     finally:
-        paramiko.Channel.exec_command = send
+        paramiko.Channel.exec_command, Keeper.send = send, ask
 
 
 def plain(text: str, replaced: Mapping[str, str]) -> str:

@@ -34,8 +34,7 @@ from hcilib.drive.guard.content import Memory, require_known
 from hcilib.drive.guard.last_look import LastLook
 from hcilib.drive.hosts import network
 from hcilib.drive.hosts.hosts import Fleet, FleetError
-from hcilib.drive.hosts.lease import Lease
-from hcilib.drive.hosts.processes import end_orphans
+from hcilib.drive.hosts.lease import Lease, Place
 from hcilib.drive.hosts.sample import sampled
 from hcilib.drive.launch import job
 from hcilib.drive.launch.job import FioError, Launch, Launched
@@ -171,20 +170,19 @@ def _campaign(todo: Iterator[Step], course: Policy, changes: Changes, consent: s
         fleet = held.enter_context(Fleet(testbed))
         with phase(f"connecting to {len(fleet.names)} hosts, ending what an earlier run left", progress):
             disks = partial(_disks_to_lease, fleet, products, plan)
-            lease = held.enter_context(Lease(fleet, testbed, vms, rundir.path, rundir.holder, disks))
-            ended = end_orphans(fleet, testbed, vms, lease.disks)
+            lease = held.enter_context(
+                Lease(fleet, testbed, vms, rundir.path, rundir.holder, disks, reading=plan.readonly)
+            )
         with phase(f"preflight of {len(fleet.names)} hosts", progress):
-            preflight.require_ready(_checked(fleet, products, plan, consent, rundir), but=preflight.GUARDED)
-            if plan.integrity:
-                integrity.require_python(fleet, [vm.name for vm in vms])
+            preflight.require_ready(_checked(fleet, products, plan, consent, rundir, lease), but=preflight.GUARDED)
             lease.renew()
             memory = Memory(testbed, rundir.campaign, rundir.path)
-            identify = partial(_identified, fleet, products, plan, consent, memory)
-            look = LastLook(fleet, identify(), lease, memory, not testbed.fio.direct, plan.readonly)
+            identify = partial(_identified, fleet, products, plan, consent, memory, lease)
+            look = LastLook(identify(), lease, memory, not testbed.fio.direct, plan.readonly)
             look.begin()
         rundir.claim(plan, testbed, measured)
         names = ", ".join(system.variant for system in measured)
-        said = {name: what for name, what in (("ended", ended), ("unleased", lease.unleased)) if what}
+        said = {name: what for name, what in (("ended", lease.ended), ("unleased", lease.unleased)) if what}
         mark = {"id": rundir.campaign, **rundir.identity}
         rundir.log("start", steps=len(plan.steps), left=len(left), system=names, campaign=mark, **said)
         try:
@@ -208,17 +206,18 @@ def _campaign(todo: Iterator[Step], course: Policy, changes: Changes, consent: s
 
 
 def _checked(
-    fleet: Fleet, products: Iterable[Subject], plan: Plan, consent: str | None, rundir: RunDir
+    fleet: Fleet, products: Iterable[Subject], plan: Plan, consent: str | None, rundir: RunDir, lease: Lease
 ) -> pd.DataFrame:
     """The preflight of every system on its own disks, as one table; a clock that was looked at for each stands once."""
-    tables = [preflight.check(fleet, subject.testbed, plan, consent, rundir.path) for subject in products]
+    own = partial(preflight.check, fleet, plan=plan, consent=consent, run_dir=rundir.path, lease=lease)
+    tables = [own(testbed=subject.testbed) for subject in products]
     table = pd.concat(tables, ignore_index=True).drop_duplicates()
     again = table["check"].eq("clock") & table.duplicated(["host", "check", "ok"])
     return table[~again].reset_index(drop=True)
 
 
 def _identified(
-    fleet: Fleet, products: Iterable[Subject], plan: Plan, consent: str | None, memory: Memory,
+    fleet: Fleet, products: Iterable[Subject], plan: Plan, consent: str | None, memory: Memory, lease: Lease,
     only: Collection[str] | None = None,
 ) -> guard.Guarded:  # fmt: skip
     """The devices of every system, judged on their hosts, and what lies on them. `only`: of these VMs."""
@@ -226,15 +225,15 @@ def _identified(
     for testbed in (subject.testbed for subject in products):
         own = testbed.vms if only is None else tuple(vm for vm in testbed.vms if vm.name in only)
         vms, asked = plan.vms if only is None else len(own), testbed.model_copy(update={"vms": own})
-        every.append(guard.identify(fleet, asked, vms, plan.numjobs, consent, not plan.readonly))
+        every.append(guard.identify(fleet, asked, vms, plan.numjobs, lease, consent, not plan.readonly))
         if not plan.readonly:
-            require_known(fleet, every[-1], memory)
+            require_known(lease, every[-1], memory)
     return _together(every)
 
 
 def _disks_to_lease(
     fleet: Fleet, products: Iterable[Subject], plan: Plan, hosts: Collection[str]
-) -> dict[str, dict[str, str] | str]:
+) -> dict[str, dict[str, Place] | str]:
     """The disks of every system on these hosts, or why those of a VM are not known."""
     return _together(guard.disks_to_lease(fleet, of.testbed, plan.vms, plan.numjobs, hosts) for of in products)
 
@@ -406,7 +405,7 @@ def _run_fio(
     plan, subject, rules = course.plan, course.of(step), course.rules
     testbed = subject.testbed
     mark = f"{course.rundir.campaign}.{course.rundir.order}"
-    beside = integrity.Beside.of(step, plan, testbed, fleet, look, work, mark)
+    beside = integrity.Beside.of(step, plan, testbed, session.ready.lease, look, work, mark)
     happening = events.during(step, testbed.fleet(step.cell.vms), fleet, subject.actions, record)
     with happening if any(own.cell.events for own in plan.steps) else contextlib.nullcontext() as begun:
         launched, counted, elapsed_s = _launch(step, session, vms, work, watch, begun, beside)
@@ -477,7 +476,7 @@ def _launch(
     course, fleet, look = session.course, session.fleet, session.look
     plan, testbed = course.plan, course.of(step).testbed
     limit_s = job.deadline_s(step, vms, plan.span_bytes)
-    paths, preludes = look.before(vms, step.cell.numjobs)
+    paths = look.before(vms, step.cell.numjobs)
     writes = step.cell.pattern.writes or beside is not None
 
     def judged() -> None:  # a job file tells that fio was started
@@ -485,8 +484,8 @@ def _launch(
         if writes:
             look.writing(vms, step.cell.numjobs)
 
-    of = Launch(step, vms, testbed, fleet, work, plan.span_bytes, limit_s, paths, plan.content, preludes, watch,
-                sample_s=watch.sample_s if watch else 1.0, judged=judged, readonly=plan.readonly,
+    of = Launch(step, vms, testbed, fleet, work, plan.span_bytes, limit_s, paths, plan.content, session.ready.lease,
+                watch, sample_s=watch.sample_s if watch else 1.0, judged=judged, readonly=plan.readonly,
                 begun=begun)  # fmt: skip
     every_s, nodes = min(1.0, max(0.25, step.runtime_s / 4 or 1.0)), [node.name for node in testbed.nodes]
     speed = filling(testbed) if step.kind == "prefill" else contextlib.nullcontext()

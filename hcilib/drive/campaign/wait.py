@@ -18,9 +18,8 @@ from hcilib.drive.guard.guard import Guarded, GuardError
 from hcilib.drive.guard.last_look import LastLook
 from hcilib.drive.hosts.hosts import Fleet, FleetError, need
 from hcilib.drive.hosts.lease import Lease
-from hcilib.drive.hosts.processes import end_orphans
 from hcilib.drive.launch.job import Launch
-from hcilib.drive.launch.session import sessions
+from hcilib.drive.launch.session import Session, sessions
 from hcilib.drive.systems import Subject, ask, shown
 from hcilib.model.plan import Plan, Step
 from hcilib.model.system import When
@@ -31,12 +30,6 @@ from hcilib.read.run.journal import progress as progress_of
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 BOOT = "cat /proc/sys/kernel/random/boot_id"
 ASK_S = 30.0
-ASK = (
-    "exec 3>&2; sed -E '/^(rw|rwmixread|time_based|io_size|ramp_time|exec_prerun|log_.*|write_.*)=/d; "
-    r"s/^\[.*/&\nrw=randread\nnumber_ios=1/' job.fio >ask.fio; "
-    "\"$fio\" --readonly ask.fio 2>said >/dev/null || hci_refuse 'a disk cannot be read'; echo 'hci ended well' >&2"
-)
-"""What asks a VM whether it could measure: all that precedes a run, and one read by each job."""
 STRANGE = re.compile("somebody else|holds data|carries|is mounted|as swap|is used by|is held by|exported to")
 """In what is said of a disk: somebody uses it, which no waiting mends."""
 CAUSES = {
@@ -104,7 +97,7 @@ class Ready:
         self, fleet: Fleet, rundir: RunDir, look: LastLook, lease: Lease, testbed: Testbed,
         identify: Callable[[Collection[str]], Guarded], plan: Plan,
     ):  # fmt: skip
-        self._fleet, self._rundir, self._look, self._lease = fleet, rundir, look, lease
+        self._fleet, self._rundir, self._look, self.lease = fleet, rundir, look, lease
         self._testbed, self._identify, self._plan = testbed, identify, plan
         self._limit_s = plan.outage_limit_s
         self._since: dict[Missing, tuple[float, float]] = {}  # monotonic and epoch seconds
@@ -234,18 +227,19 @@ class Ready:
         if not new:
             return {}
         try:
-            self._lease.renew(required=new)
+            self.lease.renew(required=new)
         except FleetError as error:
             return {name: o.error for name, o in error.outcomes.items() if name in new and not o.ok}
-        own = [vm for vm in self._testbed.vms if vm.name in new]
-        if ended := end_orphans(self._fleet, self._testbed, own, self._lease.disks):
-            self._rundir.log("ended", ended=ended)
+        if self.lease.ended:
+            self._rundir.log("ended", ended=self.lease.ended)
+            self.lease.ended = {}
         unlike: dict[str, str] = {}
         for vm, boot in self._boots_of(vm for vm in new if vm in self._look.guarded).items():
             if self._boots.setdefault(vm, boot) != boot:
                 try:
                     self._look.guarded |= self._identify([vm])
                 except GuardError as error:  # its disks may come later than its sshd
+                    self.lease.release(vm)
                     unlike[vm] = str(error)
                     continue
                 self._rundir.log("restarted", host=vm)
@@ -263,8 +257,8 @@ class Ready:
         for vm, why in found.items():
             try:
                 if not STRANGE.search(why):
-                    self._lease.release(vm)
-                    self._lease.renew(required=[vm])
+                    self.lease.release(vm)
+                    self.lease.renew(required=[vm])
                     self._look.guarded |= self._identify([vm])
             except (GuardError, FleetError) as error:
                 found[vm] = why = str(error)
@@ -276,14 +270,12 @@ class Ready:
     def _asked(self, step: Step, testbed: Testbed, vms: Sequence[Vm]) -> dict[str, str]:
         plan = self._plan
         try:
-            paths, preludes = self._look.before(vms, step.cell.numjobs)
+            paths = self._look.before(vms, step.cell.numjobs)
             of = Launch(step, vms, testbed, self._fleet, self._rundir.path, plan.span_bytes, ASK_S, paths,
-                        plan.content, preludes, readonly=plan.readonly)  # fmt: skip
-            with sessions(of, ASK, "job.fio", ASK_S) as opened:
-                for session in opened.values():
-                    session.say("go")
-                asked = self._fleet.each(opened, lambda name: opened[name].answer("ended"), limit_s=ASK_S)
-            need("reading the disks", asked)
+                        plan.content, self.lease, readonly=True)  # fmt: skip
+            files = {name: {"job.fio": _one_read(text)} for name, text in of.jobs.items()}
+            with sessions(of, ["FOLDER/job.fio"], ASK_S, files) as opened:
+                need("reading the disks", self._fleet.each(opened, lambda name: _read(opened[name]), limit_s=ASK_S))
         except GuardError as error:
             return {refused.host: f"{refused.device}: {refused.reason}" for refused in error.refusals}
         except FleetError as error:
@@ -293,3 +285,18 @@ class Ready:
     def _boots_of(self, vms: Iterable[str]) -> dict[str, str]:
         asked = self._fleet.run(BOOT, list(vms), limit_s=10)
         return {vm: o.value.strip() for vm, o in asked.items() if o.ok}
+
+
+def _one_read(text: str) -> str:
+    """A job file that asks a VM whether it could measure: all that precedes a run, and one read by each job."""
+    load = r"(?m)^(rw|rwmixread|time_based|io_size|ramp_time|exec_prerun|log_.*|write_.*)=.*\n"
+    return re.sub(r"(?m)^\[.*", r"\g<0>\nrw=randread\nnumber_ios=1", re.sub(load, "", text))
+
+
+def _read(session: Session) -> None:
+    """Wait for the end of such a fio; OSError where it could not read."""
+    session.ask("start")
+    while session.returncode is None:
+        session.look(ASK_S)
+    if session.returncode:
+        raise OSError(session.hurt or "a disk cannot be read")

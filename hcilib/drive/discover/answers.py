@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
-from hcilib.drive.guard.devices import END, INVENTORY, Inventory, content_of, parse
+from hcilib.drive.guard.devices import END, INVENTORY, Inventory, parse
 from hcilib.drive.hosts.hosts import fields, sections
 
 _WHO = r"""
@@ -54,7 +54,7 @@ _VIRTIO = "0x1af4"
 
 def vm_question() -> str:
     """The command for a load generator: who it is, its fio, and the guard's own inventory of its devices."""
-    return f"{_WHO}echo '==== fio'; fio --version 2>&1\n{INVENTORY}{content_of()}{END}"
+    return f"{_WHO}echo '==== fio'; fio --version 2>&1\n{INVENTORY}{END}"
 
 
 def node_question() -> str:

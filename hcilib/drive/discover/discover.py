@@ -19,7 +19,7 @@ from hcilib.drive.discover.answers import Guest, NodeFacts, VmFacts
 from hcilib.drive.discover.testbed_file import NOTHING, UNKNOWN_NODE, Seen
 from hcilib.drive.guard.content import Memory, require_known
 from hcilib.drive.guard.devices import Device, Inventory, find
-from hcilib.drive.guard.guard import BOOT, Guarded, GuardError, Refusal, judge
+from hcilib.drive.guard.guard import BOOT, Guarded, GuardError, Refusal, briefly, judge, look, sizes
 from hcilib.drive.guard.preflight import CLOCK_LIMIT_S, without_script
 from hcilib.drive.hosts.hosts import Fleet, FleetError, Outcome
 from hcilib.drive.hosts.hosts import clocks as ask_clocks
@@ -131,7 +131,7 @@ def discover(
         vm_facts, vm_failed = _parsed(told, _vm_facts)
         if not vm_facts:
             raise FleetError("discovering", {n: Outcome(n, False, error=why) for n, why in vm_failed.items()})
-        disks = disk_table(vm_facts, _strangers(fleet, called, vm_facts))
+        disks = disk_table(vm_facts, *judged(fleet, called, vm_facts))
     node_facts, node_failed = _parsed(told_nodes, answers.parse_node)
     _each_has_its_own({name: its for name, its in owned.items() if its}, disks)
     placed = {vm.name: _placed(vm, vm_facts[vm.name], carriers, node_facts) for vm in vms if vm.name in vm_facts}
@@ -336,24 +336,34 @@ _WWN = re.compile("[0-9a-f]{16}|[0-9a-f]{32}")
 _NAMELESS = "it has no serial, WWN or by-id link, so nobody could tell it from another"
 
 
-def disk_table(vms: Mapping[str, VmFacts], strangers: Sequence[Refusal] = ()) -> pd.DataFrame:
+def disk_table(
+    vms: Mapping[str, VmFacts],
+    refused: Sequence[Refusal] | None = None,
+    carried: Mapping[tuple[str, str], str] | None = None,
+) -> pd.DataFrame:
     """Every disk of every VM.
+
+    Parameters
+    ----------
+    refused : what speaks against writing them; None: as far as their hosts say
+    carried : (VM, serial) -> what lies on it
 
     Returns
     -------
     DataFrame : vm, device, serial ("" where it has none), size_bytes, proposed, holds, why; one row a disk. `proposed`:
         nothing is on it, or what a campaign left there and nothing since; nobody has it, and its serial is its own;
-        else `why` says what speaks against it, as the guard or `strangers` do. `holds`: what is on it
+        else `why` says what speaks against it. `holds`: what is on it
     """
     every = _every(vms)
     against: dict[tuple[str, str], dict[str, None]] = {}
-    for refusal in (*_judged(vms, "every")[2], *strangers):
+    for refusal in judge(*_every_disk(vms))[1] if refused is None else refused:
         against.setdefault((refusal.host, refusal.device), {})[refusal.reason] = None
     rows = []
     for vm, device, serial in every:
         why = list(against.get((vm, serial), {})) if serial else [_NAMELESS]
         why = why[:1] if _boots(device) else why  # other mounts of a boot disk come and go
-        rows.append((vm, device.name, serial, device.size_bytes, not why, _holds(device), "; ".join(why)))
+        holds = _holds(device, (carried or {}).get((vm, serial), ""))
+        rows.append((vm, device.name, serial, device.size_bytes, not why, holds, "; ".join(why)))
     return pd.DataFrame(rows, columns=["vm", "device", "serial", "size_bytes", "proposed", "holds", "why"])
 
 
@@ -387,37 +397,52 @@ def _every(vms: Mapping[str, VmFacts]) -> list[tuple[str, Device, str]]:
     return [(vm, device, _serial(device, known)) for vm, known in own.items() for device in _disks(known)]
 
 
-def _judged(vms: Mapping[str, VmFacts], name: str) -> tuple[Testbed, Guarded, list[Refusal]]:
-    """A testbed of every disk that has a serial, and what the guard says if a plan would write them all."""
+def _every_disk(vms: Mapping[str, VmFacts], name: str = "every") -> tuple[Testbed, int, int, dict[str, Inventory]]:
+    """What the guard is asked of every disk that has a serial: a testbed of them all, its size, what its hosts say."""
     own: dict[str, list[Disk]] = {vm: [] for vm in vms}
     for vm, device, serial in _every(vms):
         own[vm] += [Disk(serial=serial, size_bytes=device.size_bytes)] if serial else []
     fleet = tuple(Vm.model_construct(name=vm, node="every", disks=tuple(disks)) for vm, disks in own.items())
     bed = Testbed.model_construct(name=name, nodes=(Node(name="every"),), vms=fleet)
-    most = max(map(len, own.values()), default=0)
-    return bed, *judge(bed, len(own), most, {vm: facts.inventory for vm, facts in vms.items()})
+    return bed, len(own), max(map(len, own.values()), default=0), {vm: facts.inventory for vm, facts in vms.items()}
 
 
-def _strangers(fleet: Fleet, name: str, vms: Mapping[str, VmFacts]) -> list[Refusal]:
-    """Disks that hold what no campaign in data/runs left there, of those that the guard allows."""
-    bed, found, refused = _judged(vms, name)
+def judged(fleet: Fleet, name: str, vms: Mapping[str, VmFacts]) -> tuple[list[Refusal], dict[tuple[str, str], str]]:
+    """What the guard says if a plan would write every disk, and what lies on each of those that it looked at.
+
+    A disk against which its host says something already is not opened. One that nothing speaks against may still hold
+    what no campaign in data/runs left there.
+    """
+    asked = _every_disk(vms, name)
+    clear = _without(*judge(*asked))
+    run_dir = at_home("data/runs/discover", read=False)
+    with briefly(fleet, asked[0], clear, run_dir) as lease:
+        looked = look(lease, sizes(clear))
+        _, refused = judge(*asked, looked=looked)
+        try:
+            require_known(lease, _without(clear, refused), Memory(asked[0], "", run_dir))
+        except GuardError as error:
+            refused += error.refusals
+    return refused, {place: what for place, said in looked.items() for code, what in said if code == "carries"}
+
+
+def _without(found: Guarded, refused: Sequence[Refusal]) -> Guarded:
+    """Those against which nothing speaks."""
     against = {(refusal.host, refusal.device) for refusal in refused}
-    clear = {vm: {s: d for s, d in own.items() if (vm, s) not in against} for vm, own in found.items()}
-    try:
-        require_known(fleet, clear, Memory(bed, "", at_home("data/runs/discover", read=False)))
-    except GuardError as error:
-        return error.refusals
-    return []
+    return {vm: {s: device for s, device in own.items() if (vm, s) not in against} for vm, own in found.items()}
 
 
 def _boots(device: Device) -> bool:
     return any(where in BOOT for where, _ in device.mounts)
 
 
-def _holds(device: Device) -> str:
+def _holds(device: Device, carries: str) -> str:
     """Describe in a few words the content of a disk; of a boot disk's mounts those of the system."""
     mounts = [where for where, _ in device.mounts if where in BOOT or not _boots(device)]
-    said = [*device.signatures, *(f"mounted on {where}" if where != "[SWAP]" else "swap" for where in mounts)]
+    said = [
+        *filter(None, (carries, *device.signatures)),
+        *(f"mounted on {where}" if where != "[SWAP]" else "swap" for where in mounts),
+    ]
     said += [f"partitions {', '.join(device.partitions)}"] if device.partitions else []
     said += [f"held by {', '.join(device.holders)}"] if device.holders else []
     return ", ".join(dict.fromkeys(said)) or NOTHING

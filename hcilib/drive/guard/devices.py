@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from hcilib.drive.hosts.hosts import fields, sections
@@ -27,7 +26,7 @@ BLOCKS = r"""
 echo '==== sysfs'
 for d in /sys/class/block/*; do
   printf 'name=%s' "${d##*/}"
-  for f in dev size ro partition diskseq queue/iostats md/level dm/name serial device/serial wwid device/wwid \
+  for f in dev size ro partition queue/iostats md/level dm/name serial device/serial wwid device/wwid \
     device/subsysnqn nsid loop/backing_file; do
     v=; [ -r "$d/$f" ] && read -r v 2>/dev/null <"$d/$f"
     printf '\t%s=%s' "$f" "$v"
@@ -50,16 +49,9 @@ for d in /sys/class/block/md*; do
   [ -r "$d/md/level" ] && echo "array ${d##*/} $(mdadm --detail --export "/dev/${d##*/}" 2>/dev/null | sed -n 's/^MD_UUID=//p')"
 done
 drbdsetup events2 --now 2>/dev/null
-echo '==== exports'
-for f in /sys/kernel/config/nvmet/subsystems/*/namespaces/*/device_path /sys/kernel/config/target/core/*/*/udev_path; do
-  p=; [ -r "$f" ] && read -r p 2>/dev/null <"$f"
-  s=; [ -r "${f%/*}/wwn/vpd_unit_serial" ] && read -r s 2>/dev/null <"${f%/*}/wwn/vpd_unit_serial"
-  [ -n "$p" ] && echo "$(readlink -f "$p") $p ${f#/sys/kernel/config/} $s"
-done
 """  # noqa: E501
 INVENTORY = r"""
 LC_ALL=C; export LC_ALL; PATH=$PATH:/usr/sbin:/sbin; export PATH
-echo '==== user'; id -un
 echo '==== lsblk'
 lsblk -J -b -o KNAME,SERIAL,WWN,FSTYPE,PTTYPE,MOUNTPOINTS 2>/dev/null ||
   lsblk -J -b -o KNAME,SERIAL,WWN,FSTYPE,MOUNTPOINT 2>/dev/null
@@ -80,58 +72,7 @@ if [ -e "$f" ] || [ -L "$f" ] || {{ [ -d "${{f%/*}}" ] && [ ! -x "${{f%/*}}" ]; 
 fi 2>/dev/null
 """
 
-# Signatures are probed on the device itself: udev's opinion is as old as its last event. blkid ends with 2 both for
-# "nothing
-# found" and for "cannot be read", so a block is read first. blkid knows no GPT whose first half is gone; what cannot be
-# opened
-# exclusively, as wipefs does, is held by the kernel, in a mount namespace that nobody lists too; but a probe like this
-# one, of
-# udev's or another's, is over in a moment. What is built on a device holds it for longer: it is not tried again. fio
-# drops the kernel's cache of a device first (BLKFLSBUF), which an account of group disk may not.
-_CONTENT = r"""
-echo '==== content'
-held=
-for n in $names; do
-  d=/sys/class/block/$n
-  case $n in sr*|fd*|ram*|zram*) continue;; esac
-  [ -e "$d/partition" ] && continue
-  read -r s 2>/dev/null <"$d/size" && [ "$s" -gt 0 ] || continue
-  p=/dev/$n; case $n in *!*) p=/dev/$(printf '%s' "$n" | tr '!' '/');; esac
-  echo "device=$n"
-  [ -b "$p" ] || { echo 'node=missing'; continue; }
-  [ -w "$p" ] && echo 'writable=yes'
-  [ -r "$p" ] || continue
-  ! command -v blockdev >/dev/null || blockdev --flushbufs "$p" 2>/dev/null || echo 'flushed=no'
-  echo "head=$(dd if="$p" bs=4096 count=1 2>/dev/null | od -An -v -tx1 -N 32 | tr -d ' \n')"
-  dd if="$p" bs=4096 skip=$((s / 8 - 1)) count=1 2>/dev/null | grep -q 'EFI PART' && echo 'tail=gpt'
-  case $(wipefs --no-act --all "$p" 2>&1) in *[Bb]usy*)
-    for h in "$d"/holders/*; do break; done
-    if [ -e "$h" ]; then echo 'held=yes'; else held="$held $n"; fi;;
-  esac
-  blkid -p -o export "$p" 2>/dev/null; echo "blkid=$?"
-done
-for again in 1 2 3 4; do
-  [ "$held" ] || break
-  sleep 0.1; still=
-  for n in $held; do
-    case $(wipefs --no-act --all "/dev/$(printf '%s' "$n" | tr '!' '/')" 2>&1) in *[Bb]usy*) still="$still $n";; esac
-  done
-  held=$still
-done
-for n in $held; do printf 'device=%s\nheld=yes\n' "$n"; done
-"""
 END = "echo '==== end'\n"
-EVERY = "$(ls /sys/class/block)"
-
-
-def content_of(names: str = EVERY) -> str:
-    """Shell that looks at what lies on these devices, and opens no other. `names`: kernel names with blanks between."""
-    return f'LC_ALL=C; export LC_ALL; PATH=$PATH:/usr/sbin:/sbin; export PATH\nnames="{names}"\n{_CONTENT}'
-
-
-_HEADS = {b"bluestore block device": "ceph_bluestore"}  # blkid knows it from util-linux 2.35 on only
-
-
 MOST_DEVICES = 4096
 """Of one host: each is looked at with all that lies on it."""
 
@@ -144,13 +85,11 @@ class DevicesError(ValueError):
 class Device:
     """A block device as its host describes it. `path` is what fio is given: a link by identity where udev made one.
 
-    ``claimed``: the kernel holds it for somebody. ``mounts`` are (where, through which device) of the device and of
-    everything on top of it, ``[SWAP]`` for swap; ``unjudged`` says why its content could not be looked at, "" if it
-    was, None if nobody asked. ``stack`` is what names a device that is built on others and has an identity of its own,
-    as its own tools read it from the kernel: ``md-uuid-<UUID>`` of an array, ``drbd-<resource>-<volume>``; ``role`` is
-    DRBD's. ``exports``: where it is handed to other hosts. ``counted``: whether its kernel counts all that is written;
-    None of md, DRBD and NVMe multipath, whose drivers count by themselves, some of them nothing. ``flushed``: False
-    where the account may not drop the kernel's cache of it.
+    ``mounts`` are (where, through which device) of the device and of everything on top of it, ``[SWAP]`` for swap;
+    ``signatures`` what udev knows of its content. ``stack`` is what names a device that is built on others and has an
+    identity of its own, as its own tools read it from the kernel: ``md-uuid-<UUID>`` of an array,
+    ``drbd-<resource>-<volume>``; ``role`` is DRBD's. ``counted``: whether its kernel counts all that is written; None
+    of md, DRBD and NVMe multipath, whose drivers count by themselves, some of them nothing.
     """
 
     name: str
@@ -159,7 +98,6 @@ class Device:
     path: str = ""
     identifiers: frozenset[str] = frozenset()
     links: tuple[str, ...] = ()
-    sequence: str = ""
     read_only: bool = False
     partition: bool = False
     partitions: tuple[str, ...] = ()
@@ -167,19 +105,9 @@ class Device:
     slaves: tuple[str, ...] = ()
     mounts: tuple[tuple[str, str], ...] = ()
     signatures: tuple[str, ...] = ()
-    claimed: bool = False
-    unjudged: str | None = None
     stack: str = ""
     role: str = ""
-    exports: tuple[str, ...] = ()
     counted: bool | None = None
-    flushed: bool = True
-
-    @property
-    def number_hex(self) -> str:
-        """The number as `stat -c %t:%T` writes it."""
-        major, minor = self.number.split(":")
-        return f"{int(major):x}:{int(minor):x}"
 
 
 @dataclass(frozen=True)
@@ -205,14 +133,14 @@ class Inventory:
 
 
 def parse(text: str) -> Inventory:
-    """Facts from the output of INVENTORY (and of `content_of`) followed by END.
+    """Facts from the output of INVENTORY followed by END.
 
     Raises
     ------
     DevicesError : the text ends early or lacks a part; half an answer must not look like an empty disk
     """
     parts = sections(text)
-    if missing := {"user", "lsblk", "sysfs", "links", "mounts", "swaps", "end"} - parts.keys():
+    if missing := {"lsblk", "sysfs", "links", "mounts", "swaps", "end"} - parts.keys():
         raise DevicesError(f"the answer ends early: no part {', '.join(sorted(missing))}")
     if not parts["mounts"].strip():
         raise DevicesError("/proc/self/mountinfo cannot be read, so nothing is known to be unmounted")
@@ -234,19 +162,15 @@ def _inventory(parts: dict[str, str]) -> Inventory:
     udev = _lsblk(parts["lsblk"])
     links, astray = _links(parts["links"], rows)
     mounts = _mounts(parts["mounts"], parts["swaps"], udev, rows)
-    seen = _content(parts["content"]) if "content" in parts else None
-    user = parts["user"].strip()
-    stacks, exports = parse_stacks(parts.get("stacks", "")), parse_exports(parts.get("exports", ""), _by_path(rows))
+    stacks = parse_stacks(parts.get("stacks", ""))
     devices = {}
     for name, row in rows.items():
-        content = (seen or {}).get(name)
         stack, role = stacks.get(name, ("", ""))
         devices[name] = Device(
             name,
             row["dev"],
             512 * int(row["size"] or 0),  # /sys counts in sectors of 512 bytes, whatever the device's own are
             "/dev/" + name.replace("!", "/"),
-            sequence=row["diskseq"],
             read_only=row["ro"] == "1",
             partition=bool(row["partition"]),
             partitions=tuple(row["partitions"].split()),
@@ -255,13 +179,9 @@ def _inventory(parts: dict[str, str]) -> Inventory:
             identifiers=_identifiers(row, udev.get(name, {})) | {stack} - {""},
             links=tuple(links.get(name, ())),
             mounts=tuple((where, through) for through in _above(name, rows) for where in mounts.get(through, ())),
-            signatures=_signatures(udev.get(name, {}), content or {}),
-            claimed="held" in (content or {}),
-            unjudged=None if seen is None else _unjudged(content, user),
+            signatures=_signatures(udev.get(name, {})),
             stack=stack,
             role=role,
-            exports=tuple(exports.get(name, ())),
-            flushed="flushed" not in (content or {}),
             counted=row.get("queue/iostats") != "0" if row.get("mq") else None,
         )
     return Inventory(devices, astray, *_allowed(parts.get("allowed")))
@@ -372,43 +292,10 @@ def _above(name: str, rows: dict) -> list[str]:
     return order
 
 
-def _content(text: str) -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = {}
-    for key, _, value in (line.partition("=") for line in text.splitlines()):
-        if key == "device":
-            current = found.setdefault(value, {})
-        else:
-            current[key] = value
-    return found
-
-
-def _signatures(udev: dict, seen: dict[str, str]) -> tuple[str, ...]:
-    """Every name under which some content was recognised, by udev, by a probe now, or by its first bytes."""
-    given = [udev.get("fstype"), udev.get("pttype") and f"{udev['pttype']} partition table", seen.get("TYPE"),
-             seen.get("PTTYPE") and f"{seen['PTTYPE']} partition table"]  # fmt: skip
-    head = bytes.fromhex(seen.get("head", ""))
-    given += [name for magic, name in _HEADS.items() if head.startswith(magic)]
-    if seen.get("tail") == "gpt" and "gpt" not in seen.get("PTTYPE", ""):
-        given.append("the second half of a gpt partition table")
-    given += ["several signatures at once"] if seen.get("blkid") == "8" else []
-    names = tuple(dict.fromkeys(name for name in given if name))
-    return names or (("something that blkid does not name",) if seen.get("blkid") == "0" else ())
-
-
-def _unjudged(seen: dict[str, str] | None, user: str) -> str:
-    if seen is None:
-        return "its content was not looked at: it has no size, or is a partition or a CD-ROM"
-    if seen.get("node") == "missing":
-        return "it has no node under /dev"
-    log_in = "log in as a user that can read and write the device"
-    if "blkid" not in seen:
-        return f"user {user} may not read it, so its content cannot be judged: {log_in}"
-    if not seen.get("head"):
-        return f"reading its first block failed for user {user}, so its content cannot be judged"
-    if seen["blkid"] not in ("0", "2", "8"):
-        ended = f"`blkid -p` ended with {seen['blkid']}"
-        return f"its content cannot be probed: {ended}; install util-linux's blkid on the host"
-    return "" if "writable" in seen else f"user {user} may not write it: {log_in}"
+def _signatures(udev: dict) -> tuple[str, ...]:
+    """What udev knew of the content at its last event."""
+    table = udev.get("pttype")
+    return tuple(filter(None, (udev.get("fstype"), table and f"{table} partition table")))
 
 
 def parse_stacks(text: str) -> dict[str, tuple[str, str]]:
@@ -425,12 +312,3 @@ def parse_stacks(text: str) -> dict[str, tuple[str, str]]:
         if resource and volume.isdecimal() and minor.isdecimal():
             found[f"drbd{minor}"] = (f"drbd-{resource}-{volume}", roles.get(resource, "Unknown"))
     return found
-
-
-def parse_exports(text: str, by_path: Mapping[str, str]) -> dict[str, list[str]]:
-    """Kernel name -> the entries of the kernel's targets (NVMe, SCSI) that hand the device to other hosts."""
-    exports: dict[str, list[str]] = {}
-    for line in text.splitlines():
-        real, named, entry = line.split(" ")[:3]
-        exports.setdefault(by_path.get(real) or by_path.get(named, ""), []).append(entry)
-    return exports

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hcilib.drive import beds
-from hcilib.drive.guard.devices import END, INVENTORY, Device, DevicesError, Inventory, content_of, find, parse
+from hcilib.drive.guard.devices import END, INVENTORY, Device, DevicesError, Inventory, find, parse
 from hcilib.drive.hosts.hosts import ANSWER_S, Fleet, Outcome
+from hcilib.drive.hosts.lease import Lease, Place
 from hcilib.model.testbed import Disk, Testbed
 
 CONSENT = "consent"
@@ -48,18 +50,18 @@ def refusals(
     numjobs: int | None = None,
     consent: str | None = None,
     writes: bool = True,
-    before: Mapping[str, str] | None = None,
 ) -> list[Refusal]:
     """List every reason against writing a testbed's disks. No host is asked: the one seam of the guard.
 
+    What lies on a disk is not among them but as far as udev knows it: that is asked of the disk itself.
+
     Parameters
     ----------
-    listings : VM -> what INVENTORY, `content_of` and END (hcilib.drive.guard.devices) printed there; None: judge only
-        by the testbed and this machine's files
+    listings : VM -> what INVENTORY and END (hcilib.drive.guard.devices) printed there; None: judge only by the testbed
+        and this machine's files
     vms, numjobs : of the plan; all disks of all VMs if left out
     consent : the campaign's token; None: the one of the environment
     writes : False: the disks are only read
-    before : listings by which these disks were judged before; then only a disk that is another one now is refused
 
     Returns
     -------
@@ -68,11 +70,11 @@ def refusals(
     vms = len(testbed.vms) if vms is None else vms
     numjobs = max(len(vm.disks) for vm in testbed.vms) if numjobs is None else numjobs
     asked = (testbed, vms, numjobs)
-    if before is not None:
-        was, now = (judge(*asked, _read(texts), writes)[0] for texts in (before, listings or {}))
-        return same(was, now)
     refused = without_hosts(*asked, consent, writes)
-    return refused if listings is None else refused + judge(*asked, _read(listings), writes)[1]
+    if listings is None:
+        return refused
+    unasked: Looked = {(vm, disk.serial): [] for vm, disk in testbed.targets(vms, numjobs)}
+    return refused + judge(*asked, _read(listings), writes, unasked)[1]
 
 
 def without_hosts(
@@ -140,16 +142,40 @@ def _judge_form(disk: Disk, windows: bool) -> list[str]:
 
 Guarded = dict[str, dict[str, Device]]
 """VM -> serial -> the one device that carries it."""
+Looked = Mapping[tuple[str, str], list[tuple[str, str]]]
+"""(VM, serial) -> every reason against writing that the disk itself gives: code and what."""
+_HELD = "is held by the kernel: mounted where this account cannot see it, swap, or opened exclusively"
+SAID = {
+    "size": "has {}",
+    "read-only": "is read-only",
+    "used": "is used by {}",
+    "uncounted": "is not counted, so that what others write cannot be seen: {}",
+    "unwritable": "may not be written by this account: log in as a user that can read and write it",
+    "unflushed": "may not be used by this account as fio does, which drops the kernel's cache of a disk first and "
+    "asks for root for it (BLKFLSBUF): log in as root",
+    "carries": "carries {}",
+    "written": "was written by somebody else since our last step: {}",
+    "busy": _HELD + " {}",
+    "gone": "cannot be opened, or is no block device any more ({})",
+    "secondary": "is DRBD's Secondary here: another node may be writing this resource; name it where it is Primary",
+    "unleased": "may not be used by this account: {}",
+    "held": "{}",
+    "unread": "cannot be read: {}",
+}
+"""Reason against writing a disk (`hcilib.drive.keeper.Disk.look`, `take`) -> what is said of it."""
+OF_READING = {"size", "unflushed", "gone", "unleased", "held", "unread"}
+"""Reasons against reading one too."""
 
 NAMED = 8
 BOOT = ("/", "/boot", "/boot/efi", "/efi", "/usr")
 
 
 def identify(
-    fleet: Fleet, testbed: Testbed, vms: int, numjobs: int, consent: str | None = None, writes: bool = True
-) -> Guarded:
+    fleet: Fleet, testbed: Testbed, vms: int, numjobs: int, lease: Lease, consent: str | None = None,
+    writes: bool = True,
+) -> Guarded:  # fmt: skip
     """Every device that a plan may write, resolved and judged on its own host; {} for a lab, whose disks are its own
-    exports. One that is only read (`writes` False) may be in use and hold data.
+    exports. One that is only read (`writes` False) may be in use and hold data. `lease`: holds the disks.
 
     Raises
     ------
@@ -158,8 +184,10 @@ def identify(
     refused = without_hosts(testbed, vms, numjobs, consent, writes)
     found: Guarded = {}
     if not testbed.lab_root:
-        inventories = looked_at(fleet, testbed.targets(vms, numjobs), testbed.windows)
-        found, more = judge(testbed, vms, numjobs, inventories, writes)
+        targets = testbed.targets(vms, numjobs)
+        known = inventory(fleet, {vm for vm, _ in targets} - testbed.windows)
+        looked = look(lease, sizes(found_once(targets, known)))
+        found, more = judge(testbed, vms, numjobs, known, writes, looked)
         refused += more
     if refused:
         raise GuardError(refused)
@@ -168,107 +196,67 @@ def identify(
 
 def disks_to_lease(
     fleet: Fleet, testbed: Testbed, vms: int, numjobs: int, hosts: Collection[str]
-) -> dict[str, dict[str, str] | str]:
+) -> dict[str, dict[str, Place] | str]:
     """Find the disks that a plan may write on these hosts; judges none.
 
-    Returns VM -> {number in hexadecimal: path}, or why its devices are not known. A disk that is not
+    Returns VM -> {serial: place}, or why its devices are not known. A disk that is not
     there, or there twice, is left to :func:`identify`, which refuses it; a lab's have no lock of their own.
     """
     if testbed.lab_root:
         return {}
     targets = [(vm, disk) for vm, disk in testbed.targets(vms, numjobs) if vm in hosts and vm not in testbed.windows]
     known = inventory(fleet, {vm for vm, _ in targets})
-    leased: dict[str, dict[str, str] | str] = {vm: own if isinstance(own, str) else {} for vm, own in known.items()}
+    leased: dict[str, dict[str, Place] | str] = {vm: own if isinstance(own, str) else {} for vm, own in known.items()}
+    return leased | places(found_once(targets, known))
+
+
+def places(found: Guarded) -> dict[str, dict[str, Place]]:
+    """Where these disks are."""
+    return {vm: {s: Place(device.number, device.path) for s, device in own.items()} for vm, own in found.items()}
+
+
+def sizes(found: Guarded) -> dict[str, dict[str, dict[str, int]]]:
+    """What a look at these disks is given."""
+    return {vm: {s: {"size": device.size_bytes} for s, device in own.items()} for vm, own in found.items()}
+
+
+def found_once(targets: Iterable[tuple[str, Disk]], inventories: Mapping[str, Inventory | str]) -> Guarded:
+    """Every target that is there, and once."""
+    found: Guarded = {}
     for vm, disk in targets:
-        found = [] if isinstance(own := known[vm], str) else find(own, disk.serial)
-        if len(found) == 1:
-            leased[vm] |= {found[0].number_hex: found[0].path}  # type: ignore[operator]
-    return leased
+        known = inventories.get(vm, "")
+        devices = [] if isinstance(known, str) else find(known, disk.serial)
+        if len(devices) == 1:
+            found.setdefault(vm, {})[disk.serial] = devices[0]
+    return found
 
 
-def unchanged(fleet: Fleet, guarded: Guarded, vms: Collection[str], writes: bool = True) -> dict[str, str]:
-    """Serial -> path for fio, once every device of these VMs has proved to be the one that was judged; GuardError if
-    one has not."""
-    if refused := recheck(fleet, guarded, vms, writes):
-        raise GuardError(refused)
-    return {serial: device.path for vm in vms for serial, device in guarded.get(vm, {}).items()}
+def look(lease: Lease, given: Mapping[str, Mapping[str, Mapping[str, Any]]], limit_s: float = ANSWER_S) -> Looked:
+    """Ask held disks, VM -> serial -> what a look is given, for every reason against writing them.
+
+    One that is not held, or does not answer, says that: nothing is known of it.
+    """
+    return {
+        place: [unseen(lease, place, said)] if isinstance(said, OSError) else [(code, what) for code, what in said]
+        for place, said in lease.ask("look", given, limit_s).items()
+    }
 
 
-def recheck(fleet: Fleet, before: Guarded, vms: Iterable[str], writes: bool = True) -> list[Refusal]:
-    """Whether the devices are still the ones that were judged, and, where they are written, still unused; one short
-    command a VM, asked before every step."""
-    before = {vm: before[vm] for vm in vms if vm in before}
-    inventories = inventory(fleet, before)
-    after: Guarded = {}
-    refused = []
-    for vm, devices in before.items():
-        known = inventories[vm]
-        if isinstance(known, str):
-            refused += [Refusal(vm, serial, f"its host could not be asked again: {known}") for serial in devices]
-            after[vm] = devices
-            continue
-        after[vm] = {serial: found[0] for serial in devices if len(found := find(known, serial)) == 1}
-        used = (
-            [(serial, reason) for serial, device in after[vm].items() for reason in _in_use(device)] if writes else []
-        )
-        refused += [Refusal(vm, serial, reason) for serial, reason in used]
-    return same(before, after) + refused
+def unseen(lease: Lease, place: tuple[str, str], error: OSError) -> tuple[str, str]:
+    """Why a disk answers nothing: it is not held, or what it said."""
+    return lease.refused.get(place, ("unread", str(error)))
 
 
-def same(before: Guarded, after: Guarded) -> list[Refusal]:
-    """A refusal for every device that is not, by number, size, serial and the kernel's disk sequence, the one it
-    was."""
-    refused = []
-    for vm, serial, was in ((vm, serial, was) for vm, devices in before.items() for serial, was in devices.items()):
-        now = after.get(vm, {}).get(serial)
-        if now is None:
-            why = f"{was.path} ({was.name}) vanished, or is no longer the only one: it was checked before"
-            refused.append(Refusal(vm, serial, why))
-        elif changed := _changes(was, now):
-            why = f"{was.path} came back as another device since it was checked: {', '.join(changed)}"
-            refused.append(Refusal(vm, serial, why))
-    return refused
-
-
-def _changes(was: Device, now: Device) -> list[str]:
-    pairs = [
-        ("number", was.number, now.number),
-        ("bytes", was.size_bytes, now.size_bytes),
-        ("path", was.path, now.path),
-        ("identifiers", sorted(was.identifiers), sorted(now.identifiers)),
-        ("disk sequence", was.sequence, now.sequence),
-    ]
-    return [f"{what} {old} is now {new}" for what, old, new in pairs if old != new]
+def briefly(fleet: Fleet, testbed: Testbed, found: Guarded, run_dir: str | Path, reading: bool = False) -> Lease:
+    """A lease of these disks alone, for one look at them."""
+    vms, alone = [vm for vm in testbed.vms if found.get(vm.name)], testbed.model_copy(update={"nodes": ()})
+    return Lease(fleet, alone, vms, run_dir, disks=lambda _: places(found), reading=reading, noting=True)
 
 
 def inventory(fleet: Fleet, vms: Iterable[str]) -> dict[str, Inventory | str]:
     """VM -> its devices, or one sentence on why they are not known. None is opened."""
     answers = fleet.run(INVENTORY + END, vms, limit_s=ANSWER_S)
     return {vm: read_inventory(outcome) for vm, outcome in answers.items()}
-
-
-def looked_at(
-    fleet: Fleet, targets: Iterable[tuple[str, Disk]], without: Collection[str] = ()
-) -> dict[str, Inventory | str]:
-    """The same with what lies on the disks that a plan names. No other device is opened: one that hangs stops nobody.
-
-    `without` : VMs that are not asked
-    """
-    serials: dict[str, list[str]] = {}
-    for vm, disk in targets:
-        serials.setdefault(vm, []).append(disk.serial)
-    listed = fleet.run(dict.fromkeys(serials.keys() - without, INVENTORY + END), limit_s=ANSWER_S)
-    known = {vm: read_inventory(outcome) for vm, outcome in listed.items()}
-    found = {
-        vm: [device.name for serial in serials[vm] for device in find(own, serial)]
-        for vm, own in known.items()
-        if not isinstance(own, str)
-    }
-    asked = {vm: content_of(" ".join(names)) + END for vm, names in found.items() if names}
-    for vm, told in fleet.run(asked, limit_s=ANSWER_S).items() if asked else ():
-        whole = told if not told.ok else replace(told, value=listed[vm].value.rpartition("==== end")[0] + told.value)
-        known[vm] = read_inventory(whole)
-    return known
 
 
 def read_inventory(outcome: Outcome) -> Inventory | str:
@@ -292,23 +280,33 @@ def _read(listings: Mapping[str, str]) -> dict[str, Inventory | str]:
 
 
 def judge(
-    testbed: Testbed, vms: int, numjobs: int, inventories: Mapping[str, Inventory | str], writes: bool = True
-) -> tuple[Guarded, list[Refusal]]:
-    """Every target that was found exactly once, allowed or not, and every reason against writing one. Asks nobody."""
-    found: Guarded = {}
+    testbed: Testbed, vms: int, numjobs: int, inventories: Mapping[str, Inventory | str], writes: bool = True,
+    looked: Looked | None = None,
+) -> tuple[Guarded, list[Refusal]]:  # fmt: skip
+    """Every target that was found exactly once, allowed or not, and every reason against writing one. Asks nobody.
+
+    `looked`: what the disks themselves say; None: nothing is said of what lies on them
+    """
+    targets = testbed.targets(vms, numjobs)
+    found = found_once(targets, inventories)
+    shared = _shared(found, inventories) if writes else []
     refused = []
-    for vm, disk in testbed.targets(vms, numjobs):
+    for vm, disk in targets:
         known = inventories.get(vm, "its host was not asked")
-        devices = [] if isinstance(known, str) else find(known, disk.serial)
-        if len(devices) == 1:
-            found.setdefault(vm, {})[disk.serial] = devices[0]
-        refused += [Refusal(vm, disk.serial, reason) for reason in _objections(disk, devices, known, writes)]
-    return found, refused + (_shared(found, inventories) if writes else [])
+        reasons = _objections(disk, known, writes)
+        reasons += [refusal.reason for refusal in shared if (refusal.host, refusal.device) == (vm, disk.serial)]
+        if looked is not None and (device := found.get(vm, {}).get(disk.serial)):
+            said = looked.get((vm, disk.serial), [] if reasons else [("unread", "it was not asked")])
+            reasons += _of_itself(device, said, writes, idle=not reasons)
+        refused += [Refusal(vm, disk.serial, reason) for reason in reasons]
+    return found, refused
 
 
-def _objections(disk: Disk, devices: list[Device], known: Inventory | str, writes: bool) -> list[str]:
+def _objections(disk: Disk, known: Inventory | str, writes: bool) -> list[str]:
+    """What speaks against a disk by what its host says of it."""
     if isinstance(known, str):
         return [known]
+    devices = find(known, disk.serial)
     if disk.serial in known.astray:
         where = known.astray[disk.serial]
         return [f"/dev/disk/by-id/{disk.serial} leads to {where}, which is no block device: fio would fill a file"]
@@ -319,20 +317,14 @@ def _objections(disk: Disk, devices: list[Device], known: Inventory | str, write
         return [f"{len(devices)} devices have this serial, WWN or by-id link: {names}; give each disk its own"]
     [device] = devices
     forbidden = known.may_overwrite(device)
-    reasons = [forbidden] * bool(forbidden) + _in_use(device) + _content(device) if writes else []
-    if writes and device.counted is False:
-        switch = f"/sys/block/{device.name}/queue/iostats"
-        reasons.append(f"what others write to {device.name} cannot be seen: {switch} is 0. Write 1 into it")
-    if not device.flushed:
-        root = "fio drops the kernel's cache of a disk first, which asks for root (BLKFLSBUF): log in as root"
-        reasons.append(f"{device.name}: this account may not use it as fio does: {root}")
+    reasons = [forbidden] * bool(forbidden) + _in_use(device) if writes else []
     if device.size_bytes != disk.size_bytes:
         reasons.insert(0, f"{device.name} has {device.size_bytes} bytes where the testbed says {disk.size_bytes}")
     return reasons
 
 
 def _in_use(device: Device) -> list[str]:
-    """What someone has made of the device; asked again before every step."""
+    """What someone has made of the device."""
     name = device.name
     boot = [_at(m, device) for m in device.mounts if m[0] in BOOT]
     reasons = [f"{name} is the boot disk: it carries {', '.join(boot)}"] if boot else []
@@ -348,25 +340,29 @@ def _in_use(device: Device) -> list[str]:
         reasons.append(
             f"{name} is {device.role} here: another node may be writing this DRBD resource; name it where it is Primary"
         )
-    reasons += [f"{name} is exported to other hosts ({entry})" for entry in device.exports]
     return reasons + ([f"{name} is read-only"] if device.read_only else [])
 
 
-def _content(device: Device) -> list[str]:
-    """What is written on the device, and whether the kernel holds it."""
-    reasons = []
-    if device.claimed and not _in_use(device):
-        reasons.append(
-            f"{device.name} is held by the kernel: mounted where this user cannot see it, or opened exclusively"
-        )
-    if device.signatures:
-        idle = not (reasons or _in_use(device))  # a command that destroys is never suggested for what someone uses
+def _of_itself(device: Device, said: list[tuple[str, str]], writes: bool, idle: bool) -> list[str]:
+    """What the disk itself says, but for what its host has said already: what is made of it.
+
+    `idle`: nothing speaks against it: a command that destroys is never suggested for what someone uses
+    """
+    signatures = dict.fromkeys([what for code, what in said if code == "carries"] + [*device.signatures])
+    others = [(code, what) for code, what in said if code != "carries" and (writes or code in OF_READING)]
+    if _in_use(device):
+        others = [(code, what) for code, what in others if code in OF_READING]
+    reasons = [f"{device.name} {sentence(code, what)}" for code, what in others]
+    if signatures and writes:
         asked = "if nothing on it is needed, and no program uses it"
-        hint = f"; {asked}, clear it on the host with `wipefs --all {device.path}`" if idle else ""
-        reasons.append(f"{device.name} carries {', '.join(device.signatures)}{hint}")
-    if device.unjudged != "":
-        reasons.append(f"{device.name}: {device.unjudged or 'its content was not looked at'}")
+        hint = f"; {asked}, clear it on the host with `wipefs --all {device.path}`" * (idle and not reasons)
+        reasons.append(f"{device.name} carries {', '.join(signatures)}{hint}")
     return reasons
+
+
+def sentence(code: str, what: str) -> str:
+    """What is said of a disk."""
+    return SAID[code].format(what).replace(" ()", "").strip()
 
 
 def _at(mount: tuple[str, str], device: Device) -> str:

@@ -10,7 +10,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,19 +18,31 @@ import pandas as pd
 
 from hcilib.drive import beds, systems
 from hcilib.drive.guard.devices import END, Device, Inventory
-from hcilib.drive.guard.guard import CONSENT, Guarded, Refusal, looked_at, without_hosts
+from hcilib.drive.guard.guard import (
+    CONSENT,
+    Guarded,
+    Refusal,
+    briefly,
+    found_once,
+    inventory,
+    look,
+    sizes,
+    without_hosts,
+)
 from hcilib.drive.guard.guard import judge as judge_devices
 from hcilib.drive.hosts import processes, sample
 from hcilib.drive.hosts.hosts import ANSWER_S, CONNECT_S, Fleet, Outcome, sections
+from hcilib.drive.hosts.lease import Lease, by_python
 from hcilib.drive.launch.job import SHORTEST_LOGGED_S, log_msec
 from hcilib.drive.launch.session import PLACE
 from hcilib.model.plan import Plan
 from hcilib.model.system import System
-from hcilib.model.testbed import Disk, Testbed, Vm
+from hcilib.model.testbed import Disk, Testbed
 
 CLOCK_LIMIT_S = 0.5
-PYTHON = (3, 7)
-"""Of hcilib.drive.launch.integrity_script."""
+PYTHON = (3, 6)
+"""Of hcilib.drive.keeper."""
+VERSION = ("-c", 'import sys; print(*sys.version_info[:3], sep=".")')
 MEMORY_BYTES, LEAST_BYTES = 512 * 2**20, 256 * 2**20
 """Free on a host, and for results on the controller."""
 
@@ -38,7 +50,7 @@ SESSIONS = 4
 """Open at once on one connection while a campaign runs."""
 
 MEMORY = "echo '==== memory'; cat /proc/meminfo\n"
-TOOLS = ("awk", "blkid", "dd", "flock", "mkfifo", "od", "sha256sum", "stat", "timeout", "wipefs")
+TOOLS = ("awk", "blkid", "stat", "timeout")
 """What a campaign runs on a VM besides fio."""
 
 # Bytes that a step leaves on the controller, as measured on runs of the lab, rounded up.
@@ -98,11 +110,11 @@ def preflight(
     DataFrame : host, check, ok, detail; one row a host and check. `check` is one of reachable, clock, memory, governor,
         fio, idle, server, tools (programs that a VM needs), sessions (on one connection), sftp (of a VM: a small
         file is written where a run makes its folder, read and removed),
-        sampler (of a node: its counters are read once, as beside a run), python3 (of a VM, where the plan asks for
-        integrity), device, writable, consent, space; also vms (too few for the plan), windows (a host that is
-        not asked this), image and cache (of an image in a Ceph cluster), setting (of `system`; always ok, as a campaign
-        is sound with it and without) and checks (a host that did not answer). `device`, `writable`, `image` and `cache`
-        have a row a disk, and none of a host that did not answer
+        sampler (of a node: its counters are read once, as beside a run), python3 (of a VM: it holds the disks),
+        device, writable, consent, space; also vms (too few for the plan), windows (a host that is not asked this),
+        image and cache (of an image in a Ceph cluster), setting (of `system`; always ok, as a campaign is sound with it
+        and without) and checks (a host that did not answer). `device`, `writable`, `image` and `cache` have a row a
+        disk, and none of a host that did not answer
     """
     with Fleet(testbed) as fleet:
         table = check(fleet, testbed, plan, consent, run_dir, clock_limit_s)
@@ -112,14 +124,14 @@ def preflight(
 
 def check(
     fleet: Fleet, testbed: Testbed, plan: Plan, consent: str | None, run_dir: str | Path | None,
-    clock_limit_s: float = CLOCK_LIMIT_S,
+    clock_limit_s: float = CLOCK_LIMIT_S, lease: Lease | None = None,
 ) -> pd.DataFrame:  # fmt: skip
-    """The same over connections that are already open."""
+    """The same over connections that are already open. `lease`: holds the disks; None: they are held for a moment."""
     vms = testbed.fleet(min(plan.vms, len(testbed.vms)))
     connected = fleet.connect(dict.fromkeys(host.name for host in (*testbed.nodes, *vms)))
     asked = {name for name, o in connected.items() if o.ok} - testbed.windows
     nodes, guests = ([h.name for h in hosts if h.name in asked] for hosts in (testbed.nodes, vms))
-    answered = ask(fleet, testbed, nodes, guests, python3=plan.integrity is not None)
+    answered = ask(fleet, testbed, nodes, guests)
     here = _fio_here(testbed)
     rows = [row(o.host, "reachable", o.ok, "ssh, host key verified" if o.ok else o.error) for o in connected.values()]
     rows += [*_not_asked(testbed), here]
@@ -130,7 +142,13 @@ def check(
         rows += [row(o.host, name, *judged(o, folder)) for o in tried]
     rows += [*_enough_vms(testbed, plan), _space(run_dir, log_bytes(plan, len(testbed.nodes)))]
     reached = [(vm, disk) for vm, disk in testbed.targets(len(vms), plan.numjobs) if vm in asked]
-    rows += _devices(fleet, testbed, plan, vms, consent, answered)
+    silent = {vm.name for vm in vms if not (vm.name in answered and answered[vm.name].ok)} - testbed.windows
+    found: Guarded = {}
+    refused = without_hosts(testbed, len(vms), plan.numjobs, consent, not plan.readonly)
+    if not testbed.lab_root:
+        found, more = _looked_at(fleet, testbed, plan, silent, run_dir, lease)
+        refused += more
+    rows += _devices(testbed, plan, silent, found, refused)
     rows += [row(*found) for found in beds.ready(fleet, testbed, plan, reached, run_dir)]
     return pd.DataFrame(rows, columns=["host", "check", "ok", "detail"])
 
@@ -220,21 +238,27 @@ def _space(run_dir: str | Path | None, needed: int) -> dict:
     return row("controller", "space", ok, f"{free >> 20} MiB free for results", wanted)
 
 
-def _devices(
-    fleet: Fleet, testbed: Testbed, plan: Plan, vms: Sequence[Vm], consent: str | None, answered: dict[str, Outcome]
-) -> list[dict]:
+def _looked_at(
+    fleet: Fleet, testbed: Testbed, plan: Plan, silent: set[str], run_dir: str | Path | None, lease: Lease | None
+) -> tuple[Guarded, list[Refusal]]:
+    """The disks that are there, and every reason against writing one: by what its host says, and the disk itself."""
+    vms = min(plan.vms, len(testbed.vms))
+    targets = testbed.targets(vms, plan.numjobs)
+    known: dict[str, Inventory | str] = dict.fromkeys((vm for vm, _ in targets), "its host could not be asked")
+    known |= inventory(fleet, known.keys() - silent - testbed.windows)
+    found = found_once(targets, known)
+    with nullcontext(lease) if lease else briefly(fleet, testbed, found, run_dir or ".", plan.readonly) as holding:
+        looked = look(holding, sizes(found))
+    return judge_devices(testbed, vms, plan.numjobs, known, not plan.readonly, looked)
+
+
+def _devices(testbed: Testbed, plan: Plan, silent: set[str], found: Guarded, refused: Sequence[Refusal]) -> list[dict]:
     """Of every disk whether it is there as the testbed says, and whether it may be overwritten; and the consent to do
     so. Of a host that did not answer one row says so already, and nothing is known of its disks."""
-    silent = {vm.name for vm in vms if not (vm.name in answered and answered[vm.name].ok)} - testbed.windows
-    found: Guarded = {}
-    refused: list[Refusal] = without_hosts(testbed, len(vms), plan.numjobs, consent, not plan.readonly)
-    if not testbed.lab_root:
-        known: dict[str, Inventory | str] = dict.fromkeys((vm.name for vm in vms), "its host could not be asked")
-        known |= looked_at(fleet, testbed.targets(len(vms), plan.numjobs), silent | testbed.windows)
-        found, more = judge_devices(testbed, len(vms), plan.numjobs, known, not plan.readonly)
-        refused += more
     rows = [row(r.host, r.device, False, r.reason) for r in refused if r.device == CONSENT]
-    for vm, disk in (target for target in testbed.targets(len(vms), plan.numjobs) if target[0] not in silent):
+    for vm, disk in (
+        target for target in testbed.targets(min(plan.vms, len(testbed.vms)), plan.numjobs) if target[0] not in silent
+    ):
         rows += [] if testbed.lab_root else [_present(vm, disk, found.get(vm, {}).get(disk.serial))]
         reasons = [r.reason for r in refused if (r.host, r.device) == (vm, disk.serial)]
         allowed = "is only read" if plan.readonly else "may be overwritten"
@@ -257,20 +281,19 @@ def row(host: str, name: str, ok: bool, detail: str, wanted: str = "") -> dict:
     return {"host": host, "check": name, "ok": bool(ok), "detail": said}
 
 
-def ask(
-    fleet: Fleet, testbed: Testbed, nodes: Collection[str], vms: Collection[str], python3: bool = False
-) -> dict[str, Outcome]:
+def ask(fleet: Fleet, testbed: Testbed, nodes: Collection[str], vms: Collection[str]) -> dict[str, Outcome]:
     """Ask everything that is to be known of a host by one command on each, on all at once."""
     # The clock is read first and last: between the two the host's own work does not blur the comparison.
     first = "PATH=$PATH:/usr/sbin:/sbin\necho '==== clock'; date +%s.%N\n\n"
     last = "echo '==== clock2'; date +%s.%N\n" + END
-    of_a_vm = {EVERY, VMS, *([STAMPED] if python3 else [])}
     commands = {
         host: first + "".join(text for of, text in QUESTIONS if of in kinds) + last
-        for hosts, kinds in ((nodes, {EVERY}), (vms, of_a_vm))
+        for hosts, kinds in ((nodes, {EVERY}), (vms, {EVERY, VMS}))
         for host in hosts
     }
-    commands = {host: text.replace("{fio}", shlex.quote(testbed.fio.binary)) for host, text in commands.items()}
+    names = {"{fio}": shlex.quote(testbed.fio.binary), "{python}": by_python(testbed.python, VERSION)}
+    for name, program in names.items():
+        commands = {host: text.replace(name, program) for host, text in commands.items()}
     return fleet.run(commands, limit_s=ANSWER_S)
 
 
@@ -353,7 +376,7 @@ def _release(answer: Answer) -> Said:
 def _python3(answer: Answer) -> Said:
     there = answer.parts["python3"].strip().rpartition("\n")[2]
     found = re.fullmatch(r"(\d+)\.(\d+)\.\d+", there)
-    wanted = f"stamped blocks are written and read by a python3 from {'.'.join(map(str, PYTHON))} on: install it there"
+    wanted = f"a python3 from {'.'.join(map(str, PYTHON))} on holds the disks: install it there"
     return found is not None and (int(found[1]), int(found[2])) >= PYTHON, there or "no answer", wanted
 
 
@@ -379,13 +402,13 @@ def _server(answer: Answer) -> Said:
     return True, f"warning: {what}" if where else "no fio server listens"
 
 
-EVERY, VMS, STAMPED = "every host", "a VM", "a VM of a plan with integrity"
+EVERY, VMS = "every host", "a VM"
 QUESTIONS = (
     (EVERY, MEMORY),
     (EVERY, "echo '==== governor'; cat /sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor 2>/dev/null\n"),
     (VMS, "echo '==== fio'; {fio} --version 2>&1\n"),
     (VMS, f"echo '==== tools'; for t in {' '.join(TOOLS)}; do command -v $t >/dev/null || echo $t; done\n"),
-    (STAMPED, "echo '==== python3'; python3 -c 'import sys; print(*sys.version_info[:3], sep=\".\")' 2>&1\n"),
+    (VMS, "echo '==== python3'; ({python}) 2>&1\n"),
     (VMS, processes.FIO_PROCESSES),
 )
 """The one command of a host, by whom it is asked; each question heads its part of the answer."""

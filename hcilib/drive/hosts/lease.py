@@ -1,16 +1,7 @@
-"""A host for one campaign at a time: each disk of a plan is leased while a campaign runs.
+"""Who holds a host: one process on each, which holds its disks for one campaign and is asked over one channel.
 
-Two campaigns that share a disk, a VM or a node measure each other, and neither's numbers show it. So a campaign holds
-``flock`` on each disk that it may write: a small shell on the host keeps it for as long as it hears from its
-controller, and the kernel frees it when that shell ends, whatever ended it. Whoever may write the disk meets that lock,
-by whatever testbed file, name, address or account he comes; no path can be taken or removed under it. systemd-udevd
-leaves a locked disk alone, so links by id are not renewed meanwhile.
-
-A host without disks of its own (a node) is leased by a lock on a file: root's in /run, where nobody else can put or
-lock one, another account's in the first of /run/lock, /var/lock and /tmp that everybody may write to. A bed whose hosts
-share one machine says where each of them has its own. A file can be removed: so it is looked at again after locking and
-whenever the controller speaks, and a lease that another process shows on its command line counts although the lock
-could be had. Nothing needs root.
+The process is `hcilib.drive.keeper`, sent as it stands. What it holds is free when its channel ends, however that comes
+about: the controller's end, its machine's, the network's.
 """
 
 from __future__ import annotations
@@ -19,7 +10,9 @@ import contextlib
 import functools
 import getpass
 import itertools
+import json
 import os
+import queue
 import re
 import secrets
 import shlex
@@ -29,118 +22,30 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hcilib.drive.hosts.hosts import CONNECT_S, Fleet, Outcome, need
+from hcilib.drive import keeper
+from hcilib.drive.hosts.hosts import ANSWER_S, CONNECT_S, Clock, Fleet, Outcome, clock, need
 from hcilib.model.testbed import Testbed, Vm
 
 if TYPE_CHECKING:
     import paramiko
 
-
 BEAT_S, SILENT_S = 15, 90
 """The controller says that it is there every so often; a host that hears nothing for so long (a controller without
 power, whose connection nobody closed) frees itself."""
-ASK_S = 30.0
-FREED_S = 3.0
-"""So long the end of a lease is waited for."""
+ASK_S, FREED_S = 30.0, 10.0
+CLOCK_READS = 3
+MISSING = "echo 'no python3 there, which holds its disks: install it' >&2; exit 1"
+SOURCE = Path(keeper.__file__).read_text(encoding="utf-8")
+NOBODY: Callable[[Collection[str]], Mapping[str, Mapping[str, Place] | str]] = lambda hosts: {}  # noqa: E731
 
-# Arguments: who asks, a token by which a campaign knows its own lease, then what is leased: a disk
-# as its number (hexadecimal) and a path, or `file:PATH` and PATH (empty: where the host has a place).
-# A lease of the same token, which an outage left behind or which has the same machine under another
-# name, is ended: its connection is lost, or its controller is gone, as nobody else has the lock of
-# that run directory. Each thing is held by a shell of its own, as dash knows descriptors of one digit.
-SCRIPT = r"""
-LC_ALL=C; export LC_ALL; PATH=$PATH:/usr/sbin:/sbin; umask 022
-who=$1 token=$2; shift 2
-group() { read -r s 2>/dev/null <"/proc/$1/stat" || return; s=${s##*) }; set -- $s; echo "$3"; }
-own=$(group $$) file= inode=
-for d in /run/lock /var/lock /tmp; do case $(ls -ld "$d/." 2>/dev/null) in drwxrwxrwt*) break;; esac; done
-[ "$(id -u)" != 0 ] || { d=/run; umask 077; }
-command -v flock >/dev/null || { echo 'hci unleased flock (util-linux) is not installed there'; exit; }
-# Other leases in which this argument is: their process group, token and owner. The process must have
-# that file or disk open, where that can be seen; where it cannot, it says nothing about a disk whose lock is ours.
-leases() {
-  for p in $(grep -lsF hci-lease /proc/[0-9]*/cmdline); do
-    p=${p%/cmdline}; g=$(group "${p#/proc/}")
-    [ "$g" ] && [ "$g" != "$own" ] || continue
-    case $1 in
-      file:*) [ ! -r "$p/fd" ] || case $(readlink "$p/fd/9") in *lease*) ;; *) continue;; esac;;
-      "$token") [ -O "$p" ] || continue;;
-      *)
-        if [ -r "$p/fd" ]; then [ "$(stat -L -c %t:%T "$p/fd/9")" = "$1" ] || continue
-        elif [ "$locked" ]; then continue
-        fi;;
-    esac
-    tr '\0\n' '\n ' 2>/dev/null <"$p/cmdline" | g=$g want=$1 awk '
-      at && NR == at + 1 {who = $0}
-      at && NR == at + 2 {token = $0}
-      at && $0 == ENVIRON["want"] {found = 1}
-      !at && $0 == "hci-lease" {at = NR}
-      END {if (found) print ENVIRON["g"], token, who}'
-  done | sort -u
-}
-# Nobody else has it: our own lease of before may be dying, and udev looks at a disk for a moment.
-mine() {
-  locked=
-  if flock -n 9; then
-    locked=yes inode=$(stat -L -c %d:%i /proc/self/fd/9)
-    case $1 in file:*) [ "$(stat -c %d:%i "$file" 2>/dev/null)" = "$inode" ] || return;; esac
-  fi
-  by=$(leases "$1" | grep -v "^[0-9]* $token ")
-  other=$(printf '%s' "$by" | grep -v "^[0-9]* ${token%/*}/" | head -n 1)
-  [ -z "$other" ] || { echo "hci held ${other#* }"; exit; }
-  [ ! "$locked" ] || return 0
-  # Under another name of this machine our own campaign asks, too. It has the lease if it has the lock;
-  # if both only asked, each would believe that the other has it, and nobody would.
-  same=$(printf '%s' "$by" | head -n 1)
-  if [ "$same" ] && tr '\0' '\n' 2>/dev/null <"/proc/$(holder)/cmdline" | grep -qF "${token%/*}/"; then
-    echo "hci held ${same#* }"; exit
-  fi
-  flock -n 9
-}
-holder() {
-  i=$(stat -L -c %i /proc/self/fd/9)
-  grep -ls "FLOCK.*:$i 0 EOF" /proc/[0-9]*/fdinfo/* | head -n 1 | cut -d / -f 3
-}
-nameless() {
-  p=$(holder)
-  by="a process that left no name (root sees it with fuser -v)"
-  [ "$p" ] && read -r c <"/proc/$p/comm" && by="$c (process $p)"
-  echo "hci nameless $1, that is held by $by"; exit
-}
-open() {
-  case $1 in file:*) ;; *)
-    [ -b "$2" ] && (: <"$2") 2>/dev/null || { echo "hci unleased $2 cannot be opened"; exit; }
-    exec 9<"$2"
-    [ "$1" = "$(stat -L -c %t:%T /proc/self/fd/9)" ] || { echo "hci unleased $2 is another disk now"; exit; }
-    return;;
-  esac
-  [ -e "$2" ] || (set -C; : >"$2") 2>/dev/null
-  [ -f "$2" ] && [ ! -L "$2" ] && (: <"$2") 2>/dev/null ||
-    { echo "hci unleased $2 is no plain file that can be read: $(ls -ld "$2" 2>&1)"; exit; }
-  exec 9<"$2"
-}
-take() {
-  case $1 in file:*) file=${2:-$d/hci-lease}; set -- "$1" "$file";; esac
-  open "$1" "$2"; n=0
-  until mine "$1"; do
-    n=$((n + 1)); [ $n -lt 25 ] || nameless "$2"
-    sleep 0.2 9<&-; exec 9<&-; open "$1" "$2"
-  done
-}
-serve() {
-  echo hci leased
-  while word=$(timeout SILENT sh -c 'read -r word && echo "$word"' 9<&-); do
-    case $word in on*) ;; *) exit;; esac
-    [ -z "$file" ] || [ "$(stat -c %d:%i "$file" 2>/dev/null)" = "$inode" ] || exit
-    echo "hci $word"
-  done
-}
-hold() { [ $# -gt 0 ] || { serve; exit; }; (take "$1" "$2"; shift 2; hold "$@"); }
-for left in $(leases "$token" | cut -d ' ' -f 1); do kill -KILL "-$left"; done
-hold "$@" 2>/dev/null
-"""
+
+class Place(NamedTuple):
+    """Where a disk is on its host: its number (``8:16``), and a path that leads there."""
+
+    number: str
+    path: str
 
 
 class LeaseError(RuntimeError):
@@ -148,16 +53,104 @@ class LeaseError(RuntimeError):
     or the lock that is held without a name. Nothing was touched."""
 
 
+class Keeper:
+    """The process on one host, as its controller talks to it; a thread hears what it says."""
+
+    def __init__(self, host: str, channel: paramiko.Channel):
+        self.host, self.channel = host, channel
+        self._ids, self._sending = itertools.count(1), threading.Lock()
+        self._heard: dict[Any, queue.SimpleQueue] = {}
+        self._said = b""
+        self.lost = False
+        threading.Thread(target=self._listen, name=f"keeper of {host}", daemon=True).start()
+
+    def heard(self, of: Any) -> queue.SimpleQueue:
+        """What it says of one request (its number), or of a disk's stamped blocks (the disk); None: nothing more."""
+        return self._heard.setdefault(of, queue.SimpleQueue())
+
+    def send(self, do: str, **given: Any) -> int:
+        """Ask for something; return the number of the request."""
+        number = next(self._ids)
+        self.heard(number)
+        with self._sending:
+            self.channel.sendall(json.dumps({"id": number, "do": do, **given}).encode() + b"\n")
+        return number
+
+    def fresh(self, of: Any) -> queue.SimpleQueue:
+        """The same from now on."""
+        self._heard[of] = queue.SimpleQueue()
+        return self._heard[of]
+
+    def has(self, number: int) -> bool:
+        """Whether a request has been answered."""
+        return not self.heard(number).empty()
+
+    def ask(self, do: str, limit_s: float = CONNECT_S, **given: Any) -> Any:
+        """Return what is answered; OSError of what cannot be done, or where the connection is lost."""
+        return self.answer(self.send(do, **given), limit_s)
+
+    def answer(self, number: int, limit_s: float) -> Any:
+        """The same of what was asked before."""
+        try:
+            said = self.heard(number).get(timeout=limit_s)
+        except queue.Empty:
+            raise TimeoutError(f"no answer within {limit_s:g} s") from None
+        if said is None:
+            raise OSError(self.why_lost())
+        if "answer" not in said and "word" not in said:
+            raise OSError(said.get("error") or said["gone"])
+        return said.get("answer", said)
+
+    def why_lost(self) -> str:
+        """Say why it says no more."""
+        with contextlib.suppress(Exception):
+            self.channel.settimeout(1)
+            self._said += self.channel.recv_stderr(4096)
+        said = " ".join(self._said.decode(errors="replace").split())
+        return said[-400:] or "the connection was lost, or a signal ended what ran there"
+
+    def clock(self) -> Clock:
+        """Compare the host's clock with ours."""
+
+        def once() -> Clock:
+            asked = time.time()
+            return clock(str(self.ask("here")), asked, time.time())
+
+        return min((once() for _ in range(CLOCK_READS)), key=lambda read: read[1])
+
+    def close(self) -> None:
+        with contextlib.suppress(Exception):
+            self.channel.close()
+
+    def _listen(self) -> None:
+        heard = b""
+        with contextlib.suppress(Exception):
+            while piece := self.channel.recv(65536):
+                *lines, heard = (heard + piece).split(b"\n")
+                for line in lines:
+                    if line.startswith(b"hci {"):
+                        said = json.loads(line[4:])
+                        of = said["disk"] if said.get("event") == "stamped" else said.get("id", 0)
+                        self.heard(of).put(said)
+                    else:  # a login shell may greet before
+                        self._said = line
+        self.lost = True
+        for one in list(self._heard.values()):
+            one.put(None)
+
+
 class Lease:
     """A lease on every node and these VMs that can be reached, taken when the block begins and free when it ends.
 
     `renew` before anything is done on them: it requires those that could not be reached. `disks`: asked for the disks
-    that a plan may write on these VMs, host -> {number in hexadecimal: path}, or a sentence where they are not known; a
-    host without any is leased by a file. `campaign`: whose it is; a lease of the same is taken over, so it must be one
-    that nobody else alive can have (`RunDir.holder`).
+    that a plan may use on these VMs, host -> {serial: `Place`}, or a sentence where they are not known; a host without
+    any is leased by a lock. `campaign`: whose it is; a lease of the same is taken over, so it must be one that nobody
+    else alive can have (`RunDir.holder`). `reading`: the disks are only read, and others may use them. `noting`: for
+    one look: what somebody else has is noted in `refused`, as any other disk that is not held.
 
     `unleased`: host -> why it is not leased; Windows hosts are not, and nobody is where the testbed says
-    ``lease: none``. `self.disks`: host -> numbers of those that are held.
+    ``lease: none``. `paths`: VM -> serial -> what fio opens. `refused`: (VM, serial) -> (word, what) of a disk that is
+    not held. `ended`: host -> processes of this campaign that an earlier controller had left there.
     """
 
     def __init__(
@@ -167,29 +160,33 @@ class Lease:
         vms: Iterable[Vm],
         run_dir: str | Path,
         campaign: str = "",
-        disks: Callable[[Collection[str]], Mapping[str, Mapping[str, str] | str]] = lambda hosts: {},
+        disks: Callable[[Collection[str]], Mapping[str, Mapping[str, Place] | str]] = NOBODY,
+        reading: bool = False,
+        noting: bool = False,
     ):
+        vms = tuple(vms)
         hosts = {host.name: host for host in (*testbed.nodes, *vms)}
-        self.hosts = tuple(hosts)
+        self._vms = {vm.name for vm in vms} - testbed.windows
         self.unleased = {name: "a Windows host is not leased" for name in hosts if name in testbed.windows}
         if testbed.lease == "none":
-            self.unleased = dict.fromkeys(hosts, "the testbed's file says lease: none")
+            self.unleased |= dict.fromkeys(hosts, "the testbed's file says lease: none")
+        self.hosts = tuple(name for name in hosts if name in self._vms or name not in self.unleased)
         self._fleet, self._token, self._disks = fleet, campaign or secrets.token_hex(8), disks
-        self._files = {name: testbed.lease_file(host) for name, host in hosts.items()}
-        self._vms = {vm.name for vm in testbed.vms}
+        self._locks = {name: testbed.lock_of(host) for name, host in hosts.items() if name not in self.unleased}
+        self._mode, self._python, self._noting = "read" if reading else "write", testbed.python, noting
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
         place = f"run directory {Path(run_dir).absolute()}, process {os.getpid()}"
-        who = f"{getpass.getuser()}@{socket.gethostname()}, {place}, since {since}"
-        script = SCRIPT.replace("SILENT", str(SILENT_S))
-        self._argv = ["sh", "-c", script, "hci-lease", _seen(who)]
-        self._channels: dict[str, paramiko.Channel] = {}
-        self.disks: dict[str, Collection[str]] = {}
-        self._words = itertools.count()
-        self._ended = threading.Event()
+        self._who = _seen(f"{getpass.getuser()}@{socket.gethostname()}, {place}, since {since}")
+        self._keepers: dict[str, Keeper] = {}
+        self._untaken: dict[str, str] = {}
+        self.paths: dict[str, dict[str, str]] = {}
+        self.refused: dict[tuple[str, str], tuple[str, str]] = {}
+        self.ended: dict[str, list[int]] = {}
+        self._over = threading.Event()
         self._beating = threading.Thread(target=self._beat, name="lease", daemon=True)
 
     def renew(self, required: Collection[str] | None = None) -> None:
-        """Take every host that is not held: all of them at first, later those whose connection or file was lost.
+        """Take every host that is not held: all of them at first, later those whose connection was lost.
 
         Parameters
         ----------
@@ -200,63 +197,123 @@ class Lease:
         ------
         LeaseError : somebody else has one, or one cannot be leased; FleetError : one that is required cannot be asked
         """
-        mine = [name for name in self.hosts if name not in self.unleased]
-        held = self._fleet.each([name for name in mine if self._holds(name)], self._answers, limit_s=2 * CONNECT_S)
-        lost = [name for name in mine if name not in held or not held[name].value]
+        held = self._fleet.each([name for name in self.hosts if self._holds(name)], self._answers, 2 * CONNECT_S)
+        lost = [name for name in self.hosts if name not in held or not held[name].value]
         disks = self._disks([name for name in lost if name in self._vms]) if lost else {}
         take = functools.partial(self._take, disks=disks)
         asked = self._fleet.each(lost, take, limit_s=3 * CONNECT_S) if lost else {}
+        self._untaken |= {name: o.error for name, o in asked.items() if not o.ok}
         taken = {name: o.value for name, o in asked.items() if o.ok and o.value}
         if taken:
             raise LeaseError("; ".join(f"{name} {what}" for name, what in taken.items()))
         need("leasing the hosts", {name: o for name, o in asked.items() if required is None or name in required})
 
+    @property
+    def held(self) -> set[tuple[str, str]]:
+        """(VM, serial) of every disk that is held."""
+        return {(vm, serial) for vm, own in self.paths.items() for serial in own if self._holds(vm)}
+
     def release(self, name: str) -> None:
         """Let go of a host whose disks changed, so that `renew` takes those that are there now."""
-        if channel := self._channels.pop(name, None):
-            channel.close()
+        if held := self._keepers.pop(name, None):
+            held.close()
+
+    def keeper(self, name: str) -> Keeper:
+        """The process that holds a host; OSError where there is none."""
+        if not self._holds(name):
+            why = "the connection was lost" if name in self._keepers else self._untaken.get(name, "it was not asked")
+            raise OSError(f"nothing holds its disks: {why}")
+        return self._keepers[name]
+
+    def take(self, host: str, key: str, path: str, mode: str) -> None:
+        """Open a device or an image that is neither held nor locked; OSError where it cannot be."""
+        found = self.keeper(host).ask("take", given={key: [path, path, mode]})
+        if found["word"] != "leased":
+            raise OSError(found["what"])
+
+    def ask(
+        self, do: str, given: Mapping[str, Mapping[str, Mapping]], limit_s: float = ANSWER_S
+    ) -> dict[tuple[str, str], Any]:
+        """Ask disks, VM -> serial -> what is given, all at once: (VM, serial) -> its answer, or the OSError that says
+        why there is none. A disk that hangs keeps nobody else waiting."""
+        deadline = time.monotonic() + limit_s
+        numbers: dict[str, int] = {}
+        found: dict[tuple[str, str], Any] = {}
+        for vm, own in given.items():
+            try:
+                numbers[vm] = self.keeper(vm).send(do, disks=own)
+            except Exception as error:
+                found |= {(vm, serial): OSError(str(error)) for serial in own}
+        for vm, number in numbers.items():
+            waiting = set(given[vm])
+            while waiting:
+                try:
+                    said = self._keepers[vm].heard(number).get(timeout=max(0.0, deadline - time.monotonic()))
+                except queue.Empty:
+                    said = {"error": f"it answers nothing within {limit_s:g} s"}
+                if said is None:
+                    said = {"error": self._keepers[vm].why_lost()}
+                for serial in [said["disk"]] if "disk" in said else list(waiting):
+                    wrong = said.get("error", said.get("gone"))
+                    found[vm, serial] = said["answer"] if "answer" in said else OSError(wrong)
+                    waiting.discard(serial)
+        return found
 
     def _holds(self, name: str) -> bool:
-        channel = self._channels.get(name)
-        return channel is not None and not (channel.closed or channel.eof_received or channel.exit_status_ready())
+        return name in self._keepers and not self._keepers[name].lost
 
     def _answers(self, name: str) -> bool:
-        """Whether the shell there still has what it leased."""
-        word = f"on{next(self._words)}"
+        """Whether the process there still has what it holds."""
         try:
-            self._channels[name].sendall(f"{word}\n".encode())
-            _answer(self._channels[name], word)
+            self._keepers[name].ask("here")
         except OSError:
-            with contextlib.suppress(Exception):
-                self._channels[name].close()
+            self._keepers[name].close()
             return False
         return True
 
-    def _take(self, name: str, disks: Mapping[str, Mapping[str, str] | str]) -> str:
+    def _take(self, name: str, disks: Mapping[str, Mapping[str, Place] | str]) -> str:
         """Lease a host; why it cannot be ours, or nothing where it is now."""
         found = disks.get(name, {})
         if isinstance(found, str):
             raise OSError(found)
-        file = self._files[name]
-        places = [part for disk in found.items() for part in disk] or [f"file:{file}", file]
-        channel = self._fleet.session(name, shlex.join([*self._argv, f"{self._token}/{name}", *places]))
-        channel.settimeout(CONNECT_S)
-        word, _, rest = _answer(channel).partition(" ")
-        token, _, who = rest.partition(" ")
-        if word == "leased":
-            self._channels[name], self.disks[name] = channel, tuple(found)
-            if self._ended.is_set():  # it came too late for who asked
-                channel.close()
-        elif word == "held" and token.startswith(f"{self._token}/"):
-            self.unleased[name] = f"the same machine as {token.partition('/')[2]}, which is"
+        places = [word for serial, place in found.items() for word in (serial, *place, self._mode)]
+        if not found and name in self._locks:
+            places = ["", self._locks[name], self._locks[name], "lock"]
+        argv = ["-c", SOURCE, "hci-lease", self._who, f"{self._token}/{name}", str(SILENT_S), *places]
+        held = Keeper(name, self._fleet.session(name, by_python(self._python, argv, MISSING)))
+        first = held.answer(0, 2 * CONNECT_S)
+        self._keepers[name] = held
+        if self._over.is_set():  # it came too late for who asked
+            held.close()
+        if first["ended"]:
+            self.ended[name] = first["ended"]
+        self.paths[name] = {key: own["path"] for key, own in first["disks"].items() if "path" in own}
+        for serial, own in first["disks"].items():
+            self.refused.pop((name, serial), None)
+            why = "" if own["word"] == "leased" else self._not_ours(name, serial, own["word"], own["what"])
+            if why and self._noting:
+                self.refused[name, serial] = "held", why
+            elif why:
+                held.close()
+                return why
+        return ""
+
+    def _not_ours(self, name: str, serial: str, word: str, what: str) -> str:
+        """Why a host is somebody else's; nothing where the guard has to say what its disk is."""
+        token, _, who = what.partition(" ")
+        campaign, _, other = token.rpartition("/")
+        if word == "held" and campaign == self._token and other != name:
+            self.unleased[name] = f"the same machine as {other}, which is"
         elif word == "held":
             wait = "Wait for it, or end it there: its lease ends with it"
-            return f"is in use by another campaign: {who[:500]}. {wait}"
+            return f"is in use by another campaign: {_seen(who)[:500]}. {wait}"
         elif word == "nameless":
-            return f"has a lock, {rest}. Wait for its end, or end it there"
-        else:
+            return f"has a lock, {_seen(what)}. Wait for its end, or end it there"
+        elif not serial:
             go_on = "Mend it, or write `lease: none` into the testbed's file: its rows then carry a warning"
-            return f"cannot be leased: {rest}. {go_on}"
+            return f"cannot be leased: {_seen(what)}. {go_on}"
+        else:
+            self.refused[name, serial] = word, _seen(what)
         return ""
 
     def __enter__(self) -> Lease:
@@ -271,33 +328,28 @@ class Lease:
     def __exit__(self, *_) -> None:
         """Return once the hosts are free, so that the next campaign finds them so; one that does not answer frees
         itself."""
-        self._ended.set()
-        channels = tuple(self._channels.values())  # after Ctrl-C some may still be taken
-        for channel in channels:
+        self._over.set()
+        keepers = tuple(self._keepers.values())  # after Ctrl-C some may still be taken
+        for held in keepers:
             with contextlib.suppress(Exception):
-                channel.shutdown_write()
+                held.channel.shutdown_write()
         deadline = time.monotonic() + FREED_S
-        for channel in channels:
-            channel.status_event.wait(max(0.0, deadline - time.monotonic()))
-            with contextlib.suppress(Exception):
-                channel.close()
+        for held in keepers:
+            held.channel.status_event.wait(max(0.0, deadline - time.monotonic()))
+            held.close()
 
     def _beat(self) -> None:
-        while not self._ended.wait(BEAT_S):
-            for channel in list(self._channels.values()):
+        while not self._over.wait(BEAT_S):
+            for held in list(self._keepers.values()):
                 with contextlib.suppress(Exception):  # a lease that was lost is taken again before the next step
-                    channel.sendall(b"on\n")
+                    held.send("here")
 
 
-def _answer(channel: paramiko.Channel, word: str = ".*") -> str:
-    """What follows `hci`, waited for; a login shell may greet before, and an earlier answer may have come late."""
-    heard = b""
-    said = re.compile(rb"^hci (%s)\n" % word.encode(), re.MULTILINE)
-    while not (found := said.search(heard)):
-        if not (more := channel.recv(4096)):
-            raise OSError(" ".join(heard.decode(errors="replace").split()) or "no lease: the connection was lost")
-        heard += more
-    return _seen(found[1].decode(errors="replace"))
+def by_python(name: str, argv: Iterable[str], otherwise: str = "") -> str:
+    """A command that becomes the host's Python, which has another place where it is the system's own."""
+    tries = f"for p in {shlex.quote(name)} /usr/libexec/platform-python"
+    command = f"{tries}; do command -v $p >/dev/null && exec $p {shlex.join(argv)}; done; {otherwise}"
+    return f"exec sh -c {shlex.quote(command)}"
 
 
 def _seen(text: str) -> str:

@@ -1,13 +1,12 @@
-"""The fio processes of a VM: which take orders from anybody, and which work for a controller that is gone."""
+"""The fio processes of a VM, and which of them take orders from anybody."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hcilib.drive.hosts.hosts import Fleet
 from hcilib.model.testbed import Testbed, Vm
 
 DEFAULT_PORT = 8765
@@ -59,35 +58,3 @@ def jobs_of_servers(processes: Mapping[int, Process]) -> list[Process]:
     """Jobs of running servers. A server forks for a connection and again for its run; only a job has a session of its
     own."""
     return [p for p in processes.values() if p.serves and p.parent in processes and p.session == p.pid]
-
-
-# A launcher's fio works in a folder that is called by its VM; the shell's own line has the mark in brackets.
-ORPHANS = """mark='(^| |/)fio[^ ]* .*/[h]ci-{target}[^ ]*/(job[.]fio|server)( |$)'
-ours() {{
-  for p in $(pgrep -f "$mark"); do
-    stat -L -c %t:%T /proc/$p/fd/* 2>/dev/null | grep -qxE '{disks}' && echo $p
-  done
-}}
-for n in $(seq 99); do
-  own=$(ours); [ "$own" ] || exit 0
-  [ $n -lt {patience} ] || {{ echo $own; kill -KILL $own; }}
-  sleep 0.1
-done
-"""
-
-
-def end_orphans(
-    fleet: Fleet, testbed: Testbed, vms: Sequence[Vm], disks: Mapping[str, Collection[str]], patience_s: float = 3.0
-) -> dict[str, list[int]]:
-    """VM -> processes killed: what a controller that died left running, which would share the disks with the next step.
-
-    Ours end by themselves a moment after their connection did, so busy VMs are given that; what has one of the VM's
-    `disks` open even then is killed, since their lease is ours (numbers in hexadecimal; a lab's fio is known by its
-    folder). Nobody else's fio is touched, nor one of a campaign on other disks of the VM.
-    """
-    marks = {"target": "", "patience": round(10 * patience_s)}
-    asked = {vm.name: {**marks, "disks": "|".join(disks.get(vm.name, ["none"]))} for vm in vms}
-    if testbed.lab_root:
-        asked = {vm.name: {**marks, "target": f"{vm.target}[.]", "disks": ".*"} for vm in vms}
-    told = fleet.run({name: ORPHANS.format(**given) for name, given in asked.items()}, limit_s=20)
-    return {name: [int(pid) for pid in o.value.split()] for name, o in told.items() if o.ok and o.value.split()}

@@ -19,11 +19,16 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hcilib.drive.hosts.hosts import CONNECT_S, Clock
+from hcilib.drive.hosts.lease import by_python
 from hcilib.drive.launch.job import FioError, Launch, Launched
 from hcilib.drive.launch.session import Session, sessions
 from hcilib.drive.launch.watch import Watched, watched
+
+if TYPE_CHECKING:
+    import paramiko
 
 PORT = 8765
 """What fio's client says of a server on a unix socket, whatever port a testbed names."""
@@ -31,23 +36,21 @@ BEYOND_S = 15.0
 """Of a server's own timeout beyond the client's deadline: first, it would end the healthy servers, which would be
 blamed, and wake a frozen one (timeout sends SIGCONT) before anybody saw that it was."""
 CHUNK, POLL_S, MARK = 65536, 0.02, b"hci bridge\n"
+HURT_S = 1.0
 
-# The bridge is what python3 copies; a greeting of the login shell may stand before its mark.
-SCRIPT = r"""
-timeout -k 5 "$seconds" "$fio" --server="sock:../$mark" >said 2>&1 </dev/null 3<&- & job=$!
-exec 4<&3 3>&2
-n=0
-until [ -S "${mark##*/}" ]; do
-  kill -0 $job 2>/dev/null && [ $n -lt 250 ] || hci_refuse "it was started and does not answer"
-  n=$((n+1)); sleep 0.02
-done
-python3 -c '' 2>/dev/null || { echo >said; hci_refuse "it has no python3 to bridge fio: set fio.launcher: per-host"; }
-echo 'hci ready python3' >&2
-echo 'hci bridge'
-python3 -SE -c '
-import os, socket, sys, threading
-far = socket.socket(socket.AF_UNIX)
-far.connect(sys.argv[1])
+BRIDGE = r"""
+import os, socket, sys, threading, time
+far, end = socket.socket(socket.AF_UNIX), time.monotonic() + 5
+os.chdir(sys.argv[1])
+while True:
+    try:
+        far.connect("server")
+        break
+    except OSError:
+        if time.monotonic() > end:
+            sys.exit("it was started and does not answer")
+        time.sleep(0.02)
+os.write(1, b"hci bridge\n")
 def copy(get, put):
     try:
         for data in iter(get, b""):
@@ -56,17 +59,17 @@ def copy(get, put):
     finally:
         os._exit(0)
 threading.Thread(target=copy, args=(lambda: far.recv(65536), lambda data: os.write(1, data))).start()
-copy(lambda: os.read(0, 65536), far.send)' "${mark##*/}" <&4 2>/dev/null
-sleep 0.1
-[ -e "/proc/$job/exe" ] || { wait $job; echo "hci ended $?" >&2; }
+copy(lambda: os.read(0, 65536), far.send)
 """
+"""Passes bytes between a channel and the server's socket. A greeting of the login shell may stand before its mark."""
 
 
 def launch(of: Launch) -> tuple[Launched, dict[str, Clock], dict[str, float]]:
     """Run the jobs; also returns each VM's clock. When each began stands in the result of fio 3.36 and later."""
-    with sessions(of, SCRIPT, "server", of.limit_s + BEYOND_S) as opened, _folder(of) as folder:
-        _start(of, opened)
-        with _bridged(folder, opened), watched(of, opened, "client-server") as seen:
+    argv, limit_s = ["--server=sock:../BASE/server"], of.limit_s + BEYOND_S
+    with contextlib.ExitStack() as own:
+        opened, folder = own.enter_context(sessions(of, argv, limit_s, {})), own.enter_context(_folder(of))
+        with _bridged(folder, opened, _start(of, opened)), watched(of, opened, "client-server") as seen:
             started, (returncode, timed_out) = time.time(), _client(of, folder, seen)
             ended_s, faults = time.time(), seen.faults
             if timed_out and not faults:
@@ -81,30 +84,37 @@ def launch(of: Launch) -> tuple[Launched, dict[str, Clock], dict[str, float]]:
 
 def _hurt(session: Session) -> str:
     """Say what became of a VM's server; nothing of one that was ended because another was lost."""
-    if not session.channel.get_transport().is_active():
+    if session.keeper.lost:
         return "its SSH connection was lost while fio ran"
     with contextlib.suppress(OSError):
-        session.look()
+        session.look(HURT_S)
     return session.hurt
 
 
-def _start(of: Launch, opened: Mapping[str, Session]) -> None:
-    """Start a server on every VM, ready to be spoken to; FioError names those where there is none."""
+def _start(of: Launch, opened: Mapping[str, Session]) -> dict[str, paramiko.Channel]:
+    """Start a server on every VM; VM -> a channel that leads to it. FioError names those where there is none."""
 
-    def start(name: str) -> None:
+    def start(name: str) -> paramiko.Channel:
         session = opened[name]
-        session.say("go")
-        session.answer("ready")
+        session.ask("start")
+        session.ask("go")  # a server's jobs wait for nobody
+        argv = ["-SE", "-c", BRIDGE, session.folder]
+        channel = of.fleet.session(name, by_python(of.testbed.python, argv))
+        channel.settimeout(CONNECT_S)
         passed = b""
         while not passed.endswith(MARK):
-            if not (one := session.channel.recv(1)):
-                raise OSError("the connection was lost as its server began")
+            if not (one := channel.recv(1)):
+                session.look(HURT_S)
+                said = of.fleet.read_now(name, f"{session.folder}/logs/fio.stderr").decode(errors="replace").split()
+                raise OSError(session.hurt or " ".join(said) or channel.recv_stderr(400).decode(errors="replace"))
             passed += one
-        session.channel.settimeout(None)
+        channel.settimeout(None)
+        return channel
 
     asked = of.fleet.each(opened, start, limit_s=2 * CONNECT_S)
     if wrong := [f"{name}: {o.error}" for name, o in asked.items() if not o.ok]:
         raise FioError("no fio server on " + "; ".join(wrong))
+    return {name: o.value for name, o in asked.items()}
 
 
 @contextlib.contextmanager
@@ -119,25 +129,26 @@ def _folder(of: Launch) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _bridged(folder: Path, opened: Mapping[str, Session]) -> Iterator[None]:
-    """Listen for fio's client, one connection a VM, and pass its bytes through that VM's session."""
+def _bridged(folder: Path, opened: Mapping[str, Session], bridges: Mapping[str, paramiko.Channel]) -> Iterator[None]:
+    """Listen for fio's client, one connection a VM, and pass its bytes through that VM's bridge."""
     with contextlib.ExitStack() as stack:
         there = os.open(folder, os.O_RDONLY)
         stack.callback(os.close, there)
-        for session in opened.values():
+        for name, session in opened.items():
+            stack.callback(bridges[name].close)
             near = stack.enter_context(socket.socket(socket.AF_UNIX))
             near.bind(f"/proc/self/fd/{there}/{session.vm.target}")  # a path may be too long for a socket's address
             near.listen(1)
-            threading.Thread(target=_pass, args=(near, session), daemon=True, name="bridge").start()
+            threading.Thread(target=_pass, args=(near, bridges[name]), daemon=True, name="bridge").start()
             stack.callback(_end, near)  # closed alone, a socket is held as long as somebody waits in accept
         yield
 
 
-def _pass(listener: socket.socket, session: Session) -> None:
+def _pass(listener: socket.socket, channel: paramiko.Channel) -> None:
     with contextlib.suppress(OSError):
         near, _ = listener.accept()
-        threading.Thread(target=_copy, args=(near, session.channel), daemon=True).start()
-        _copy(session.channel, near)
+        threading.Thread(target=_copy, args=(near, channel), daemon=True).start()
+        _copy(channel, near)
 
 
 def _copy(source, sink) -> None:

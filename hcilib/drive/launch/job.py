@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from hcilib.drive.hosts.hosts import Fleet
+    from hcilib.drive.hosts.lease import Lease
 
 LOG_MSEC, EVENT_LOG_MSEC = 500, 100
 SHORTEST_LOGGED_S = 5  # below, a log holds a handful of points and costs twenty files
@@ -51,16 +52,11 @@ class Launch:
     span_bytes : the part of each disk that is used
     limit_s : a deadline outside fio, kept on the VMs as well
     paths : serial -> what fio opens for it, of disks without a `uri`
-    preludes : VM -> lines of POSIX sh, run there as the SSH user in the very shell that then starts fio (its server, in
-        client/server), in a fresh folder of mode 0700 that is fio's own working folder as well: descriptors 4 to 9 that
-        it opens (``exec 4<>/dev/sdb``) are fio's (``paths={serial: "/proc/self/fd/4"}``), and so is a node that it
-        makes there (``mknod disk0 b 8 16``, ``paths={serial: "disk0"}``). One that fails, by its last command, by
-        ``exit 1`` or because what it opens is not there, ends the step before any fio starts on any VM; the last line
-        it wrote to stderr is the reason
+    lease : what holds the VMs' disks and starts fio there; without one, it is made for this launch
     watch : called every few seconds with the fleet's IOPS, one value every `sample_s` since the start, of the samples
         that every VM has reported; True ends the run, which then has `stopped_early`. Only the per-host launcher can:
         fio's client prints nothing before the end
-    judged : called once all preludes have ended well: from then on fio may write
+    judged : called once fio is prepared everywhere: from then on it may write
     readonly : fio itself refuses to write
     begun : set when fio was started everywhere
     """
@@ -74,7 +70,7 @@ class Launch:
     limit_s: float
     paths: Paths = field(default_factory=dict)
     content: Content | None = None
-    preludes: Mapping[str, str] = field(default_factory=dict)
+    lease: Lease | None = None
     watch: Callable[[np.ndarray], bool] | None = None
     sample_s: float = 1.0
     judged: Callable[[], None] = lambda: None

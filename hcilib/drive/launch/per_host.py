@@ -26,66 +26,19 @@ OUTPUT = ("fio.json", "fio.stderr")
 """What fio leaves in its folder of logs beside these."""
 STOPPED = 128  # fio's exit code after a signal that it obeyed
 
-# mawk, Debian's awk, reads a pipe in large blocks unless it is told not to: the rates would be seconds old.
-# What waits for the jobs holds both ends of its pipe and never reads an end: what waits for the channel's ends it, also
-# when the script itself was killed and cannot. At the channel's end the signal is sent again and again: a shell that is
-# about to become `timeout` loses it.
-SCRIPT = r"""
-mkfifo gate ready || exit 1
-exec 6<>ready
-jobs=$(grep -c '^\[' job.fio)
-out=logs/fio.json status=
-if [ "$every" ]; then
-  mkfifo pipe || exit 1
-  out=pipe status=--status-interval=${every}ms
-  case $(awk -W version 2>&1 </dev/null) in mawk*) live='-W interactive';; *) live=;; esac
-  awk $live -f tally.awk pipe 3<&- 2>/dev/null & tally=$!
-fi
-timeout -k 5 "$seconds" "$fio" $status --output-format=json+ "$d/job.fio" >$out 2>logs/fio.stderr 3<&- 6<&- & job=$!
-{ n=0; while [ $n -lt "$jobs" ] && read -r word <&6; do n=$((n+1)); done; echo 'hci ready all' >&2; } & ready=$!
-{
-  read -r word <&3; exec 7<>gate; [ "$word" != start ] || read -r word <&3; kill $job $ready
-  while [ -z "$word" ] && sleep 0.2 && kill $job; do :; done
-} 2>/dev/null & stop=$!
-wait $job; code=$?
-kill $ready $stop 2>/dev/null
-exec 7<>gate
-full=; head -c 65536 /dev/zero 2>/dev/null >room || full="${d%/*}"
-pkill -KILL -f "$mark"
-[ -z "$every" ] || wait $tally
-echo "hci ready as it ended
-hci ended $code $full" >&2
-while read -r word <&3; do :; done
-"""
-
-# Of every interim document the runtime (ms) and the I/Os so far, a line each; of all documents only the last is kept.
-TALLY = r"""
-$0 == "{" { inside = 1; doc = ""; counted = 0; ios = 0; ran = 0 }
-!inside { if ($0 != "") noise = noise $0 "\n"; next }
-{ doc = doc $0 "\n" }
-/^      "jobname" :/ || /^      "sync" : [{]/ { counted = 0 }
-/^      "(read|write|trim)" : [{]/ { counted = 1 }
-counted && /^        "total_ios" :/ { ios += $3 }
-counted && /^        "runtime" :/ { if ($3 + 0 > ran) ran = $3 + 0 }
-$0 == "}" { inside = 0; last = doc; printf "%.0f %.0f\n", ran, ios >"rates"; fflush("rates") }
-END { printf "%s%s", noise, last >"logs/fio.json" }
-"""
-
 
 def launch(of: Launch) -> tuple[Launched, dict[str, Clock], dict[str, float]]:
     """Run the jobs; also returns each VM's clock and, by the controller's clock, when its fio began."""
     places = {vm.name: (vm.target, of.testbed.fio.port) for vm in of.vms}
-    count_ms = f"{1000 * of.sample_s:.0f}" if of.watch else ""
-    with sessions(of, SCRIPT, "job.fio", of.limit_s, count_ms) as opened:
-        if of.watch:
-            files = {name: f"{s.folder}/tally.awk" for name, s in opened.items()}
-            sent = of.fleet.each(files, lambda n: of.fleet.put_now(n, files[n], TALLY.encode()), limit_s=CONNECT_S)
-            need("preparing fio", sent)
+    rates_ms = round(1000 * of.sample_s) if of.watch else 0
+    argv = ["--output-format=json+", *([f"--status-interval={rates_ms}ms"] if rates_ms else []), "FOLDER/job.fio"]
+    files = {name: {"job.fio": text} for name, text in of.jobs.items()}
+    with sessions(of, argv, of.limit_s, files, rates_ms) as opened:
         started = time.time()
-        _tell(opened.values(), "go")
+        need("starting fio", of.fleet.each(opened, lambda name: opened[name].ask("start"), limit_s=2 * CONNECT_S))
         # Until every job stands at its gate or its fio ended; who hangs for longer is others' to find.
-        of.fleet.each(opened, lambda name: opened[name].answer("ready"), limit_s=2 * CONNECT_S)
-        _tell(opened.values(), "start")  # a line each, on connections that are open and idle
+        of.fleet.each(opened, lambda name: opened[name].look(2 * CONNECT_S), limit_s=2 * CONNECT_S)
+        _tell(opened.values(), "go")  # a line each, on connections that are open and idle
         if of.begun:
             of.begun.set()
         with watched(of, opened, "per-host") as seen:
@@ -94,7 +47,7 @@ def launch(of: Launch) -> tuple[Launched, dict[str, Clock], dict[str, float]]:
         done = {name: s for name, s in opened.items() if s.returncode is not None}
         folders, hosts = {name: s.folder for name, s in done.items()}, {name: s.vm.target for name, s in done.items()}
         need("fetching fio's output", fetch_logs(of.fleet, folders, hosts, of.work / "logs"))
-    late = [name for name, s in opened.items() if s.late(started + of.limit_s)] if not seen.faults else []
+    late = [name for name, s in opened.items() if s.late or s.returncode is None] if not seen.faults else []
     faults = (*seen.faults, *(f"{name}: fio was stopped from outside after {of.limit_s:g} s" for name in late))
     faults += seen.standing_for() if late else ()
     faults = faults or tuple(f"{name}: {s.hurt}" for name, s in opened.items() if s.hurt)
@@ -118,12 +71,13 @@ def _follow(opened: Mapping[str, Session], of: Launch, seen: Watched, deadline_s
                 session.look()
         if time.time() > deadline_s:
             return stopped
-        if seen.faults and not told:  # timeout kills, 5 s later, what does not obey
+        if seen.faults and not told:  # the keeper kills, 5 s later, what does not obey
             told, deadline_s = True, time.time() + ENDING_S
             _tell(left, "stop")
         if of.watch and not (stopped or told) and time.monotonic() >= due:
             due = time.monotonic() + LOOK_S
-            if stopped := bool(of.watch(fleet_rates(_counts(of.fleet, opened), of.sample_s))):
+            counts = [np.array(s.rates, dtype=float).reshape(-1, 2) for s in opened.values()]
+            if stopped := bool(of.watch(fleet_rates(counts, of.sample_s))):
                 _tell(left, "stop")
         time.sleep(POLL_S)
     return stopped
@@ -132,15 +86,7 @@ def _follow(opened: Mapping[str, Session], of: Launch, seen: Watched, deadline_s
 def _tell(sessions: Iterable[Session], word: str) -> None:
     for session in sessions:
         with naming(session):
-            session.say(word)
-
-
-def _counts(fleet: Fleet, opened: Mapping[str, Session]) -> list[np.ndarray]:
-    """Of every VM its I/Os so far: rows of runtime (ms) and count. Empty where nothing can be read yet."""
-    files = {name: f"{s.folder}/rates" for name, s in opened.items()}
-    read = fleet.each(files, lambda name: fleet.read_now(name, files[name]), limit_s=CONNECT_S)
-    lines = [(o.value or b"").decode().rpartition("\n")[0].splitlines() for o in read.values()]
-    return [np.array([line.split() for line in own], dtype=float).reshape(-1, 2) for own in lines]
+            session.keeper.send(word, run=session.number)
 
 
 def fleet_rates(counts: Sequence[np.ndarray], sample_s: float = 1.0) -> np.ndarray:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hcilib.drive.hosts.hosts import Fleet
+from hcilib.drive.hosts.hosts import CONNECT_S
 from hcilib.drive.launch.job import Launch
 from hcilib.drive.launch.session import Session
 from hcilib.model.testbed import Vm
@@ -24,20 +24,10 @@ LATE_S, OVERDUE_S = 2.0, 15.0
 """The same once the step should be over, however short it is."""
 STANDS_S = 2.0
 """So long a worker has stood still, at least, that is named when the deadline ends a step."""
-DEPTH = {"per-host": 2, "client-server": 4}
-"""A worker's place below `timeout`: fio, worker; listener, connection, backend, worker."""
+DEPTH = {"per-host": 1, "client-server": 3}
+"""A worker's place below fio: worker; connection, backend, worker."""
 CAUSES = {"D": "waits for storage", "T": "is frozen", "t": "is held by a debugger"}
 """Process states of ps(1)."""
-
-# pid, parent, state, and a count of switches and ticks, of every process of this fio; the shell's own line has the mark
-# in brackets
-WORKERS = r"""
-for p in $(pgrep -f '%s'); do
-  c=0; read -r s <"/proc/$p/stat" || continue
-  while read -r k v; do case $k in *ctxt_switches:) c=$((c+v));; esac; done <"/proc/$p/status"
-  s=${s##*) }; set -- $s; echo "$p $2 $1 $((c+${12}+${13}))"
-done 2>/dev/null
-"""
 
 
 @dataclass(frozen=True)
@@ -110,7 +100,7 @@ def watched(of: Launch, opened: Mapping[str, Session], launcher: str) -> Iterato
     def ask() -> None:
         pause_s = min(EVERY_S, found.due_s - now_s)
         while not stop.wait(pause_s):
-            found.note(_workers(of.fleet, opened, DEPTH[launcher]), time.monotonic())
+            found.note(_workers(of, opened, DEPTH[launcher]), time.monotonic())
             left_s = found.due_s - time.monotonic()
             pause_s = min(EVERY_S, left_s) if left_s > 0 else LATE_S
 
@@ -123,19 +113,17 @@ def watched(of: Launch, opened: Mapping[str, Session], launcher: str) -> Iterato
         stop.set()
 
 
-def _workers(fleet: Fleet, opened: Mapping[str, Session], depth: int) -> dict[str, list[Worker] | str]:
+def _workers(of: Launch, opened: Mapping[str, Session], depth: int) -> dict[str, list[Worker] | str]:
     """VM -> the workers of its fio, in the order of their jobs; one sentence where it cannot be asked."""
-    commands = {name: WORKERS % f"[{s.mark[0]}]{s.mark[1:]}" for name, s in opened.items()}
-    asked = fleet.run(commands, limit_s=10)
-    return {name: _parse(o.value, depth) if o.ok else o.error.rpartition("` ")[2] for name, o in asked.items()}
+    asked = of.fleet.each(opened, lambda name: opened[name].ask("workers"), limit_s=CONNECT_S)
+    return {name: _at(o.value, depth) if o.ok else o.error for name, o in asked.items()}
 
 
-def _parse(text: str, depth: int) -> list[Worker]:
-    rows = [line.split() for line in text.splitlines()]
-    parents = {int(pid): int(parent) for pid, parent, *_ in rows}
+def _at(rows: Sequence[Sequence], depth: int) -> list[Worker]:
+    parents = {pid: parent for pid, parent, *_ in rows}
 
     def below(pid: int) -> int:
         return 1 + below(parents[pid]) if parents[pid] in parents else 0
 
-    workers = (Worker(int(pid), state, int(count)) for pid, _, state, count in rows)
+    workers = (Worker(pid, state, count) for pid, _, state, count in rows)
     return sorted((worker for worker in workers if below(worker.pid) == depth), key=lambda worker: worker.pid)
