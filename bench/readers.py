@@ -28,8 +28,9 @@ import msgspec
 import pandas as pd
 from parts.processes import peak_mb
 
-from hcilib import ROOT, read_results, read_rollup
+from hcilib import ROOT, read_results
 from hcilib.read.fio import fio, table
+from hcilib.read.run.run import read_rollup
 
 FILES, LINES, ROUNDS = 20_000, 20_000_000, 3
 LARGE_FILES, JOBS, TOGETHER = 200, 60, 20
