@@ -1,4 +1,4 @@
-"""Command line of hcilib. Each verb calls a public function.
+"""Command line of hcilib. Each verb calls one function of the library.
 
 hci init [DIR]                                                  copy the notebooks and their params, to edit them
 hci lab                                                         measure two systems on this machine, in three minutes
@@ -45,7 +45,7 @@ RUNS, FLEETS = Path("data/runs"), Path("data/fleets")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb; return 0 on success, 1 on failure with its reason on stderr (for stop see `hcilib.StopError`)."""
+    """Run one verb; return 0 on success, 1 on failure with its reason on stderr (for stop see its StopError)."""
     given = list(sys.argv[1:] if argv is None else argv)
     try:
         return _run(given)
@@ -138,6 +138,8 @@ def _share(given: str) -> float:
 
 def _check(folder: str, against: str, size: float, metric: str, json: Path | None, junit: Path | None) -> int:
     """Print a sentence a finding; return 1 for a proven loss, 2 for what is undecided, else 0."""
+    from hcilib.say.campaigns.history import check_lines, check_sentences
+
     months = hci.history(folder)
     found, campaigns = hci.check(months, against, size, metric), hci.campaigns(months)
     codes = {
@@ -147,9 +149,9 @@ def _check(folder: str, against: str, size: float, metric: str, json: Path | Non
     code = 1 if 1 in codes else max(codes)
     meanings = hci.glossary(campaigns).set_index("code").meaning
     notes = [f"{row.campaign}: {meanings[name]}" for row in campaigns.itertuples() for name in row.warnings.split()]
-    for line in [*hci.check_lines(found, size), *(f"Note on {note}" for note in notes)]:
+    for line in [*check_lines(found, size), *(f"Note on {note}" for note in notes)]:
         print(line, file=sys.stderr if json == Path("-") else sys.stdout)
-    found = found.assign(sentence=hci.check_sentences(found, size))
+    found = found.assign(sentence=check_sentences(found, size))
     asked = {"folder": folder, "against": against, "size": size, "metric": metric, "exit": code}
     if json:
         findings = loads(found.to_json(orient="records", date_format="iso"))
@@ -236,7 +238,9 @@ def _recognise(path: list[str], names: str | None, system: str | None, every: bo
     if missing := sorted({word for words in usable["missing"] for word in words.split(", ") if word}):
         print(f"Missing metadata: {', '.join(missing)}. Give --names for file names, --system for the system.")
     if rows is not None:
-        print("\n".join(map(_wrapped, hci.comparability(rows).splitlines())))
+        from hcilib.say.lines import comparability
+
+        print("\n".join(map(_wrapped, comparability(rows).splitlines())))
     if params and not runs:
         print(f"{params} was not written, because no run can be read. The list above gives the reason for each file.")
     elif params:
@@ -276,7 +280,9 @@ def _write_down(file: Path, params: dict[str, object]) -> None:
 
 
 def _discover(out: Path | None, systems: Iterable[tuple[str, list[str]]] | None, **asked: Any) -> None:
-    found = hci.discover(out=out, systems=dict(systems) if systems else None, **asked)
+    from hcilib.drive.discover.discover import discover
+
+    found = discover(out=out, systems=dict(systems) if systems else None, **asked)
     if out is None:
         print(found.text, end="")
         return
@@ -294,8 +300,22 @@ def _discover(out: Path | None, systems: Iterable[tuple[str, list[str]]] | None,
         print(f"{out} exists and is up to date.")
 
 
+def _watch(run_dir: str) -> None:
+    from hcilib.read.run.journal import watch
+
+    watch(run_dir)
+
+
+def _stop(run_dir: str) -> None:
+    from hcilib.drive.campaign.stopping import stop
+
+    print(stop(run_dir))
+
+
 def _fleet_up(out: Path | None, **asked: Any) -> None:
-    made = hci.fleet_up(**asked)
+    from hcilib.extras.fleet import fleet_up
+
+    made = fleet_up(**asked)
     for vm in made.itertuples():
         print(f"{vm.vm} on {vm.node}, {vm.address}, {vm.fio}: {vm.serials}")
     print(f"To remove them: hci fleet down {asked['name']}")
@@ -309,7 +329,9 @@ def _fleet_up(out: Path | None, **asked: Any) -> None:
 
 
 def _fleet_down(name: str, records: Path, unasked: list[str]) -> None:
-    gone = hci.fleet_down(name, records, unasked)
+    from hcilib.extras.fleet import fleet_down
+
+    gone = fleet_down(name, records, unasked)
     for vm in gone.itertuples():
         print(f"{vm.vm} on {vm.node}: {vm.detail}")
     if not gone["removed"].all():
@@ -370,9 +392,9 @@ VERBS: dict[str, tuple[Callable[..., int | None] | None, str, tuple[Any, ...]]] 
             _argument("--junit", type=Path, metavar="FILE", help="write the findings as JUnit XML"),
         ),
     ),
-    "watch": (lambda run_dir: hci.watch(run_dir), "show the progress of a campaign, live", (_RUN_DIR,)),
+    "watch": (_watch, "show the progress of a campaign, live", (_RUN_DIR,)),
     "stop": (
-        lambda run_dir: print(hci.stop(run_dir)),
+        _stop,
         "end a campaign from any terminal; exit 0: stopped, 1: failed, 3: nothing runs there, 4: runs elsewhere",
         (_RUN_DIR,),
     ),

@@ -1,4 +1,4 @@
-"""Plain English (docs/DESIGN.md, "Words"): what a sentence for people may not hold, by rules that count."""
+"""Plain English (docs/DEVELOPING.md section 8): what a sentence for people may not hold, by rules that count."""
 
 import re
 from statistics import median

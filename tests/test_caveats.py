@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib.model.metrics import read_columns
-from hcilib.show.site.numbers import as_csv
+from hcilib.read.run.run import samples
 
 LIST = pd.read_csv(Path(hci.__file__).parent / "model/caveats.csv", keep_default_na=False)
 
@@ -32,25 +31,13 @@ def test_each_code_has_one_row_with_a_meaning_and_no_code_is_unused():
     assert set(LIST["code"]) <= texts()
 
 
-def test_the_columns_that_hold_a_number_are_columns_of_tables():
-    named = set(" ".join(LIST["numbers"]).split())
-    assert named <= {row["column"] for row in read_columns()}
-
-
 @pytest.mark.parametrize("name", ["lab-single", "lab-mirror"])
 def test_every_code_of_a_campaign_and_of_what_is_made_of_it_is_in_the_glossary(name):
-    results = hci.read_results(hci.samples()[name])
+    results = hci.read_results(samples()[name])
     tables = results, hci.summarize(results), hci.peak(results), hci.rank(results)
     found = {code for table in tables for codes in table["warnings"] for code in codes.split()}
     assert set(hci.glossary(*tables)["code"]) == found
     assert found
-
-
-def test_the_glossary_of_a_saved_table_is_that_of_the_table(tmp_path):
-    summary = hci.summarize(hci.read_results(hci.samples()["lab-single"]))
-    summary.to_csv(tmp_path / "summary.csv")
-    assert hci.glossary(pd.read_csv(tmp_path / "summary.csv")).equals(hci.glossary(summary))
-    assert as_csv(summary) == summary.to_csv(index=False)
 
 
 def test_a_table_without_warnings_has_an_empty_glossary_and_an_unknown_code_is_refused():

@@ -8,7 +8,6 @@ import hcilib as hci
 from hcilib.cli import main
 
 LOOSE = str(hci.ROOT / "data/samples/loose-files")
-LAB = "[data/samples/lab-single, data/samples/lab-mirror]"
 FILES = {
     "empty/.keep": "",
     "table.csv": "a,b\n1,2\n",
@@ -17,12 +16,6 @@ FILES = {
     "04_comparre.mine.yaml": "metric: iops\n",
     "03_sweep.mine.yaml": "patterns: 4k-randread\n",
     "bad/04_compare.mine.yaml": "sources: [data\n",
-    "results/04_compare.mine.yaml": "sources: [data/nosuch]\narticle: null\n",
-    "base/04_compare.mine.yaml": f"sources: {LAB}\narticle: null\nbaseline: lab-singel\nchallenger: lab-mirror\n",
-    "bed/03_sweep.mine.yaml": "testbed: params/testbeds/lap.yaml\n",
-    "beds/01_plan.mine.yaml": "testbed: mine.yaml\n",
-    "mine.yaml": "name: mine\nvms: 3\n",
-    "word/03_sweep.mine.yaml": "testbed: params/testbeds/lab.yaml\npatterns: [4k-randred]\n",
 }
 HELP = {
     # a verb, and all of its options
@@ -81,14 +74,6 @@ MISTAKES = {
     "a host without sshd": ("discover 127.0.0.1:1", 1, ["127.0.0.1", "sshd"]),
     "a fleet that is not there": ("fleet down nosuch", 1, ["nosuch", "fleets with a record"]),
 }  # fmt: skip
-MISTAKES_IN_NOTEBOOKS = {
-    # seen while a notebook runs: a folder of params, and what the message names
-    "a misspelt baseline": ("base", ["lab-singel", "did you mean lab-single?"]),
-    "results that are not there": ("results", ["data/nosuch", "no such file or folder"]),
-    "a misspelt testbed": ("bed", ["lap.yaml", "did you mean lab.yaml?"]),
-    "a number for the VMs": ("beds", ["mine.yaml", "vms", "expected a list"]),
-    "a misspelt pattern": ("word", ["4k-randred", "did you mean 4k-randread?"]),
-}
 
 
 @pytest.fixture
@@ -136,20 +121,3 @@ def test_a_mistake_is_named_with_its_remedy(name, hci_of):
     assert [word for word in words if word not in output + errors] == [], output + errors
     assert "Traceback" not in output + errors
     assert len(errors) < 1200
-
-
-@pytest.mark.slow
-@pytest.mark.needs("import papermill")
-@pytest.mark.parametrize("many", [1, pytest.param(len(MISTAKES_IN_NOTEBOOKS), marks=pytest.mark.deep)])
-def test_mistakes_that_a_notebook_finds_are_named_too(hci_of, tmp_path, many):
-    """Several in one report, as each would be on a page of its own."""
-    mistakes, files = [*MISTAKES_IN_NOTEBOOKS.values()][:many], []
-    for number, (place, _) in enumerate(mistakes):
-        [file] = (tmp_path / place).glob("*.yaml")
-        files.append(str(file.rename(file.with_name(file.name.replace("mine", f"mine{number}")))))
-    code, output, errors = hci_of(" ".join(["report", *files, "--out", "out"]))
-    assert code == 1
-    for number, (_, words) in enumerate(mistakes):
-        line = next(line for line in output.splitlines() if f"mine{number}: FAILED" in line)
-        assert [word for word in words if word not in line] == [], line
-    assert "Traceback" not in output + errors

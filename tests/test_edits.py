@@ -18,7 +18,6 @@ import openpyxl
 import pandas as pd
 import pytest
 from matplotlib.collections import PathCollection
-from matplotlib.colors import to_rgb
 from scipy import stats
 
 import hcilib as hci
@@ -47,11 +46,6 @@ EDITS: dict[str, tuple[str, dict[str, str], str]] = {
         {FRAMES: 'baseline = "ceph-pve"\n' + FRAMES},
         "np.isclose(ratio(comparison, 'starwind-rdma-pve') * ratio(before['comparison'], 'ceph-pve'), 1).all()",
     ),
-    "another baseline, the slower is below 1": (
-        FRAMES,
-        {"hci.compare(results, baseline": 'hci.compare(results, "drbd-tcp-pve"'},
-        "set(comparison['baseline']) == {'drbd-tcp-pve'} and len(comparison) == len(before['comparison'])",
-    ),
     "a filter": (
         FIGURE,
         {GRID: 'iops = iops.query("iodepth > 4 and pattern != \'1m-read\'")\n' + GRID},
@@ -65,15 +59,6 @@ EDITS: dict[str, tuple[str, dict[str, str], str]] = {
             '"IOPS"': '"Share"',
         },
         "table.stack().astype(float).max() == 1 and table.shape == (27, 4)",
-    ),
-    "an own column in a figure": (
-        FIGURE,
-        {
-            GRID: 'iops["per_io"] = iops["iops"] / iops["iodepth"]\n' + GRID,
-            'y="iops"': 'y="per_io"',
-            '"iodepth", "iops"': '"iodepth", "per_io"',
-        },
-        "np.isclose(max(ys(g.axes_dict['4k-randread'])), iops.query('pattern == \"4k-randread\"')['per_io'].max())",
     ),
     "a merge with rows that are missing": (
         FIGURE,
@@ -128,11 +113,6 @@ EDITS: dict[str, tuple[str, dict[str, str], str]] = {
         "np.isclose(costs['iops_per_price'] * 42000, costs['iops'].where(costs['system'] == 'ceph-pve'), "
         "equal_nan=True).all() and costs['price'].notna().sum() == 7",
     ),
-    "an excluded run": (
-        RUNS,
-        {"mine =": "results = results[(results[\"block\"] != 2) | (results[\"pattern\"] != \"4k-randread\")]\nmine ="},
-        "mine.groupby('pattern')['n'].max().to_dict() == {'4k-randread': 3, '4k-randrw70': 4, '4k-randwrite': 4}",
-    ),
     "by block size": (
         FRAMES,
         {
@@ -157,26 +137,6 @@ EDITS: dict[str, tuple[str, dict[str, str], str]] = {
         "mine['n'].eq(8).all() and np.isclose(np.log(mine['iops']), np.log(results['iops']).groupby("
         "[results[key] for key in ('system', 'pattern', 'iodepth')]).mean()).all() "
         "and mine['warnings'].str.split().map(lambda codes: 'pooled' in codes).all()",
-    ),
-    "a scipy cell": (
-        RUNS,
-        {"mine =": "loads = [rows[\"iops\"] for _, rows in results.groupby(\"iodepth\")]\n"
-         "test = stats.mannwhitneyu(*loads)\nmine ="},
-        "len(loads) == 2 and test.pvalue == stats.mannwhitneyu(*loads).pvalue and test.pvalue < 0.05",
-    ),
-    "own colours": (
-        FIGURE,
-        {'hci.by("system", iops)': 'hci.by("system", iops, palette="deep")'},
-        "set(colours(g.axes.flat[0])) <= set(sns.color_palette('deep'))",
-    ),
-    "another metric": (
-        FIGURE,
-        {
-            GRID: 'iops = hci.summarize(results, "lat_ns")\n' + GRID,
-            'y="iops"': 'y="lat_ns"',
-            '"iodepth", "iops"': '"iodepth", "lat_ns"',
-        },
-        "np.isclose(max(ys(g.axes_dict['1m-read'])), iops.query('pattern == \"1m-read\"')['lat_ns'].max() / 1e6)",
     ),
     "hue by another factor": (
         FIGURE,
@@ -208,7 +168,6 @@ HELP: dict[str, Any] = {
     "ratio": lambda table, system: table[table["system"] == system].sort_values(["pattern", "iodepth"])["ratio"].array,
     "xs": lambda ax: [x for marks in marked(ax) for x in marks.get_offsets()[:, 0] if x == x],
     "ys": lambda ax: [y for marks in marked(ax) for y in marks.get_offsets()[:, 1] if y == y],
-    "colours": lambda ax: [to_rgb(marks.get_edgecolor()[0]) for marks in marked(ax)],
 }
 """What the expressions name besides the cells' own names."""
 

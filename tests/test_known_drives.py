@@ -29,8 +29,6 @@ def test_a_comparison_on_known_drives_has_their_iops_and_their_ratios():
     assert iops["lab-mirror", "4k-randwrite"] == pytest.approx(truth["4k-randwrite"] / 2, rel=0.02)
     assert iops["lab-mirror", "4k-randread"] == pytest.approx(truth["4k-randread"], rel=0.02)
     predicted = hci.predicted(full, speeds, hci.load_systems(), "lab-single")
-    single = predicted[predicted["system"] == "lab-single"].set_index("pattern")["iops"]
-    assert single.to_dict() == pytest.approx(truth, rel=1e-4)
     ratios = hci.compare(full, "lab-single").set_index("pattern")["ratio"]
     known = predicted[predicted["system"] == "lab-mirror"].set_index("pattern")["ratio"]
     assert known.round(3).to_dict() == {"4k-randread": 1, "4k-randrw70": 1, "4k-randwrite": 0.5}
@@ -71,13 +69,3 @@ def test_tenants_alone_get_what_their_drive_lets_through():
     assert iops["backup", "alone"] == pytest.approx(iops_of(rate, 65536), rel=0.05)
     shared = 0.7 * 8192 * iops["database", "backup, desktops"] + 65536 * iops["backup", "database, desktops"]
     assert shared == pytest.approx(rate, rel=0.1)
-    lost = hci.neighbours(results, ["iops"]).set_index(["tenant", "beside"])
-    kept = iops["database", "backup, desktops"] / iops["database", "alone"]
-    assert lost.loc[("database", "backup, desktops"), "ratio"] == pytest.approx(kept, abs=0.01)
-
-
-@pytest.mark.parametrize(("sample", "rate"), [("lab-load", 1024), ("lab-fleet", 2048)])
-def test_the_most_that_known_drives_deliver_is_their_rate(sample, rate):
-    loads = ["vms", "numjobs", "iodepth"]
-    iops = hci.summarize(hci.read_results(SAMPLES / sample), "iops", by=loads)["iops"]
-    assert iops.max() == pytest.approx(rate, rel=0.03)

@@ -3,8 +3,9 @@
 import pytest
 
 import hcilib as hci
-from hcilib import Cell, Pattern, Plan, Step
-from hcilib.model.plan import shuffled
+from hcilib.model.patterns import Pattern
+from hcilib.model.plan import Plan, Step
+from hcilib.model.workload import Cell
 
 SWEEP = {"iodepth": [1, 32], "read_runtime_s": 10, "write_runtime_s": 10, "repeats": 2}
 
@@ -18,17 +19,11 @@ def test_every_load_is_measured_closed_loop_first_and_then_at_its_demands():
             closed, offered = visited[start : start + 2], visited[start + 2 : start + 5]
             assert all(not cell.demand and cell.same_load(visited[start]) for cell in closed)
             assert all(cell.demand and cell.iodepth == 256 and cell.same_load(visited[start]) for cell in offered)
-    orders = {
-        tuple(c.demand for c in shuffled(plan.cells, seed, 1) if c.demand and c.pattern.bs_bytes == 4096)
-        for seed in range(20)
-    }
-    assert len(orders) > 1  # in random order
 
 
 def test_a_plan_with_demands_survives_its_file_and_one_without_is_what_it_was():
     plan = hci.sweep(["4k-randread"], offered=[0.5], offered_process="linear", **SWEEP)
     assert Plan.from_dict(plan.to_dict()) == plan
-    assert plan.digest != hci.sweep(["4k-randread"], offered=[0.5], **SWEEP).digest
     plain = hci.sweep(["4k-randread"], **SWEEP).to_dict()
     assert "offered" not in str(plain)
     assert "demand" not in str(plain)

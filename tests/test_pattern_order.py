@@ -8,10 +8,11 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
+from hcilib.read.run.run import read_rollup
 
 BOX = [f"data/samples/box/box-{name}" for name in ("raid5", "drbd", "nvme-tcp")]
-BUDGET, DEMAND, FAILURE = (f"data/samples/box/{name}-drbd" for name in ("budget", "demand", "failure"))
-NEIGHBOURS, DRIVES, STAMPED = (f"data/samples/box/{name}-drbd" for name in ("neighbours", "drives", "stamped"))
+BUDGET, FAILURE = (f"data/samples/box/{name}-drbd" for name in ("budget", "failure"))
+DRIVES, STAMPED = (f"data/samples/box/{name}-drbd" for name in ("drives", "stamped"))
 ORDER = [
     "4k-randread", "4k-randrw70", "4k-randwrite", "8k-randread", "8k-randrw70", "16k-randwrite", "64k-read",
     "64k-randread", "64k-randrw70", "64k-randwrite", "1m-read", "1m-read-rate64m", "1m-write", "4k-randwrite-sync",
@@ -25,12 +26,9 @@ READERS = {
     "published_datasheet": lambda: hci.published_datasheet("nvme-p3700-raw"),
     "history": lambda: hci.history("data/samples/history.csv"),
     "read_results": lambda: hci.read_results([*BOX, "data/published"]),
-    "read_failed_events": lambda: hci.read_failed_events("data/samples/box/failure-drbd"),
-    "read_events": lambda: hci.read_events(FAILURE),
-    "read_histograms": lambda: hci.read_histograms(STAMPED),
     "read_layers": lambda: hci.read_layers(BUDGET),
     "read_osds": lambda: hci.read_osds("data/samples/box/budget-ceph"),
-    "read_rollup": lambda: hci.read_rollup(hci.ROOT / STAMPED, log="clat_hist"),
+    "read_rollup": lambda: read_rollup(hci.ROOT / STAMPED, log="clat_hist"),
 } | {
     name: lambda name=name: getattr(hci, name)(DRIVES)
     for name in ("read_hosts", "read_bins", "read_series", "read_io_gaps", "read_counters", "read_drives")
@@ -52,22 +50,12 @@ def costs() -> pd.DataFrame:
     return hci.failures(read(hci.read_series, FAILURE), read(hci.read_events, FAILURE))
 
 
-def budget(analysis):
-    return analysis(results(BUDGET), read(hci.read_layers, BUDGET))
-
-
 ANALYSES = {
     # of every kind one: the tables of all others are held by tests/snapshot
     "summarize": lambda: hci.summarize(results(*BOX)),
     "compare": lambda: hci.compare(results(*BOX), "box-raid5"),
     "rank": lambda: hci.rank(results(*BOX)),
     "crossover": lambda: hci.crossover(results(*BOX), "box-raid5", "box-drbd"),
-    "noise": lambda: hci.noise(hci.read_results(BOX)),
-    "pattern_cost": lambda: hci.pattern_cost(results(DRIVES), ["4k-randwrite-sync", "1m-write"], "16k-randwrite"),
-    "load_curve": lambda: hci.load_curve(results(DEMAND)),
-    "latency_budget": lambda: budget(hci.latency_budget),
-    "amplification": lambda: hci.amplification(results(DRIVES), read(hci.read_drives, DRIVES), hci.Mirror(2),
-                                               by=["system", "pattern"]),
     "failures": costs,
     "failure_summary": lambda: hci.failure_summary(costs(), by=["pattern", "failure"]),
     "changes": lambda: hci.changes(hci.history("data/samples/history.csv")),
@@ -93,12 +81,6 @@ def test_sources_that_pandas_put_together_are_analysed_as_those_that_were_read_t
     pd.testing.assert_frame_equal(table, expected)
     one = hci.summarize(results(*BOX)).query("pattern == '8k-randread'")
     assert groups(hci.summarize(results(*BOX).query("pattern == '8k-randread'"))) == groups(one) == ["8k-randread"]
-
-
-def test_an_order_of_the_analysts_own_stays():
-    own = pd.CategoricalDtype(["1m-read", "4k-randread"], ordered=True)
-    frame = hci.read_results(BOX).query("pattern in ['1m-read', '4k-randread']").astype({"pattern": own})
-    assert groups(hci.summarize(frame)) == ["1m-read", "4k-randread"]
 
 
 def test_patterns_come_by_block_size_then_reads_then_mixes_by_their_reads_and_flushes_last():

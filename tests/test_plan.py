@@ -6,24 +6,19 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from hcilib import Cell, Pattern, Plan, Step, Testbed, sweep
-from hcilib.model.testbed import Disk, Node, Vm
-
-PLAIN = ("randread", "randwrite", "read", "write")
+from hcilib import sweep
+from hcilib.model.patterns import Pattern
+from hcilib.model.plan import Plan, Step
+from hcilib.model.workload import Cell
 
 
 @pytest.mark.parametrize(
     ("name", "fields"),
     [
         ("4k-randread", ("randread", 4096, 100, 0, 0)),
-        ("4k-randrw70", ("randrw", 4096, 70, 0, 0)),
         ("64k-rw5", ("rw", 65536, 5, 0, 0)),
         ("1m-write", ("write", 2**20, 0, 0, 0)),
-        ("4k-randwrite-sync", ("randwrite", 4096, 0, 1, 0)),
-        ("4k-randwrite-fdatasync", ("randwrite", 4096, 0, 2, 0)),
         ("4k-randrw70-fdatasync-rate3m", ("randrw", 4096, 70, 2, 3 * 2**20)),
         ("1m-read-rate256m", ("read", 2**20, 100, 0, 256 * 2**20)),
         ("4k-randrw70-sync-rate3m", ("randrw", 4096, 70, 1, 3 * 2**20)),
@@ -36,18 +31,6 @@ def test_a_pattern_is_its_name(name, fields):
     assert pattern.writes == (pattern.rwmixread < 100)
 
 
-@given(
-    bs=st.integers(1, 4096),
-    rw=st.sampled_from(PLAIN) | st.integers(1, 99).map(lambda m: f"randrw{m}"),
-    sync=st.sampled_from(["", "-sync"]),
-    rate=st.integers(0, 99),
-)
-def test_parse_and_name_are_inverse(bs, rw, sync, rate):
-    pattern = Pattern.parse(f"{bs}k-{rw}{sync}" + (f"-rate{rate}m" if rate else ""))
-    assert Pattern.parse(pattern.name) == pattern
-    assert pattern.bs_bytes == bs * 1024
-
-
 def test_a_block_of_whole_mebibytes_has_one_name():
     assert Pattern.parse("2048k-read").name == "2m-read"
     assert Pattern.parse("1536k-read").name == "1536k-read"
@@ -56,19 +39,6 @@ def test_a_block_of_whole_mebibytes_has_one_name():
 def test_cell_counts_outstanding_per_vm_and_job():
     cell = Cell(Pattern.parse("4k-randrw70"), numjobs=3, iodepth=16, vms=20)
     assert cell.outstanding == 960
-    assert cell.factors() == {
-        "pattern": "4k-randrw70",
-        "rw": "randrw",
-        "bs_bytes": 4096,
-        "rwmixread": 70,
-        "sync": 0,
-        "rate_bytes": 0,
-        "numjobs": 3,
-        "iodepth": 16,
-        "vms": 20,
-        "placement": "spread",
-        "outstanding": 960,
-    }
 
 
 def small(**kwargs) -> Plan:
@@ -91,22 +61,10 @@ def test_blocks_visit_every_cell_once_in_an_order_of_their_own_after_a_canary():
     assert len({s.cell for s in plan.steps if s.kind == "canary"}) == 1, "the canary is the same cell in every block"
 
 
-def test_the_order_depends_on_the_seed_alone():
-    assert small(seed=7) == small(seed=7)
-    assert small(seed=7).digest == small(seed=7).digest
-    assert any(small(seed=7).steps != small(seed=s).steps for s in range(8, 12))
-
-
 def test_back_to_back_is_the_articles_protocol():
     plan = small(order="back-to-back", prefill=False)
     assert [(s.cell, s.rep) for s in plan.steps] == [(c, r) for c in plan.cells for r in (1, 2, 3)]
     assert {s.kind for s in plan.steps} == {"measure"}
-
-
-def test_step_ids_are_unique_over_every_kind():
-    plan = small(warmup_s=3, vms=[1, 2], numjobs=2)
-    assert len({s.id for s in plan.steps}) == len(plan.steps)
-    assert {s.kind for s in plan.steps} == {"prefill", "warmup", "canary", "measure"}
 
 
 def test_prefill_comes_first_and_reaches_every_disk_any_cell_uses():
@@ -115,17 +73,6 @@ def test_prefill_comes_first_and_reaches_every_disk_any_cell_uses():
     assert (first.kind, first.cell.vms, first.cell.numjobs, first.runtime_s) == ("prefill", 5, 3, 0.0)
     assert plan.vms == 5
     assert plan.numjobs == 3
-
-
-def test_warmup_is_of_the_writing_patterns_at_their_largest_load():
-    warm = [s for s in small(warmup_s=9, vms=[1, 2]).steps if s.kind == "warmup"]
-    assert [(s.cell.name, s.runtime_s) for s in warm] == [("1m-write-nj1-qd8-vm2", 9.0)]
-
-
-def test_a_warmup_of_0_s_is_none():
-    plan = small(warmup_s={"1m-write": 0})
-    assert plan == small(warmup_s=0) == small()
-    assert "warmup" not in {s.kind for s in plan.steps}
 
 
 @pytest.mark.parametrize(
@@ -154,9 +101,7 @@ def test_a_plan_survives_json():
     plan = small(warmup_s=1, ramp_s=0.25, seed=3)
     again = Plan.from_dict(json.loads(json.dumps(plan.to_dict())))
     assert again == plan
-    assert again.digest == plan.digest
-    assert next(iter(plan.to_dict())) == "format"
-    assert plan.to_dict()["steps"][0].keys() == {"kind", "cell", "block", "rep", "runtime_s", "ramp_s"}
+    assert again.digest == plan.digest != small().digest
 
 
 def test_a_tenants_own_words_count_more_than_its_profiles_and_less_than_its_patterns():
@@ -168,38 +113,8 @@ def test_a_tenants_own_words_count_more_than_its_profiles_and_less_than_its_patt
     assert loads == {"1m-read": 2, "4k-read": 5, "8k-read": 3}
 
 
-@pytest.mark.parametrize(
-    "change", [{"seed": 1}, {"span_bytes": 2**24}, {"repeats": 4}, {"iodepth": [1, 16]}, {"ramp_s": 1}]
-)
-def test_the_digest_tells_plans_apart(change):
-    assert small(**change).digest != small().digest
-
-
-def bed() -> Testbed:
-    disks = {
-        v: tuple(Disk(serial=f"{v}{d}", size_bytes=s) for d, s in (("a", 2**30), ("b", 2**22)))
-        for v in ("v1", "v2", "v3")
-    }
-    vms = tuple(Vm(name=v, node="n1" if v != "v3" else "n2", disks=d) for v, d in disks.items())
-    return Testbed(name="t", nodes=(Node(name="n1"), Node(name="n2")), vms=vms)
-
-
 def test_the_frame_has_every_step_with_its_cost():
     frame = small(warmup_s=5).to_frame()
-    assert list(frame) == [
-        "step",
-        "kind",
-        "block",
-        "rep",
-        "pattern",
-        "numjobs",
-        "iodepth",
-        "vms",
-        "duration_s",
-        "bytes_written",
-        "overwrites",
-        "parts",
-    ]
     assert len(frame) == len(small(warmup_s=5).steps)
     fill, warm = frame.iloc[0], frame.iloc[1]
     assert fill["bytes_written"] == 2 * 2**23
@@ -227,26 +142,6 @@ def test_the_frame_uses_a_known_write_rate_and_a_cap():
     assert frame.loc["1m-write", "duration_s"] == 2 * 2**23 / 2**20
 
 
-def test_the_frame_names_the_devices_of_a_testbed():
-    plan = sweep(["4k-randwrite"], repeats=1, iodepth=1, vms=2, numjobs=2, span_bytes=2**23, canary=False)
-    frame = plan.to_frame(bed())
-    assert frame["overwrites"].iloc[0] == "v1:v1a, v1:v1b, v3:v3a, v3:v3b", "spread over the nodes: v3 before v2"
-    assert frame["bytes_written"].iloc[0] == 2 * (2**23 + 2**22), "a disk smaller than the span is filled once, whole"
-
-
-def test_the_frame_says_into_how_many_parts_sequential_jobs_cut_a_disk():
-    plan = sweep(["1m-read", "4k-randread"], repeats=1, iodepth=1, vms=2, numjobs=5, span_bytes=2**22, canary=False)
-    parts = plan.to_frame(bed()).groupby("pattern")["parts"].agg(list)
-    assert parts.to_dict() == {"1m-write": [1], "1m-read": [3], "4k-randread": [1]}, (
-        "five jobs on two disks; filled whole"
-    )
-    assert plan.to_frame().groupby("pattern")["parts"].first().isna().to_dict() == {
-        "1m-write": False,
-        "1m-read": True,
-        "4k-randread": False,
-    }
-
-
 @pytest.mark.parametrize(("pattern", "kind"), [("1m-read", "measure"), ("1m-write", "measure"), ("4k-rw70", "warmup")])
 def test_sequential_jobs_on_one_disk_have_disjoint_parts_of_its_span(pattern, kind):
     step = Step(kind, Cell(Pattern.parse(pattern), 7, 1, 1), 1, 1, 10)
@@ -260,24 +155,13 @@ def test_sequential_jobs_on_one_disk_have_disjoint_parts_of_its_span(pattern, ki
         assert span - parts[-1][1] < len(parts) * 2**20, "no more than a block a job is left out"
 
 
-def test_random_jobs_and_a_prefill_use_the_whole_span():
-    cell = Cell(Pattern.parse("4k-randread"), 4, 1, 1)
-    assert {Step("measure", cell, 1, 1, 10).region(j, 2, 2**26) for j in range(4)} == {(0, 2**26)}
-    assert Step("prefill", Cell(Pattern.parse("1m-write"), 4, 1, 1), 0, 0, 0).region(1, 2, 2**26) == (0, 2**26)
-
-
 def test_a_step_says_what_it_is():
     step = Step("measure", Cell(Pattern.parse("4k-randread"), 1, 8, 2), block=3, rep=3, runtime_s=60.0)
     assert step.id == "measure-b3-r3-4k-randread-nj1-qd8-vm2"
-
-
-def test_the_span_may_be_said_with_its_unit():
-    assert sweep(["4k-read"], span_bytes="100 GiB") == sweep(["4k-read"], span_bytes=100 * 2**30)
 
 
 def test_the_limit_of_an_outage_is_in_a_plan_only_where_it_is_not_the_usual_one():
     usual, other = sweep(["4k-randread"]), sweep(["4k-randread"], outage_limit_s=60)
     assert "outage_limit_s" not in usual.to_dict()
     assert sweep(["4k-randread"], outage_limit_s=900).digest == usual.digest != other.digest
-    assert Plan.from_dict(usual.to_dict()).outage_limit_s == 900
     assert Plan.from_dict(json.loads(json.dumps(other.to_dict()))) == other

@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 import hcilib as hci
+from hcilib.model.patterns import Pattern
 
 ROOT = Path(__file__).resolve().parents[1]
 FRONT = (ROOT / "README.md").read_text()
@@ -57,7 +58,7 @@ def test_what_it_names_is_there():
     schemes = re.findall(r'"((?:Mirror|Raid\d|ErasureCode|Tiers)\(\d[^"]*)"', README)
     assert [repr(hci.parse_scheme(text)) for text in schemes] == schemes != []
     patterns = re.findall(r"`(\d+[km]-[a-z]+[^`]*)`", README)
-    assert [hci.Pattern.parse(name).name for name in patterns] == patterns != []
+    assert [Pattern.parse(name).name for name in patterns] == patterns != []
     paths = re.findall(r"`((?:params|notebooks|hcilib|data|scratch)/[\w./-]*)`", README.replace("<", "`<"))
     assert [path for path in paths if not (ROOT / path).exists() and "runs" not in path] == []
 

@@ -3,21 +3,16 @@
 import json
 import shutil
 import subprocess
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-import hcilib as hci
-from tests.snapshot import content, refusals
 from tests.snapshot.compare import compare_folders
 from tests.snapshot.content import columns_of
-from tests.snapshot.files import read, write
-from tests.snapshot.outcomes import Outcomes
+from tests.snapshot.files import read
 from tests.snapshot.trees import save_tree
-from tests.snapshot.values import Normal
 
 LIBRARY = '''
 """A library of two functions, in the place of hcilib."""
@@ -152,10 +147,6 @@ def test_a_missing_scenario_is_found(saves, capsys, tmp_path):
         assert any(line.startswith("01_small.tick: missing in ") for line in lines)
 
 
-def test_nothing_compared_is_an_error(capsys, tmp_path):
-    assert differences(capsys, tmp_path, tmp_path)[0] == 2
-
-
 def test_the_scenarios_of_a_save(saves):
     manifest = json.loads((saves / "after" / "manifest.json").read_text())
     assert manifest["left out"]["01_small.live"] == "needs the testbed params/testbeds/rack.yaml"
@@ -163,15 +154,6 @@ def test_the_scenarios_of_a_save(saves):
     assert "01_small.lab" in manifest["scenarios"]
     failed = read(saves / "after" / "01_small.fails.json.gz")["error"]
     assert failed == {"cell": 7, "class": "ValueError", "message": "no data"}
-
-
-def test_a_parameter_that_goes_is_named(saves, capsys, tmp_path):
-    document = read(saves / "after" / "signatures.json.gz")
-    [key] = document["signatures"]["measure"]
-    document["tables"][key] = {"is": ['"function"'], "last": document["tables"][key]["last"]}
-    write(tmp_path / "signatures.json.gz", document)
-    status, lines = differences(capsys, saves / "after", tmp_path, only="signatures")
-    assert (status, lines[0]) == (1, "signatures: signatures: measure: columns: missing after")
 
 
 # ---- digests
@@ -193,55 +175,3 @@ def test_neither_order_nor_types_nor_renamed_words_are_content():
     other["iodepth"] = other["iodepth"].astype(float)
     other = other.astype({"system": "category", "iops": object}).set_index(["system", "iodepth"])
     assert columns_of(other) == columns_of(TABLE)
-
-
-def test_a_renamed_column_is_the_same(monkeypatch, tmp_path):
-    after = TABLE.rename(columns={"iops": "rate"})
-    assert set(columns_of(TABLE)) ^ set(columns_of(after)) == {"iops", "rate"}
-    renames = content.RENAMES.read_text() + "column,iops,rate\n"
-    (tmp_path / "renames.csv").write_text(renames)
-    monkeypatch.setattr(content, "RENAMES", tmp_path / "renames.csv")
-    content.renames.cache_clear()
-    try:
-        assert columns_of(TABLE) == columns_of(after)
-    finally:
-        content.renames.cache_clear()
-
-
-@pytest.mark.parametrize(("column", "value"), [("iops", 30.500000000000004), ("iops", 0.0), ("system", "c")])
-def test_one_value_moves_one_column_or_its_key(column, value):
-    after = TABLE.copy()
-    after.loc[0, column] = value
-    moved = {n for n, own in columns_of(after).items() if own != columns_of(TABLE)[n]}
-    assert column in moved
-
-
-# ---- the guard
-
-
-def ask(folder: Path) -> None:
-    """Save what the guard decides on consents and on disks that were changed."""
-    outcomes, guard = Outcomes(Normal()), refusals.Guard()
-    refusals.consents(guard, outcomes)
-    refusals.changed_devices(guard, outcomes)
-    document = {"refusals": outcomes.refusals, "wording": outcomes.wording}
-    write(folder / "refusals.json.gz", document)
-
-
-def test_a_changed_refusal_is_found(capsys, tmp_path, monkeypatch):
-    ask(tmp_path / "before")
-    ask(tmp_path / "again")
-    assert differences(capsys, tmp_path / "before", tmp_path / "again")[0] == 0
-    guard = import_module(hci.GuardError.__module__)
-    judge = guard.judge
-
-    def lenient(*arguments):
-        found, refused = judge(*arguments)
-        return found, [r for r in refused if "is mounted on" not in r.reason]
-
-    monkeypatch.setattr(guard, "judge", lenient)
-    ask(tmp_path / "after")
-    status, lines = differences(capsys, tmp_path / "before", tmp_path / "after", kinds=["refusals"])
-    assert status == 1
-    case = "a blank disk with mounts (('/srv', 'sdb'),)"
-    assert any(line.startswith(f"refusals: refusals: {case}: refused: ") for line in lines)

@@ -53,13 +53,6 @@ def run(wheel, tmp_path):
     return call
 
 
-@pytest.mark.deep
-def test_nothing_comes_from_the_source_tree(run, wheel):
-    code = "import hcilib, hcilab; print(hcilib.ROOT, hcilib.__file__, hcilab.__file__)"
-    paths = run("-c", code).stdout.split()
-    assert [Path(path).is_relative_to(wheel) for path in paths] == [True, True, True]
-
-
 def test_tables_systems_and_campaigns_are_there_without_any_extra(run, capsys):
     code = (
         "import hcilib as hci\n"

@@ -48,6 +48,12 @@ def runs(
     return np.where(rng.random(shape) < outliers, factor * level, level)
 
 
+def cell(iodepth: int = 8, pattern: str = "4k-randread", metric: str = "iops", **systems) -> pd.DataFrame:
+    """Results of one test: each system with its runs."""
+    rows = [(name, pattern, iodepth, float(run)) for name, runs in systems.items() for run in np.atleast_1d(runs)]
+    return pd.DataFrame(rows, columns=["system", "pattern", "iodepth", metric])
+
+
 def history_of(logs: np.ndarray, **columns) -> pd.DataFrame:
     """A history as `hcilib.history` returns it, of log means of shape (cells, campaigns): c01, c02, ..."""
     cells, nights = logs.shape

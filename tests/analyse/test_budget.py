@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
+from hcilib.analyse.budget import latency_parts
 from hcilib.model.places import shipped
 
 SECONDS, N = 10.0, 4000
@@ -31,7 +32,7 @@ def layer(place, kind, below="", *, read=NONE, write=NONE, flush=NONE, over="", 
 def parts(*layers, lat_ms=1.0, ddir="write", **run):
     rates = {"read_iops": 0.0, "write_iops": 0.0, "read_lat_ns": np.nan, "write_lat_ns": np.nan}
     rates |= {f"{ddir}_iops": N / SECONDS, f"{ddir}_lat_ns": lat_ms * 1e6}
-    return hci.latency_parts(pd.DataFrame([RUN | rates | run]), pd.DataFrame(layers))
+    return latency_parts(pd.DataFrame([RUN | rates | run]), pd.DataFrame(layers))
 
 
 def ms(table, branch="path"):
@@ -73,6 +74,13 @@ def drbd(local_ms=1.0, peer_ms=2.2, whole_ms=2.6):
     ]
 
 
+def refused(**change):
+    rows = drbd()
+    for row in rows:
+        row.update(change.get(f"{row['node']}_{row['device'].replace('-', '')}", {}))
+    return rows
+
+
 ARRAY = {"array": 0.2, "drive-reads-first": 0.3, "drive-writes": 0.4}
 DM = {"write": (N, 0.5 * N), "tick": 4.0}
 DIVIDED = {
@@ -81,6 +89,12 @@ DIVIDED = {
         drbd(), 2.7, "path", {"client": 0.1, "network": 0.4, "flush": 1.3} | ARRAY),
     "the faster is shown beside it": (
         drbd(), 2.7, "a:dm-0", {"client": 0.1, "wait": 1.6, "volume": 0.05} | ARRAY | {"array": 0.25}),
+    "a local branch that is slower": (
+        drbd(local_ms=2.5), 2.7, "path",
+        {"client": 0.1, "unexplained": 0.1, "volume": 1.55} | ARRAY | {"array": 0.25}),
+    "the local copy beside a peer that is not known": (
+        refused(a_drbd1={"over": ""}), 2.7, "a:dm-0",
+        {"client": 0.1, "unexplained": 1.6, "volume": 0.05} | ARRAY | {"array": 0.25}),
     "the path of native multipath counts": ([
         layer("a:nvme0n1", "nvme", "a:nvme0c0n1", over="b:dm-0", tested=True),
         layer("a:nvme0c0n1", "path", over="b:dm-0", write=(N, 0.8 * N)),
@@ -98,17 +112,6 @@ def test_each_branch_adds_up(case):
     table = parts(*layers, lat_ms=lat_ms)
     assert ms(table, branch) == pytest.approx(known)
     assert sum(known.values()) == pytest.approx(lat_ms)
-
-
-def test_a_local_branch_that_is_slower_leaves_what_the_mirror_adds_unexplained():
-    assert ms(parts(*drbd(local_ms=2.5), lat_ms=2.7))["unexplained"] == pytest.approx(0.1)
-
-
-def refused(**change):
-    rows = drbd()
-    for row in rows:
-        row.update(change.get(f"{row['node']}_{row['device'].replace('-', '')}", {}))
-    return rows
 
 
 @pytest.mark.parametrize(
@@ -132,13 +135,6 @@ def test_what_cannot_be_believed_stays_undivided_with_its_reason(change, place, 
     assert bad["code"].isin([code, "few-samples"]).all()
     assert bad["cause"].tolist() == [cause]
     assert table.loc[table["branch"] == "path", "part_ns"].sum() == pytest.approx(2.7e6)
-
-
-@pytest.mark.parametrize("change", [{"b_dm0": {"code": "not-sampled", "writes": np.nan}}, {"a_drbd1": {"over": ""}}])
-def test_where_the_peer_is_not_known_the_local_copy_is_still_shown(change):
-    beside = ms(parts(*refused(**change), lat_ms=2.7), "a:dm-0")
-    known = {"client": 0.1, "volume": 0.05, "array": 0.25, "drive-reads-first": 0.3, "drive-writes": 0.4}
-    assert beside == pytest.approx(known | {"unexplained": 1.6})
 
 
 def run(lat_ms=2.7, **more):
@@ -178,7 +174,7 @@ REASONED = {
         *(layer(f"a:vd{n}", "drive", write=(N / 2, 0.5 * N), tested=True) for n in "ab")
     ),
     "no-device": lambda: parts(*raid5()),
-    "no-osd-counters": lambda: hci.latency_parts(
+    "no-osd-counters": lambda: latency_parts(
         pd.DataFrame([run()]), pd.DataFrame(),
         pd.DataFrame([RUN | {"osd": "osd.0", "counter": "x", "count": 1, "seconds": 1}]),
     ),
@@ -273,7 +269,7 @@ def test_ceph_is_divided_by_what_its_osds_count():
                    "seconds": mean / 1e3 * N * (1 + (name == "txc_commit_lat")) / 2}
             for n in (0, 1) for name, mean in counters.items()]  # fmt: skip
     run = RUN | {"read_iops": 0.0, "write_iops": 400.0, "read_lat_ns": np.nan, "write_lat_ns": 1.17e6}
-    table = hci.latency_parts(pd.DataFrame([run]), pd.DataFrame(), pd.DataFrame(osds))
+    table = latency_parts(pd.DataFrame([run]), pd.DataFrame(), pd.DataFrame(osds))
     assert ms(table) == pytest.approx({"outside": 0.16, "osd-queue": 0.16, "osd-replica": 0.15, "osd-commit": 0.7})
     assert table["visits"].tolist() == [1, 1, 1, 2]
 

@@ -31,22 +31,17 @@ SLOW = {"read_iops": 1000, "write_iops": 400}
 APART = SLOW | {"limits": "separate"}
 BY_HAND = [
     # eight P3700 as a network RAID 1: 8 R for reads, 8 W / 2 for writes, and a mix that the article overstates
-    (P3700, 8, Mirror(2), "arithmetic_iops", {100: 3.68e6, 70: 8 * 460e3 * 0.7 + 8 * 175e3 * 0.3 / 2, 0: 0.7e6}),
     (P3700, 8, Mirror(2), "harmonic_iops", {100: 3.68e6, 70: 8 / (0.7 / 460e3 + 0.3 * 2 / 175e3), 0: 0.7e6}),
-    (P3700, 8, Mirror(2), "overstated", {100: 1, 70: 1.7239455, 0: 1}),
-    (P3700, 8, Mirror(3), "split_iops", {70: 8 / (0.7 / 460e3 + 0.3 * 3 / 175e3)}),
     # reads of a parity write run at the rate of reads
     (SLOW, 10, RAID51, "harmonic_iops", {0: 10 * 400 / 8, 50: 10 / (0.5 / 1000 + 0.5 * 8 / 400)}),
     (SLOW, 10, RAID51, "split_iops", {0: 10 / (4 / 1000 + 4 / 400), 50: 20 / (5 / 1000 + 4 / 400)}),
     (SLOW, 10, RAID51, "arithmetic_iops", {0: 500, 50: 10 * (0.5 * 1000 + 0.5 * 400 / 8)}),
     # of separate limits the slower kind decides: a mirror writes twice, RAID 5 also reads twice
-    (APART, 2, Mirror(1), "split_iops", {100: 2000, 70: 800 / 0.3, 30: 800 / 0.7, 0: 800}),
     (APART, 2, Mirror(2), "split_iops", {100: 2000, 70: 800 / 0.6, 30: 800 / 1.4, 0: 400}),
     (APART, 2, Raid5(5), "split_iops", {100: 2000, 70: 800 / 0.6, 30: 800 / 1.4, 0: 400}),
     (APART | {"write_iops": 1000}, 2, Raid5(5), "split_iops", {100: 2000, 70: 2000 / 1.3, 30: 2000 / 1.7, 0: 1000}),
     # a rate that was not measured is missing only where it is needed
     (SLOW | {"write_iops": NAN}, 2, Mirror(2), "split_iops", {100: 2000, 70: NAN, 0: NAN}),
-    (APART | {"write_iops": NAN}, 2, Mirror(1), "split_iops", {100: 2000, 0: NAN}),
 ]  # fmt: skip
 
 
@@ -56,12 +51,10 @@ def test_a_ceiling_by_hand(drive, drives, scheme, column, known):
     assert found.to_dict() == pytest.approx(known, nan_ok=True)
 
 
-def test_full_stripes_need_no_reads(rates):
+def test_full_stripes_need_no_reads():
     table = limits_of({"read_iops": 6663, "write_iops": 5134}, 10, RAID51, [0], "sequential").iloc[0]
     assert table[["write_cost", "split_iops", "harmonic_iops"]].tolist() == pytest.approx([2.5, 20536, 20536])
-    every = hci.ceilings(rates, 10, {"mirror": Mirror(2), "raid51": RAID51})
-    assert len(every) == 2 * 3 * 3
-    assert list(hci.ceilings(rates.head(0), 10, {"a": RAID51})) == list(hci.ceilings(rates, 10, {})) == list(every)
+    assert hci.ceilings(hci.datasheet_rates(SLOW), 10, {}).empty
 
 
 def rows(*values):
@@ -132,16 +125,6 @@ def test_the_stripe_is_read_from_the_command_that_makes_the_array(command, size)
     assert hci.stripe_bytes(["echo first", command]) == pytest.approx(size, nan_ok=True)
 
 
-def test_a_set_speed_is_the_datasheet_where_no_raw_drive_was_measured():
-    """Of a search, whose rounds are folders of their own: two drives of 4 MiB/s each way, one copy."""
-    told = hci.fleet_curves(hci.read_results("data/samples/lab-fleet"))
-    rates = hci.datasheet_rates({"read_iops": 1024, "write_iops": 1024, "limits": "separate"})
-    best = hci.best_share(told, rates, 2, Mirror(1))
-    assert best["ceiling_iops"].tolist() == [2048]
-    assert best["pct_of_ceiling"].tolist() == pytest.approx([100 * best["iops"].iloc[0] / 2048])
-    assert hci.best_share(told, hci.datasheet_rates(None), 2, Mirror(1))["ceiling_iops"].isna().all()
-
-
 # ---- the bare drive against its datasheet, and one kind of I/O against another
 
 
@@ -153,16 +136,15 @@ def runs(iops: dict[tuple[str, int], list[float]]) -> pd.DataFrame:
 
 @pytest.mark.parametrize(("measured", "verdict"), [
     ([950.0], "meets"), ([949.9], "below"), ([900.0, 1000.0, 950.0], "undecided"), ([900.0, 901.0, 902.0], "below"),
-    ([960.0, 961.0, 962.0], "meets"), ([NAN], "not measured"),
+    ([960.0, 961.0, 962.0], "meets"),
 ])  # fmt: skip
 def test_a_drive_is_judged_by_its_interval_or_its_one_run(measured, verdict):
     deeper = runs({("4k-randread", 8): measured, ("4k-randread", 1): [1.0] * len(measured)})
     row = hci.against_datasheet(deeper, {"4k-randread": 1000.0}).iloc[0]
-    if verdict != "not measured":
-        center = np.exp(np.log(measured).mean())
-        assert (row["verdict"], row["iodepth"], row["n"]) == (verdict, 8, len(measured))
-        assert row[["measured", "pct_of_datasheet"]].tolist() == pytest.approx([center, center / 10])
-        assert ("single-run" in row["warnings"].split()) == (len(measured) == 1)
+    center = np.exp(np.log(measured).mean())
+    assert (row["verdict"], row["iodepth"], row["n"]) == (verdict, 8, len(measured))
+    assert row[["measured", "pct_of_datasheet"]].tolist() == pytest.approx([center, center / 10])
+    assert ("single-run" in row["warnings"].split()) == (len(measured) == 1)
 
 
 def test_what_is_stated_and_never_measured_keeps_a_row_and_missing_is_never_zero():

@@ -3,7 +3,6 @@
 import pandas as pd
 import pytest
 
-import hcilib as hci
 from hcilib import check_claims, claim_checks, published, published_claims, published_facts
 
 
@@ -70,7 +69,6 @@ PCT = {"unit": "%", "comparator": "b"}
     [
         ({}, 40_000),
         ({"reduce": "max", "iodepth": ""}, 90_000),
-        ({"reduce": "min", "iodepth": ""}, 40_000),
         ({"reduce": "mean", "iodepth": "8 16"}, 65_000),
         ({"statistic": "pct_lower", **PCT}, 20),
         ({"statistic": "pct_higher", **PCT, "iodepth": "16"}, 50),
@@ -78,9 +76,7 @@ PCT = {"unit": "%", "comparator": "b"}
         ({"statistic": "times", "comparator": "b", "unit": "x"}, 0.8),
         ({"statistic": "times_higher", "comparator": "b", "unit": "x", "iodepth": "16"}, 0.5),
         ({"statistic": "difference", "comparator": "b"}, -10_000),
-        ({"statistic": "pct_higher", **PCT, "reduce": "max", "iodepth": ""}, 12.5),
         ({"statistic": "pct_higher", **PCT, "reduce": "mean", "iodepth": "8 16"}, 15),
-        ({"metric": "lat_ns", "unit": "ms", "iodepth": "32"}, 32),
         ({"metric": "bw_bytes", "unit": "MiB/s", "iodepth": "16"}, 351.5625),
     ],
 )
@@ -98,19 +94,14 @@ CURVE = {"unit": "%", "reduce": "", "iodepth": "", "word": "a word"}
     ("given", "value", "verdict"),
     [
         ({**WORDS, "low": 0}, -20, "off"),  # the least of -20, 50 and -12.5
-        ({**WORDS, "low": 0, "iodepth": "16"}, 50, "holds"),
-        ({**WORDS, "high": 60}, 50, "holds"),
         ({**WORDS, "high": 40}, 50, "off"),
         ({**WORDS, "low": 40, "high": 50, "iodepth": "16"}, 50, "holds"),
         ({**WORDS, "low": 35, "high": 45, "iodepth": "16"}, 50, "off"),
-        ({**WORDS, "low": 0, "iodepth": "8"}, -20, "opposite"),
         ({**WORDS, "high": 0, "iodepth": "16"}, 50, "opposite"),
         ({**WORDS, "low": 25, "iodepth": "8"}, -20, "opposite"),
         ({**CURVE, "statistic": "spread", "high": 130}, 125, "holds"),
         ({**CURVE, "statistic": "least_step", "low": 0, "iodepth": "8 16"}, 125, "holds"),
-        ({**CURVE, "statistic": "least_step", "low": 0}, -200 / 9, "off"),
         ({**CURVE, "statistic": "drop", "low": 0}, 200 / 9, "holds"),
-        ({**CURVE, "statistic": "drop", "low": 0, "iodepth": "8 16"}, -125, "opposite"),
         ({**CURVE, "statistic": "fall", "low": 0, "high": 15}, 200 / 9, "off"),
         ({**CURVE, "statistic": "spread_lower", "comparator": "b", "low": 0}, 100 * (1 - 125 / 60), "opposite"),
     ],
@@ -134,14 +125,6 @@ def test_where_curves_cross():
     assert "every iodepth" in judge(always, claimed=8, **crossing)["reason"]
     slow = judge(late, claimed=4, **crossing | {"metric": "lat_ns"})
     assert "deepest iodepth" in slow["reason"]  # equal latencies: nobody leads
-    lone = judge(small(a={8: 2}, b={8: 1}), claimed=8, **crossing)
-    assert lone["verdict"] == "not checkable"
-
-
-def test_what_no_table_can_judge_says_what_to_measure():
-    found = judge(AB, statistic="unmeasured", claimed=float("nan"), note="the same runs on the other node")
-    assert found["verdict"] == "not checkable"
-    assert "the same runs on the other node" in found["reason"]
 
 
 TIMES = {"statistic": "times", "comparator": "b", "unit": "x", "resolution": 0.01}
@@ -156,14 +139,10 @@ EACH = {**HIGHER, "iodepth": ""}
         (2_000_499, 1_000_000, TIMES | {"claimed": 2.00}, "holds"),
         (2_000_499, 1_000_000, TIMES | {"claimed": 2.01}, "off"),  # 2.000499 +- .0010005: 2.01 is beyond 2.0065
         (2_004_000, 1_000_000, TIMES | {"claimed": 2.01}, "rounding"),  # 2.004 +- .0015 reaches 2.005
-        (2_004_000, 1_000_000, TIMES | {"claimed": 2.02}, "off"),
         (129_570, 100_000, HIGHER | {"claimed": 30}, "holds"),
         (129_570, 100_000, HIGHER | {"claimed": 29}, "rounding"),  # cut off, not rounded
         (129_570, 100_000, HIGHER | {"claimed": 31}, "off"),
-        (129_570, 100_000, HIGHER | {"claimed": 28}, "off"),
-        (893_000, 1, {"claimed": 893_000, "resolution": 1000}, "holds"),
         (893_000, 1, {"claimed": 894_000, "resolution": 1000}, "off"),  # a quoted cell gets no leeway
-        (893_000, 1, {"claimed": 0.9e6, "resolution": 100_000}, "holds"),
         (1_000_000, 1_000_000, SIDE | {"low": 0.05}, "rounding"),  # within the printed digits
         (1_000_000, 1_000_000, SIDE | {"low": 1}, "off"),
         (1_000_000, 1_000_000, SIDE | {"low": 0}, "off"),  # an order is that of the printed numbers
@@ -179,10 +158,7 @@ def test_the_verdicts_meet_at_their_limits(a, b, given, verdict):
     ("given", "recomputed", "off_by"),
     [
         ({"claimed": 41_000}, 40_000, 1000),
-        ({"claimed": 40_000}, 40_000, float("nan")),
-        ({**WORDS, "low": 0}, -20, -20),
         ({**WORDS, "low": 0, "high": 15}, 50, 35),
-        ({**EACH, "reduce": "any", "claimed": 53}, 50, 3),
         ({**EACH, "reduce": "each", "claimed": 53}, -20, 73),
         ({"iodepth": 16.0, "claimed": 90_000}, 90_000, float("nan")),
     ],
@@ -206,7 +182,6 @@ def test_a_peak_claimed_at_another_depth_is_wrong_though_its_size_is_right():
         ({"subject": "c"}, "no IOPS of c in 4k-randread"),
         ({"iodepth": "64"}, "no row of a at iodepth 64"),
         ({"vms": 9}, "no IOPS of a"),
-        ({"source": "other"}, "no IOPS of a"),
         ({"iodepth": ""}, "3 rows match"),
         ({"statistic": "formula", "formula": "a.b * 2"}, "facts="),
     ],
@@ -221,11 +196,9 @@ def test_without_a_number_a_claim_is_not_checkable_and_says_why(given, reason):
 def test_nan_and_invalid_runs_are_left_out_and_runs_are_averaged():
     runs = pd.concat([AB, AB.assign(iops=AB["iops"] * 3)]).assign(valid=True)
     assert judge(runs, claimed=80_000)["recomputed"] == 80_000
-    assert "vary in numjobs" in judge(runs.assign(numjobs=runs["iops"]), claimed=40_000)["reason"]
     runs.iloc[3:, runs.columns.get_loc("valid")] = False
     first = runs[runs["system"].eq("a")]
     assert judge(first, claimed=40_000)["verdict"] == "holds"
-    assert judge(AB.assign(iops=AB["iops"].where(AB["iodepth"] != 8)), claimed=1)["verdict"] == "not checkable"
 
 
 def test_a_comparator_of_zero_is_not_divided_by():
@@ -253,8 +226,6 @@ def formula(text, **given):
 def test_formulas_work_on_facts():
     reserve = formula("min(n.drives, 4) * disk.size", claimed=6.4, unit="TB", resolution=0.1)
     assert (reserve["recomputed"], reserve["verdict"]) == (pytest.approx(6.4), "holds")
-    tib = formula("n.drives * disk.size", claimed=5.82, unit="TB", resolution=0.01)
-    assert tib["verdict"] == "off"
     assert formula("seen.iops * 1048576", claimed=18.5, unit="GB/s", resolution=0.1)["verdict"] == "rounding"
     assert "n.cost" in formula("n.drives * n.cost", claimed=1)["reason"]
 
@@ -264,11 +235,9 @@ def test_formulas_work_on_facts():
 
 def test_every_claim_is_judged_in_order(tables, checked):
     assert len(checked) == len(tables[1]) > 560
-    assert [*checked.index] == tables[1]["id"].tolist()
     counts = {"holds": 409, "off": 72, "not checkable": 60, "rounding": 29, "opposite": 2}
     assert checked["verdict"].value_counts().to_dict() == counts
     assert checked["recomputed"].isna().equals(checked["verdict"].eq("not checkable"))
-    assert (checked.loc[checked["verdict"].eq("holds"), "reason"] == "").all()
 
 
 @pytest.mark.parametrize(
@@ -311,58 +280,6 @@ def test_every_claim_that_holds_falls_when_its_table_moves(tables, checked):
         assert set(check_claims(moved, about)["verdict"]) <= {"off", "opposite"}
 
 
-def fallen_of(results, claims) -> set:
-    judged = check_claims(results, claims)
-    return set(judged.loc[judged["verdict"].isin(["off", "opposite"]), "id"])
-
-
-def test_every_wording_that_holds_falls_when_its_curve_moves(tables, checked):
-    """A side or a likeness holds under some changes and not under others: of these at least one must upset it."""
-    results, claims, _ = tables
-    measures = ["iops", "bw_bytes", "lat_ns", "lat_unweighted_ns", "node_cpu_pct", "iops_per_cpu_pct"]
-    worded = claims["word"].notna() | claims["statistic"].eq("overtakes_at")
-    holds = claims[worded & claims["formula"].isna() & checked["verdict"].isin(["holds", "rounding"]).to_numpy()]
-    assert len(holds) > 60
-    rank = results.groupby(["system", "pattern"])["iodepth"].rank("dense")
-    last = results.groupby(["system", "pattern"])["iodepth"].transform("nunique")
-    alone = [place * factor + ~place for place in (rank == 2, rank == last, rank == last - 1) for factor in (1e3, 1e-3)]
-    factors = [rank * 0 + 1e3, rank * 0 + 1e-3, 10.0**rank, *alone]  # whole curves, steeper ones, one depth alone
-    fallen = set()
-    for subject, about in holds.groupby("subject"):
-        for factor in factors:
-            moved = results.copy()
-            moved[measures] = moved[measures].mul(factor.where(moved["system"].eq(subject), 1), axis=0)
-            fallen |= fallen_of(moved, about[~about["id"].isin(fallen)])
-        level = results.copy()
-        level.loc[level["system"].eq(subject), measures] = 1e9  # a curve without any spread
-        fallen |= fallen_of(level, about[~about["id"].isin(fallen)])
-    assert fallen == set(holds["id"])
-
-
-def test_every_formula_that_holds_falls_when_its_facts_move(tables, checked):
-    results, claims, facts = tables
-    holds = claims[claims["id"].isin(checked.index[checked["verdict"].ne("not checkable")]) & claims["formula"].notna()]
-    for row in holds.itertuples():
-        keys = [key for key in facts["key"] if key in row.formula]
-        judged = (
-            check_claims(
-                results,
-                holds[holds["id"].eq(row.id)],
-                facts.assign(number=facts["number"].where(facts["key"] != k, facts["number"] * 3)),
-            )
-            for k in keys
-        )
-        assert any(
-            table["recomputed"].iloc[0] != pytest.approx(checked.loc[row.id, "recomputed"], rel=0.1) for table in judged
-        )
-
-
-def test_prose_tables_can_be_judged_beside_the_results(tables):
-    results, claims, _ = tables
-    both = pd.concat([results, hci.read_results("data/published/scaling.csv")], ignore_index=True)
-    assert check_claims(both, claims[claims["id"].eq(214)])["verdict"].item() == "holds"
-
-
 def test_no_claim_is_judged_by_itself():
     """A measured number proves nothing about itself. A setting is another number than the one measured with it."""
     assert formula("seen.iops", claimed=18000)["verdict"] == "not checkable"
@@ -399,9 +316,7 @@ def test_the_readings_decide(checked, number, verdict):
 
 def test_claims_as_checks_keep_the_verdicts(tables, checked):
     checks = claim_checks(checked.reset_index(), tables[1]).set_index("id")
-    assert checks["check"].notna().all()
     assert (checks["ok"].eq(False).fillna(False)).equals(checked["verdict"].isin(["off", "opposite"]).astype("boolean"))
-    assert checks["ok"].isna().equals(checked["verdict"] == "not checkable")
     assert checks.loc[155, "ratio"] == pytest.approx(278 / (100 * (16.976 / 6.114 - 1)), rel=1e-3)
     assert checks.loc[155, "most"] - 1 == pytest.approx(0.5 / checks.loc[155, "expected"])
     assert claim_checks(check_claims(AB, claim().iloc[:0]), claim().iloc[:0]).empty

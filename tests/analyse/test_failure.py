@@ -90,19 +90,6 @@ def test_a_degraded_level_is_judged_after_its_transient():
     assert row["degraded_iops"] == pytest.approx(DEGRADED, rel=0.01)
 
 
-levels = st.floats(50, 5e5)
-
-
-@given(healthy=levels, degraded=levels, gap=st.integers(0, 20), resync=st.integers(0, 30), dip=st.floats(0.05, 0.85))
-def test_truth_is_found_whatever_the_levels(healthy, degraded, gap, resync, dip):
-    y = truth(healthy, degraded, gap, dip * healthy, resync)
-    row = failures(series(y), happened()).iloc[0]
-    assert np.isnan(row["gap_s"]) if gap == 0 else row["gap_s"] == gap
-    assert row["ratio"] == pytest.approx(degraded / healthy)
-    assert row["back_s"] == resync
-    assert resync < 5 or row["dip_pct"] == pytest.approx(100 * (1 - dip))
-
-
 @given(scale=st.floats(1e-3, 1e3), hosts=st.integers(1, 4), seed=st.integers(0, 99))
 def test_what_may_not_change_the_answer(scale, hosts, seed):
     rng = np.random.default_rng(seed)
@@ -133,9 +120,7 @@ def test_repeats_give_intervals():
     deep = failure_summary(repeats(3).assign(dip_pct=[0.0, 50.0, 100.0])).set_index("column").loc["dip_pct"]
     assert (deep["mean_lo"], deep["mean_hi"]) == (0, 100), "an interval of a share ends where shares do"
     assert deep["warnings"] == "bound", "what covers everything is no interval of 95 %"
-    assert summary["warnings"].map({"bound": "bound", "": ""}).to_dict() == {
-        **dict.fromkeys(summary.index, ""), "gap_s": "bound"
-    }  # fmt: skip
+    assert summary.index[summary["warnings"] == "bound"].tolist() == ["gap_s"]
     one = failure_summary(repeats(1)).set_index("column")
     assert one["mean_lo"].drop("gap_s").isna().all()
     assert tuple(one.loc["gap_s", ["mean_lo", "mean_hi"]]) == (3, 5)
@@ -226,9 +211,7 @@ STALL = [1, 15, 20, 161, 100, 71]
 RECOVERIES = {
     "at the level less the tolerance": ([900] * 60, 0.0, 0, 10),
     "just below it": ([890] * 60, 0.0, NAN, 11),
-    "faster than before": ([3000] * 60, 0.0, 0, 0),
     "counted from the repair itself": ([400] * 15, 0.4, 14.6, 60),
-    "low to the end of the run": ([400] * 60, 0.0, NAN, 60),
     "crossing the level on the way down": ([4400, 3000, *[1000] * 3, *[400] * 20], 0.0, 25, 60),
     "a fast start, then a stall": ([3000] * 18 + [100] * 7, 0.0, 25, 90),
     "a fast start, then slow to the end": ([3000] * 18 + [100] * 42, 0.0, NAN, 90),
@@ -294,24 +277,6 @@ def test_each_quantity_has_a_median_and_a_worst_run():
     assert np.isnan(back["mean"]), "a run that did not live to see it has no time"
 
 
-@pytest.mark.parametrize("name", ["failure-drbd", "stamped-ceph"])
-def test_summary_figure_and_phases_of_a_page_have_one_outage_and_one_worst_run(name):
-    series_, events, hosts, silences = in_the_box(name)
-    costs = failures(series_, events, hosts, silences=silences)
-    outages = failure_summary(costs).query("column == 'gap_s'").set_index("failure")["worst"]
-    marked = hci.phases(costs).query("place == 'worst'").groupby("failure")["block"].first()
-    axes = hci.plot_failure(aligned(series_, costs), costs)
-    for ax, (failure, own) in zip(axes, costs.groupby("failure", sort=False), strict=True):
-        lines = [line.get_linewidth() for line in ax.get_lines() if line.get_gid() == "run"]
-        assert marked[failure] == own["block"].iloc[int(np.argmax(lines))]
-        red = [patch.get_width() for patch in ax.patches if patch.get_gid() == "outage"]
-        longest_s = own["gap_s"].fillna(0).max()
-        assert longest_s == outages[failure] == pytest.approx(max(red, default=0) if longest_s else 0)
-        if longest_s:
-            spans = silences.merge(own[["events", "block", "fail_s"]]).query("to_s > fail_s").eval("to_s - from_s")
-            assert longest_s == spans.max(), "the longest silence, whole"
-
-
 def stamped(*verdicts, failure="cut-link") -> pd.DataFrame:
     """Rows of results as of runs with stamped writes."""
     return pd.DataFrame({**CELL, "events": f"{failure}@30 heal-link@70", "integrity": list(verdicts)})
@@ -320,7 +285,6 @@ def stamped(*verdicts, failure="cut-link") -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("verdicts", "counts"),
     [
-        (["kept"] * 5, (0, 5, 0)),
         (["kept", "lost", "kept"], (1, 2, 0)),
         (["kept", "not checkable: no block could be read"], (0, 1, 1)),
         ([None, None], (0, 0, 0)),
@@ -330,5 +294,3 @@ def test_runs_that_lost_writes_are_counted_by_failure(verdicts, counts):
     summary = failure_summary(failures(series(truth()), happened()))
     row = failure_verdicts(summary, stamped(*verdicts)).iloc[0]
     assert tuple(row[["lost", "kept", "unchecked"]]) == counts
-    other = failure_verdicts(summary, stamped(*verdicts, failure="kill-node2")).iloc[0]
-    assert tuple(other[["lost", "kept", "unchecked"]]) == (0, 0, 0)

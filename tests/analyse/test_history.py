@@ -140,7 +140,6 @@ LATENCY = {"metric": "lat_ns"}
         # one or two campaigns prove nothing
         ({"at": 29, "step": -0.2}, {}, "suspect", 0),
         ({"at": 29, "step": 0.2}, {}, "no change", 0),
-        ({"at": 29, "step": 0.2, **LATENCY}, LATENCY, "suspect", 0),
         # undecided
         ({"campaigns": 6}, {}, "too-few", 2),
         ({"campaigns": 12, "at": 4, "step": 0.5}, {}, "too-few", 2),

@@ -5,7 +5,9 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib import Cell, Pattern, next_loads, stops
+from hcilib import next_loads, stops
+from hcilib.model.patterns import Pattern
+from hcilib.model.workload import Cell
 
 JOBS, DEPTHS = (1, 2, 4, 8), (1, 2, 4, 8, 16, 32, 64, 128)
 

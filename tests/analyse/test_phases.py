@@ -23,21 +23,6 @@ def test_the_phases_of_a_run_follow_each_other_from_its_begin_to_its_end(costs):
     assert whole.to_numpy() == pytest.approx(costs.set_index(["failure", "block"])["runtime_s"].sort_index().to_numpy())
 
 
-def test_an_outage_is_the_one_of_the_costs(costs):
-    table = hci.phases(costs).query("phase == 'outage'").set_index(["failure", "block"]).sort_index()
-    known = costs.dropna(subset=["gap_s"]).set_index(["failure", "block"]).sort_index()
-    assert len(known) == 6
-    assert table["duration_s"].to_numpy() == pytest.approx(known["gap_s"].to_numpy())
-
-
-def test_a_run_that_did_not_recover_recovers_to_its_end(costs):
-    table = hci.phases(costs)
-    never = costs[costs["warnings"].str.contains("not-back")]
-    assert len(never) == 6
-    ends = table.merge(never[["failure", "block"]]).groupby(["failure", "block"])["phase"].agg(set)
-    assert all("recovered" not in phases and "recovering" in phases for phases in ends)
-
-
 def test_a_run_that_cannot_be_judged_is_neither_recovering_nor_recovered(costs):
     unknown = costs.assign(**costs[["tolerance", "back_s"]].where(costs["block"] > 1))
     table = hci.phases(unknown)

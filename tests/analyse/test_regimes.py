@@ -63,23 +63,6 @@ def test_a_drop_that_runs_show_is_told_in_the_numbers_of_the_table():
     assert table["warnings"].iloc[0] == "unstable"
 
 
-def test_the_test_is_that_of_the_ties():
-    """Over many curves: a point below the best before it, which is the best of all, is told just if it is not tied."""
-    rng, told = np.random.default_rng(4), []
-    for _ in range(20):
-        levels = [1000, 900, 700, 800]
-        curve = measured([list(level * np.exp(rng.normal(0, 0.12, 3))) for level in levels])
-        best, cells = peak(curve).iloc[0], summarize(curve, "iops").set_index("iodepth")["iops"]
-        if best["best"] != 1:
-            continue
-        below = [depth for depth in cells.index if cells[depth] < 0.9 * cells[1]]
-        assert list(load_losses(curve)["iodepth"]) == [
-            depth for depth in below if str(depth) not in best["tied"].split(", ")
-        ]
-        told.append(len(below) - len(load_losses(curve)))
-    assert 0 < np.count_nonzero(told) < len(told), "some drops are shown, some are not"
-
-
 def test_a_curve_that_comes_back_to_a_tie_is_a_dip():
     assert list(load_losses(measured([100, 50, 99.5]))["kind"]) == ["dip"]
     assert list(load_losses(measured([100, 50, 80]))["kind"]) == ["decline", "decline"]
@@ -95,21 +78,6 @@ def test_a_single_run_among_several_is_untested():
     halves = load_losses(counts, drop=0.5)
     assert halves["verdict"].tolist() == ["untested"]
     assert halves["ratio"].item() == pytest.approx(0.4)
-
-
-def test_cells_are_kept_apart_and_the_input_left_alone():
-    b = published(system="b", pattern="4k-randrw70", iodepth=[2, 4], iops=[1.0, 2.0])
-    both = pd.concat([s2d_sweep(), b], ignore_index=True).sample(frac=1, random_state=2)
-    before = both.copy()
-    assert set(load_losses(both)["system"]) == {"a"}
-    pd.testing.assert_frame_equal(both, before)
-
-
-@pytest.mark.parametrize("no", [False, "False"])
-def test_an_invalid_run_makes_no_regime(no):
-    runs = published(iodepth=[1, 2, 2], rep=[1, 1, 2], iops=[100.0, 110.0, 1.0])
-    assert load_losses(runs.assign(valid=[True, True, no])).empty
-    assert len(load_losses(runs.assign(valid=[True, no, True]))) == 1
 
 
 def test_without_data():

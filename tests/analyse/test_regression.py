@@ -8,6 +8,7 @@ from simulate import history_of, runs, seconds
 
 import hcilib as hci
 from hcilib import chance_to_see, noise, precision, regression
+from hcilib.analyse.stats import chance
 
 EARLIER = np.log([[1.0, 1.03, 0.98, 1.01]])
 
@@ -80,14 +81,6 @@ def test_cells_are_corrected_together():
     assert four["p_adjusted"] == pytest.approx(4 * one["p_adjusted"])
 
 
-def test_drives_of_the_lab_that_were_slowed_by_12_percent():
-    months = hci.history("data/samples/history.csv")
-    found = regression(months, "c30", [f"c{number:02}" for number in range(1, 19)]).set_index("iodepth")
-    assert set(found.loc[8, "verdict"]) == {"regression"}
-    assert found.loc[8, "ratio"].between(0.875, 0.885).all()
-    assert set(found.loc[1, "verdict"]) == {"no change seen"}
-
-
 # ---- the chance to see a loss
 
 KNOWN = 10**9
@@ -101,15 +94,6 @@ def test_the_chance_to_see_a_loss_is_how_often_a_regression_shows_it(loss_pct, k
     found = regression(history_of(logs), f"c{k + 1:02}", adjust=None)["verdict"]
     chance = chance_to_see(0.236, KNOWN, [loss_pct], [k])["chance_pct"].item()
     assert chance == pytest.approx(100 * (found != "no change seen").mean(), abs=2.5)
-
-
-@pytest.mark.parametrize("cv_n", [2, 5, 18])
-def test_a_chance_from_few_campaigns_is_promised_in_19_of_20_cases(cv_n):
-    """84 % were promised of a spread that two campaigns showed; it is larger in half of all cases."""
-    spreads = 2.0 * np.random.default_rng(cv_n).standard_normal((150, cv_n)).std(axis=1, ddof=1)
-    promised = [chance_to_see(cv_pct, cv_n, [10], [5])["chance_pct"].item() for cv_pct in spreads]
-    true = chance_to_see(2.0, KNOWN, [10], [5])["chance_pct"].item()
-    assert 0.91 < np.mean(np.array(promised) <= true) < 0.99
 
 
 @pytest.mark.parametrize(
@@ -210,7 +194,7 @@ FIXED = {"runs": 3, "read_s": 600, "write_s": 1800, "order": "back-to-back"}
 ADAPTIVE = {"runs": 5, "most_runs": 10, "read_s": 300, "write_s": 300, "first_s": 60}
 
 
-@pytest.mark.parametrize(("n", "cells"), [(2, 1), (5, 1), (3, 12), (5, 12)])
+@pytest.mark.parametrize(("n", "cells"), [(2, 1), (3, 12)])
 def test_half_width_is_what_compared_campaigns_have(n, cells):
     draw, found = np.random.default_rng(n), []
     places = pd.MultiIndex.from_product([["a", "b"], range(cells), range(n)], names=["system", "iodepth", "rep"])
@@ -220,7 +204,7 @@ def test_half_width_is_what_compared_campaigns_have(n, cells):
         found.append(np.log(table["ratio_hi"] / table["ratio_lo"]).mean() / 2)
     row = only(precision(declared(cells, between=1.0, second=0.0), {"fixed": FIXED}, runs=[n]))
     assert np.log1p(row["half_width_pct"] / 100) == pytest.approx(np.mean(found), rel=0.1)
-    assert hci.chance([row["difference_pct"] / 100], 0.01, n, cells) == pytest.approx([0.9], abs=0.03)
+    assert chance([row["difference_pct"] / 100], 0.01, n, cells) == pytest.approx([0.9], abs=0.03)
 
 
 def test_the_articles_protocol_by_hand():

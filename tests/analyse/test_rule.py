@@ -7,7 +7,7 @@ from scipy import optimize, special, stats
 
 import hcilib as hci
 from hcilib import compare
-from hcilib.analyse.stats import FLOOR, adjusted, borrowed, prior, smallest_difference
+from hcilib.analyse.stats import FLOOR, adjusted, borrowed, chance, prior, smallest_difference
 
 A, B = (893e3, 899e3, 884e3), (858e3, 871e3, 849e3)
 S2 = [1.2e-4, 3.4e-4, 5e-5, 2.1e-3, 1.8e-4, 9e-5, 7e-4, 2.5e-4, 3e-5, 1.1e-3, 4.2e-4, 1.5e-4, 7e-5, 5e-4, 9e-4, 2e-5]
@@ -145,7 +145,7 @@ def test_the_chance_of_a_find_is_what_simulated_campaigns_find(n, cells):
     """Against `compare` in 200 campaigns (bench/truth.py), which is not told that no round moves its tests."""
     table = pd.read_csv(hci.ROOT / "data/samples/truth/rule.csv").query("scenario == 'like'")
     found = table.set_index(["cells", "n"]).loc[(cells, n), "found_pct"] / 100
-    assert hci.chance([0.05], 0.02, n, cells) == pytest.approx([found], abs=0.07)
+    assert chance([0.05], 0.02, n, cells) == pytest.approx([found], abs=0.07)
 
 
 def test_the_smallest_difference_is_found_nine_times_in_ten():
@@ -155,16 +155,16 @@ def test_the_smallest_difference_is_found_nine_times_in_ten():
         found = [100 * smallest_difference(cv, n, 12) for n in (2, 3, 5, 8)]
         assert found == pytest.approx(row, rel=0.06)
     shown = smallest_difference(0.02, 3, 12)
-    assert hci.chance([shown], 0.02, 3, 12) == pytest.approx([0.9], abs=0.02)
+    assert chance([shown], 0.02, 3, 12) == pytest.approx([0.9], abs=0.02)
     one = stats.nct.sf(stats.t.ppf(0.975, 4), 4, np.log(1.1) / (0.02 * np.sqrt(2 / 3)))
-    assert hci.chance([0.1], 0.02, 3, 1) == pytest.approx([one], abs=0.05), "one test is Welch's"
+    assert chance([0.1], 0.02, 3, 1) == pytest.approx([one], abs=0.05), "one test is Welch's"
     assert np.isnan(smallest_difference(0.5, 2, 12)), "above 100 %"
 
 
 @pytest.mark.parametrize(("cv", "n", "cells"), [(0.02, 1, 12), (0, 3, 12), (0.02, 3, 0), (float("nan"), 3, 12)])
 def test_no_chance_without_runs_tests_and_a_spread(cv, n, cells):
     with pytest.raises(ValueError, match="expected 2 runs or more"):
-        hci.chance([0.05], cv, n, cells)
+        chance([0.05], cv, n, cells)
 
 
 def test_identical_runs_are_floored():

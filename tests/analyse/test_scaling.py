@@ -59,16 +59,6 @@ def test_errors_are_relative():
     assert row.knee == min(found, key=found.get)
 
 
-def test_interval_of_the_knee():
-    row = saturation(measured(bend, range(1, 21), sd=0.03)).iloc[0]
-    assert (row.system, row.pattern, row.n, row.points) == ("a", "4k-randread", 5, 20)
-    assert row.knee_lo <= row.knee <= row.knee_hi
-    assert 0.25 <= row.knee_hi - row.knee_lo <= 2
-    assert row.confidence == 0.95
-    again = saturation(measured(bend, range(1, 21), sd=0.03)).iloc[0]
-    assert (again.knee_lo, again.knee_hi) == (row.knee_lo, row.knee_hi)
-
-
 def test_interval_covers(monkeypatch):
     monkeypatch.setattr("hcilib.analyse.scaling.DRAWS", 300)
     rows = pd.concat([saturation(measured(bend, [1, 2, 4, 6, 8, 10, 12, 16, 20], 3, 0.03, seed)) for seed in range(80)])
@@ -129,22 +119,6 @@ def test_runs_that_do_not_count():
     nothing = saturation(table.assign(iops=np.nan)).iloc[0]
     assert nothing.n == 0
     assert np.isnan(nothing.peak)
-
-
-def test_factors_are_never_mixed():
-    table = measured(bend, range(1, 21))
-    grown = saturation(table.assign(span_bytes=table["vms"] * 2**30)).iloc[0]
-    assert "follows" in grown.warnings.split()
-
-
-def test_groups_are_independent():
-    both = pd.concat(
-        [measured(bend, range(1, 21)), measured(lambda n: 2 * bend(n), range(1, 21), seed=1, pattern="64k-write")]
-    )
-    rows = saturation(both).set_index("pattern")
-    alone = saturation(both[both["pattern"] == "64k-write"]).iloc[0]
-    assert rows.loc["64k-write", "knee"] == alone.knee
-    assert rows.loc["64k-write", "knee_lo"] == alone.knee_lo
 
 
 def test_a_smooth_curve_has_no_knee():

@@ -1,9 +1,11 @@
 """Each mistake of 04_compare's parameters cell is one sentence that names what there is."""
 
+import numpy as np
 import pandas as pd
 
 import hcilib as hci
 from hcilib import select
+from hcilib.analyse.rows import valid_rows
 
 
 def runs(system, campaign="c1", source="lab", patterns=("4k-randread", "1m-write"), n=3, valid=True):
@@ -42,3 +44,9 @@ def test_a_cell_of_several_campaigns_says_so_and_both_n_stand():
     assert "pooled" not in hci.compare(RESULTS, "a")["warnings"].astype(str).str.cat()
     lone = hci.summarize(results, by=["system", "pattern", "iodepth", "run_id"])
     assert not lone["warnings"].any()
+
+
+def test_only_a_row_that_says_so_is_invalid():
+    words = [True, False, np.nan, None, "True", "False", "false", np.False_]
+    assert valid_rows(pd.DataFrame({"valid": words})).tolist() == [True, False, True, True, True, False, False, False]
+    assert valid_rows(pd.DataFrame({"iops": [1, 2]})).tolist() == [True, True]

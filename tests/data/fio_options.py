@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 
 import hcilib as hci
+from hcilib.read.foreign.results import log_series
 
 BASE = ["fio", "--name=job", "--bs=4k", "--size=16m", "--ioengine=libaio", "--iodepth=8", "--time_based"]
 RATED = [*BASE, "--rw=randread", "--runtime=2", "--rate_iops=400"]
@@ -50,7 +51,7 @@ def main(folder: Path) -> None:
 def read(place: Path) -> str:
     try:
         if place.name.startswith("log_"):
-            return f"{hci.log_series(place)['iops'].median():g} IOPS in its seconds"
+            return f"{log_series(place)['iops'].median():g} IOPS in its seconds"
         [row] = hci.read_results(place / f"{place.name}.txt", system="s").to_dict("records")
         return f"{row['pattern']}, {row['iops']:g} IOPS, {row['warnings']}"
     except (ValueError, OSError) as error:

@@ -6,12 +6,11 @@ import hcilib as hci
 from hcilab import cluster_guest
 from hcilab.cluster import LabError, running
 from hcilab.cluster_image import image
-from hcilib import Testbed
 from hcilib.drive.guard.devices import END, INVENTORY
 from hcilib.drive.guard.guard import read_inventory
 from hcilib.drive.hosts.hosts import ANSWER_S, Fleet, need
 from hcilib.drive.systems import ask
-from hcilib.model.testbed import Disk
+from hcilib.model.testbed import Disk, Testbed
 
 DRIVE_BYTES = 64 * 2**20
 VERIFY = (

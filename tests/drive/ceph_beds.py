@@ -12,8 +12,11 @@ from probes import assert_gone, processes
 import hcilib as hci
 from hcilab.ceph import PACKAGES, ceph, config_of
 from hcilab.ceph_cluster import Monitor
-from hcilib import Testbed, sweep
+from hcilib import sweep
 from hcilib.drive.hosts.hosts import Fleet
+from hcilib.model.plan import Plan
+from hcilib.model.system import System
+from hcilib.model.testbed import Testbed
 from tests.needs import need
 
 ROOT = Path(__file__).parents[2]
@@ -36,8 +39,8 @@ class Cluster:
     bed: Testbed
     fleet: Fleet
     monitor: Monitor
-    system: hci.System
-    plan: hci.Plan
+    system: System
+    plan: Plan
     run_dir: Path
     results: pd.DataFrame
     empty: dict

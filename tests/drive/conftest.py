@@ -4,12 +4,13 @@ import pytest
 from boxes import box_programs, drbd  # noqa: F401 (fixtures)
 from ceph_beds import ceph_cluster, ceph_programs  # noqa: F401 (fixtures)
 from injections import CALM_S
-from loops import blank, hosts, machine, media  # noqa: F401 (fixtures)
+from loops import blank, held, hosts, machine, media, own  # noqa: F401 (fixtures)
 
 import hcilib as hci
 from hcilab.lab import lab
 from hcilab.lab_hosts import PACKAGES
-from hcilib import System, sweep
+from hcilib import sweep
+from hcilib.model.system import System
 from tests.needs import need
 
 HELD_S = 0.2  # by a busy machine; on a calm one a dialled drive holds up an I/O for 0.05 s at most

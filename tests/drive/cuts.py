@@ -24,8 +24,8 @@ from probes import processes, until
 
 from hcilab.sockets import answers
 from hcilab.supervisor import descendants
-from hcilib import System, Testbed
-from hcilib.model.system import Check
+from hcilib.model.system import Check, System
+from hcilib.model.testbed import Testbed
 
 
 @dataclass(frozen=True)

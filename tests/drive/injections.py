@@ -24,9 +24,11 @@ from hcilab.lab import lab
 from hcilab.lab_hosts import _write_key
 from hcilab.sockets import answers
 from hcilab.supervisor import descendants
-from hcilib import System, Testbed, read_hosts, sweep
+from hcilib import read_hosts, sweep
 from hcilib.drive.campaign.campaign import run
 from hcilib.drive.launch import job, watch
+from hcilib.model.system import System
+from hcilib.model.testbed import Testbed
 
 MIRROR = System(name="lab-mirror", label="lab-mirror")
 CALM_S = 0.004  # each I/O of a lab waits for it: drives as fast as the machine would leave nothing of it

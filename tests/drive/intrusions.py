@@ -13,18 +13,21 @@ from pathlib import Path
 from probes import processes, until
 
 from hcilab.lab import lab
-from hcilib import Cell, Pattern, Step, Testbed, read_fio
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.drive.launch import job, watch
 from hcilib.drive.launch.job import Launch
 from hcilib.drive.launch.launch import launch
+from hcilib.model.patterns import Pattern
+from hcilib.model.plan import Step
+from hcilib.model.testbed import Testbed
+from hcilib.model.workload import Cell
 
 DISK = 16 * 2**20
 LAUNCHERS = ("client-server", "per-host")
 
 
-def by(bed: Testbed, launcher: str) -> Testbed:
-    return bed.model_copy(update={"fio": bed.fio.model_copy(update={"launcher": launcher})})
+def by(bed: Testbed, launcher: str, **options) -> Testbed:
+    return bed.model_copy(update={"fio": bed.fio.model_copy(update={"launcher": launcher, **options})})
 
 
 def replicas_of(bed: Testbed, vm: str) -> int:
@@ -91,22 +94,6 @@ def hung(launcher: str, kind: str, folder: Path) -> tuple[tuple[str, ...], float
         until(lambda: not fios(), 10)
         left = fios()
     return done.faults, told_s, left
-
-
-def filled(launcher: str, folder: Path, rate: int = 10**6) -> tuple[float, Testbed, object, int]:
-    """Two disks filled at `rate`: how long it took beyond what 20 MB/s and the grace would have allowed, and what the
-    launch left."""
-    size, step = 8 * rate // 65536 * 65536, Step("prefill", Cell(Pattern.parse("64k-write"), 1, 4, 2), 0, 0, 0.0)
-    (work := folder / "work").mkdir(parents=True)
-    with lab(2, 2, system="lab-single", disk_bytes=size, dial={"read_bytes_per_s": rate, "write_bytes_per_s": rate},
-             root=folder / "lab") as running:  # fmt: skip
-        bed, began = by(running, launcher), time.monotonic()
-        with Fleet(bed) as fleet:
-            done = launch(Launch(step, bed.vms, bed, fleet, work, size, job.deadline_s(step, bed.vms, size)))
-        beyond_s = time.monotonic() - began - job.GRACE_S - size / 20e6
-        short = 2 * size - int(read_fio(work / "fio.json")["io_bytes"].sum())
-        short += sum(max(0, size - written(bed, vm.name)) for vm in bed.vms)
-    return beyond_s, bed, done, short
 
 
 CONTROL = """

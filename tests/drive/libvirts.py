@@ -157,7 +157,7 @@ class Nodes:
 
     @contextlib.contextmanager
     def system(
-        self, vm: str, address: str, says: Sequence[str] = (), sftp: bool = True, apt: str | None = None
+        self, vm: str, address: str, says: Sequence[str] = (), sftp: bool = True, apt: str = ""
     ) -> Iterator[int]:
         """An sshd at an address of the bridge, with processes of its own, as the system of a VM; yields the process
         id of its init. `says`: the addresses that its agent claims. `apt`: it has no fio, and this shell's words as
@@ -165,9 +165,9 @@ class Nodes:
         own = self.home / "guests" / f"{vm}.{address}"
         public = _sshd_of(own, address, (self.home / "client.pub").read_text(), sftp=sftp)
         inner = "mount --make-rprivate /; mount -t proc proc /proc; mkdir -p /run/sshd; ip link set lo up; "
-        if apt is not None:
+        if apt:
             (own / "apt-get").write_text(f"#!/bin/sh\n{apt}\n")
-            (own / "apt-get").chmod(0o755 if apt else 0o644)
+            (own / "apt-get").chmod(0o755)
             inner += f"mount --bind /dev/null {shutil.which('fio')}; mount --bind {own}/apt-get /usr/bin/apt-get; "
         inner += f"until ip addr add {address}/16 dev eth0 2>/dev/null; do sleep 0.1; done; ip link set eth0 up; "
         inner += f"ip route replace 10.77.0.0/16 dev eth0; exec /usr/sbin/sshd -D -f {own}/sshd_config"

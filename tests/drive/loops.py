@@ -19,14 +19,13 @@ from unittest import mock
 import pytest
 from probes import patiently, until
 
-from hcilib import GuardError, Testbed
 from hcilib.drive.campaign import campaign
-from hcilib.drive.guard.guard import Guarded, disks_to_lease, identify
+from hcilib.drive.guard.guard import Guarded, GuardError, disks_to_lease, identify
 from hcilib.drive.guard.last_look import LastLook
 from hcilib.drive.hosts import processes
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.drive.hosts.lease import Lease
-from hcilib.model.testbed import Disk, Fio, Vm
+from hcilib.model.testbed import Disk, Fio, Testbed, Vm
 from tests.needs import need
 
 MIB = 2**20
@@ -290,3 +289,18 @@ def blank(media, hosts):
     device = media.attach(file)
     hosts.give("vm1", "B1", file)
     return file, device, hosts.testbed(("vm1", "B1"))
+
+
+@pytest.fixture
+def own(hosts):
+    """Campaigns on these hosts."""
+    with own_kernels(hosts.folder):
+        yield
+
+
+@pytest.fixture
+def held(blank, hosts):
+    """A disk that was judged blank, and is held."""
+    file, device, testbed = blank
+    with attacked(hosts, testbed, device, file) as held:
+        yield held

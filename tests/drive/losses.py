@@ -13,10 +13,10 @@ from stamps import read_back, stamped_writes
 import hcilib as hci
 from hcilab.actions import of_box, replicas_of_box
 from hcilab.cluster import Cluster, running
-from hcilib import Testbed
 from hcilib.drive.beds import Actions
 from hcilib.drive.guard import guard
 from hcilib.drive.hosts.hosts import Fleet
+from hcilib.model.testbed import Testbed
 
 DRIVE_BYTES, SPAN = 32 * 2**20, 128 * 2**10
 PATIENCE_S, CUT_S = 120.0, 0.4  # the other node is given up after 1.5 s

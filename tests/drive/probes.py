@@ -47,6 +47,12 @@ def _read(path: str) -> str:
         return file.read().decode(errors="replace")
 
 
+def replicas(bed, node: str = "") -> list[int]:
+    """Process ids of the servers that hold the replicas, of all nodes or of one."""
+    mark = f"dir={bed.lab_root}/{node}"
+    return sorted(pid for pid, command in processes(bed.lab_root).items() if "nbdkit" in command and mark in command)
+
+
 def until(condition, patience_s: float = 12.0, every_s: float = 0.05):
     """The condition's value as soon as it is true; its last value, which is not, when patience ends."""
     deadline = time.monotonic() + patience_s

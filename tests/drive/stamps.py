@@ -7,12 +7,12 @@ import functools
 from collections.abc import Iterator
 from pathlib import Path
 
-from hcilib import Testbed
 from hcilib.drive.campaign import integrity
 from hcilib.drive.guard import guard
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.drive.hosts.lease import Lease
 from hcilib.model.places import INTEGRITY
+from hcilib.model.testbed import Testbed
 
 
 @contextlib.contextmanager

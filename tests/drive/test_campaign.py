@@ -15,12 +15,15 @@ from intrusions import at_work
 from meanwhile import events
 from probes import assert_gone, processes, python, until
 
-from hcilib import CampaignError, PreflightError, System, Testbed, sweep
+from hcilib import sweep
 from hcilib.drive.campaign import campaign
-from hcilib.drive.campaign.campaign import run
+from hcilib.drive.campaign.campaign import CampaignError, run
 from hcilib.drive.campaign.rundir import RunDirError
+from hcilib.drive.guard.preflight import PreflightError
 from hcilib.model.metrics import COLUMNS
 from hcilib.model.places import shipped
+from hcilib.model.system import System
+from hcilib.model.testbed import Testbed
 from hcilib.read.run.results import read_results
 
 pytestmark = pytest.mark.lab

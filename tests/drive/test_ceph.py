@@ -17,6 +17,7 @@ import hcilib as hci
 from hcilab.ceph import config_of, kill_osd, start_osd
 from hcilab.ceph_cluster import Monitor, is_whole, state
 from hcilib import sweep
+from hcilib.drive.guard.preflight import PreflightError
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 BOTH = on("box-ceph", pytest.param("box-ceph-ec", marks=pytest.mark.deep))
@@ -209,7 +210,7 @@ def test_a_cluster_started_anew_does_not_go_on_where_another_was_filled(ceph_clu
     anew = f"rbd rm --no-progress {image} && rbd create {image} --size {DISK}B"
     assert ceph_cluster.fleet.run(anew, ["vm1"])["vm1"].ok
     assert hci.preflight(bed, ceph_cluster.plan)["ok"].all(), "a campaign of its own fills it first"
-    with pytest.raises(hci.PreflightError, match=r"vm1: image: .* started anew since; measure into another run_dir"):
+    with pytest.raises(PreflightError, match=r"vm1: image: .* started anew since; measure into another run_dir"):
         hci.run(ceph_cluster.plan, ceph_cluster.system, bed, interrupted, progress=False)
 
 

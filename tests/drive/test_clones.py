@@ -26,10 +26,12 @@ def servers(box_programs, tmp_path_factory):
 
 MEASURED = """
 import hcilib as hci
-bed = hci.load_testbed("HOME/mine.yaml")
+from hcilib.model.system import System
+from hcilib.model.testbed import load_testbed
+bed = load_testbed("HOME/mine.yaml")
 plan = hci.sweep(["4k-randread"], iodepth=[4], vms=2, repeats=2, read_runtime_s=2, span_bytes="16 MiB", canary=False)
 hci.require_ready(hci.preflight(bed, plan, consent="wipe"))
-both = [hci.System(name=name, label=name, disks=(f"HCI-*-{n}",)) for n, name in ((1, "first"), (2, "second"))]
+both = [System(name=name, label=name, disks=(f"HCI-*-{n}",)) for n, name in ((1, "first"), (2, "second"))]
 results = hci.run(plan, both, bed, "HOME/run", consent="wipe", progress=False)
 print(hci.compare(results, "first")[["system", "baseline", "verdict"]].to_string())
 """

@@ -5,19 +5,20 @@ import subprocess
 import zlib
 
 import pytest
+from plain import plain_bed
 
-from hcilib import Cell, Pattern, Plan, PlanError, Step, Testbed, sweep
 from hcilib.drive.launch.job import job_text
-from hcilib.model.plan import Content
-from hcilib.model.testbed import Disk, Fio, Node, Vm
+from hcilib.model.patterns import Pattern
+from hcilib.model.plan import Content, Step
+from hcilib.model.testbed import Fio, Testbed
+from hcilib.model.workload import Cell
 
 SIZE, BLOCK = 16 * 2**20, 64 * 2**10
 
 
 @pytest.fixture
 def one_vm() -> Testbed:
-    vm = Vm(name="vm1", node="n1", disks=(Disk(serial="d1", size_bytes=SIZE),))
-    return Testbed(name="t", nodes=(Node(name="n1"),), vms=(vm,), fio=Fio(ioengine="psync", direct=0))
+    return plain_bed({"vm1": {"d1": SIZE}}, fio=Fio(ioengine="psync", direct=0))
 
 
 def prefill(pattern: str = "64k-write") -> Step:
@@ -47,20 +48,3 @@ def test_reads_and_unasked_content_change_nothing(one_vm):
     assert options("64k-read", Content(50, 50)) == options("64k-read", None)
     assert "dedupe" not in options("64k-write", None)
     assert "dedupe_percentage=50\nbuffer_compress_percentage=20" in options("64k-randrw50", Content(50, 20))
-
-
-def test_the_plan_keeps_it_and_is_another_plan():
-    plain, own = sweep(["4k-write"]), sweep(["4k-write"], dedupe_pct=75)
-    assert plain.content is None
-    assert own.content == Content(75, 0)
-    assert Plan.from_dict(own.to_dict()) == own
-    assert own.digest != plain.digest
-    assert sweep(["4k-write"], dedupe_pct=0).content == Content(0, 0), (
-        "0 asked for is not the same as nothing asked for"
-    )
-
-
-@pytest.mark.parametrize("wrong", [101, -1, 0.5])
-def test_a_share_that_is_no_percentage_is_refused(wrong):
-    with pytest.raises(PlanError, match="field compress_pct"):
-        sweep(["4k-write"], compress_pct=wrong)

@@ -11,12 +11,12 @@ import pandas as pd
 import pytest
 from probes import until
 
-from hcilib import System
 from hcilib.drive.campaign.facts import osds_noted
 from hcilib.drive.hosts import sample
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.drive.hosts.sample import sampled
 from hcilib.drive.systems import Subject
+from hcilib.model.system import System
 from hcilib.read.nodes.counters import (
     COLUMNS,
     node_means,
@@ -60,22 +60,6 @@ def test_a_sample_an_interval_node_and_card(bed, tmp_path):
     known = table.dropna(subset=["cpu_pct", "core_max_pct"])
     assert (known["core_max_pct"] >= known["cpu_pct"] - 10).all(), "up to the tick in which the kernel adds them up"
     assert (table[["rx_bytes_per_s", "tx_bytes_per_s"]] >= 0).all(axis=None)
-
-
-@pytest.mark.lab
-def test_traffic_and_cpu_are_seen(bed, tmp_path):
-    file = tmp_path / "counters.csv"
-    with Fleet(bed) as fleet:
-        fleet.connect()
-        with sampled(fleet, ["node1"], file, every_s=0.3):
-            assert until(lambda: intervals_of(file, "node1")), "a first interval was sampled"
-            sent = sum(len(o.value) for o in fleet.run("head -c 3000000 /dev/zero | tr '\\0' x", ["vm1"]).values())
-            arrived = time.time()
-            assert until(lambda: intervals_of(file, "node1")[-1] > arrived), "its last interval was sampled"
-    lo = table_of(file).query("nic == 'lo'")
-    moved = (lo["rx_bytes_per_s"] * lo["interval_s"]).sum()
-    assert moved > 0.5 * sent, "most of 3 MB over loopback lies inside the sampled intervals"
-    assert lo["cpu_pct"].max() > 1
 
 
 REFUSED = r"node2: \d+ samples of its counters are missing: .*refused"
@@ -163,7 +147,6 @@ MEANS = {
     "not known is no zero": ([("a", 1, 1, NAN, "eth0", NAN), ("a", 1, 1, NAN, "eth1", 5), ("a", 4, 3, 50, "eth0", 500)],
                              50, 500),
     "nothing of one": ([NOTHING, *KNOWN], NAN, NAN),
-    "nothing of any": ([NOTHING], NAN, NAN),
     "nothing at all": ([], NAN, NAN),
     "no physical card": (
         [("a", 1, 1, 20, "lo", 1), ("a", 1, 1, 20, "vmbr0", 100), ("b", 1, 1, 20, "eno1", 7)], 20, 107
@@ -189,8 +172,8 @@ def test_nodes_on_one_kernel_have_one_loopback(rows, received):
     assert found["node_cpu_pct"] in (20, 30)
 
 
-VIRTUAL = ("bond0", "vmbr0", "br-4f2a", "br0", "virbr0", "tap101i0", "veth101i0", "fwbr101i0", "fwpr101p0",
-           "fwln101i0", "docker0", "ovs-system", "vxlan_sys_4789", "eno1.42", "vmbr0.42")  # fmt: skip
+VIRTUAL = ("bond0", "vmbr0", "br-4f2a", "virbr0", "tap101i0", "veth101i0", "fwbr101i0", "docker0", "ovs-system",
+           "vxlan_sys_4789", "eno1.42")  # fmt: skip
 REAL = ("lom1", "brocade0", "enp1s0f0", "Realtek PCIe 2.5GbE Family Controller _2", "Adapter 10.0")
 
 
@@ -205,20 +188,19 @@ def test_bytes_that_pass_several_names_of_a_node_count_once(nics, more):
 @pytest.mark.lab
 def test_rdma_ports_join_the_cards_in_bytes(bed, tmp_path, monkeypatch):
     """Laid out as /sys/class/infiniband is; read by real SFTP. A port without counters is left out."""
-    for port, counts in (("mlx5_0/ports/1", (1000, 500)), ("mlx5_1/ports/1", None)):
-        folder = tmp_path / port / "counters"
-        folder.mkdir(parents=True)
-        for way, count in zip(("rcv", "xmit"), counts or (), strict=False):
-            (folder / f"port_{way}_data").write_text(f"{count}\n")
+    (tmp_path / "mlx5_1/ports/1/counters").mkdir(parents=True)
+    (port := tmp_path / "mlx5_0/ports/1/counters").mkdir(parents=True)
     monkeypatch.setattr(sample, "INFINIBAND", str(tmp_path))
+    samples = []
     with Fleet(bed) as fleet:
-        [before] = sample.sample_once(fleet, ["node1"]).values()
-        (tmp_path / "mlx5_0/ports/1/counters/port_rcv_data").write_text("251000\n")  # words of four bytes
-        [after] = sample.sample_once(fleet, ["node1"]).values()
-    seconds = after.value[0] - before.value[0]
-    cards = {row["nic"]: row for row in rates("node1", before.value[:3], after.value[:3])}
-    assert {nic for nic in cards if "RDMA" in nic} == {"mlx5_0/1 (RDMA)"}
-    assert cards["mlx5_0/1 (RDMA)"]["rx_bytes_per_s"] == pytest.approx(1e6 / seconds)
+        for received in (1000, 251000):  # words of four bytes
+            (port / "port_rcv_data").write_text(f"{received}\n")
+            (port / "port_xmit_data").write_text("500\n")
+            samples += [sampled.value for sampled in sample.sample_once(fleet, ["node1"]).values()]
+    before, after = samples
+    cards = {row["nic"]: row for row in rates("node1", before[:3], after[:3]) if "RDMA" in row["nic"]}
+    assert list(cards) == ["mlx5_0/1 (RDMA)"]
+    assert cards["mlx5_0/1 (RDMA)"]["rx_bytes_per_s"] == pytest.approx(1e6 / (after[0] - before[0]))
     assert cards["mlx5_0/1 (RDMA)"]["tx_bytes_per_s"] == 0
 
 
@@ -227,20 +209,19 @@ def test_osds_are_read_before_and_after_and_a_host_without_counters_has_a_remark
     """The lab has no OSD: its nodes print what one does, with a count that grows."""
     dump = '{"osd": {"op_w_latency": {"avgcount": %s, "sum": 1.5}}}'
     run = f"""echo >>{tmp_path}/n; printf 'osd.0: {dump}\\n' "$(wc -l <{tmp_path}/n)" """
-    system = System(name="s", label="S", checks={"osd-counters": {"on": "node", "run": run}})
     file = tmp_path / "osds.json"
-    with Fleet(bed) as fleet, osds_noted(fleet, Subject(system, bed, {}), file):
-        pass
-    assert osds_of(file.read_bytes(), str(file)).to_numpy().tolist() == [["osd.0", "op_w_latency", 1, 0.0]]
-    assert json.loads(file.read_text())["after"]["remarks"] == []
 
-    silent = System(name="s", label="S", checks={"osd-counters": {"run": "echo no OSD here"}})
-    with Fleet(bed) as fleet, osds_noted(fleet, Subject(silent, bed, {}), file):
-        pass
-    assert osds_of(file.read_bytes(), str(file)).empty
-    remarks = json.loads(file.read_text())["before"]["remarks"]
-    assert [remark.partition(":")[0] for remark in remarks] == ["node1", "node2"]
+    def noted(**checks):
+        file.unlink(missing_ok=True)
+        subject = Subject(System(name="s", label="S", checks=checks), bed, {})
+        with Fleet(bed) as fleet, osds_noted(fleet, subject, file):
+            pass
+        return file.exists() and (json.loads(file.read_text()), osds_of(file.read_bytes(), str(file)))
 
-    with Fleet(bed) as fleet, osds_noted(fleet, Subject(System(name="s", label="S"), bed, {}), tmp_path / "none.json"):
-        pass
-    assert not (tmp_path / "none.json").exists(), "its file does not say how they are asked"
+    said, table = noted(**{"osd-counters": {"on": "node", "run": run}})
+    assert table.to_numpy().tolist() == [["osd.0", "op_w_latency", 1, 0.0]]
+    assert said["after"]["remarks"] == []
+    said, table = noted(**{"osd-counters": {"run": "echo no OSD here"}})
+    assert table.empty
+    assert [remark.partition(":")[0] for remark in said["before"]["remarks"]] == ["node1", "node2"]
+    assert not noted(), "its file does not say how they are asked"

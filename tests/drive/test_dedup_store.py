@@ -1,16 +1,11 @@
 """A store that shares blocks: what a job after the writing saves is known beforehand, files stay as they are, and
 nothing stays mounted."""
 
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
 import hcilib as hci
-from hcilab import dedup_store as store
-from hcilab.supervisor import remove
-from hcilib import TestbedError
 from hcilib.drive.campaign.facts import saved_pct
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.drive.systems import Subject
@@ -20,38 +15,6 @@ ROOT = Path(__file__).resolve().parents[2]
 SYSTEMS = [f"params/systems/lab-{name}-store.yaml" for name in ("single", "mirror")]
 BOTH = ("node1", "node2")
 pytestmark = pytest.mark.needs("loop devices (as root)", "mkfs.xfs")
-
-
-@pytest.fixture
-def mounted(tmp_path):
-    home, image = tmp_path / "home", tmp_path / "store.xfs"
-    home.mkdir()
-    with open(image, "wb") as file:
-        file.truncate(320 * 2**20)
-    subprocess.run(["mkfs.xfs", "-q", str(image)], check=True, env={"PATH": "/usr/sbin:/sbin:/usr/bin:/bin"})
-    subprocess.run(["mount", "-o", "loop", str(image), str(home)], check=True)
-    yield home
-    remove(tmp_path)
-    assert str(home) not in Path("/proc/self/mounts").read_text()
-
-
-def test_what_is_saved_is_what_was_written_twice(mounted):
-    once, twice = os.urandom(64 * store.BLOCK), os.urandom(64 * store.BLOCK)
-    files = [mounted / "a-1.img", mounted / "a-2.img"]
-    for file, content in zip(files, (once + twice, twice + os.urandom(64 * store.BLOCK)), strict=True):
-        file.write_bytes(content)
-    held = [file.read_bytes() for file in files]
-    assert store.saved(map(str, files)) == 0
-    store.share(list(map(str, files)))
-    assert store.saved(map(str, files)) == pytest.approx(100 * 64 / 256)
-    assert [file.read_bytes() for file in files] == held
-    with open(files[1], "r+b") as file:  # a write to a shared block is a copy, and the other file keeps its own
-        file.write(os.urandom(32 * store.BLOCK))
-    assert store.saved(map(str, files)) == pytest.approx(100 * 32 / 256)
-    assert files[0].read_bytes() == held[0]
-    store.unshare(list(map(str, files)))
-    assert store.saved(map(str, files)) == 0
-    assert files[0].read_bytes() == held[0]
 
 
 def test_the_factorial_runs_and_its_savings_are_the_stores(tmp_path):
@@ -94,10 +57,3 @@ def test_a_store_that_answers_in_another_language_is_named(bed, mirror_system, s
     if remarks:
         assert remarks[0].startswith("node1: what is saved is not known")
         assert said in remarks[0]
-
-
-def test_a_pattern_without_a_group_is_refused(tmp_path):
-    text = (ROOT / SYSTEMS[0]).read_text().replace("expect: '^saved ([0-9.]+) %'", "expect: saved")
-    (tmp_path / "s.yaml").write_text(text)
-    with pytest.raises(TestbedError, match="of a percentage in brackets"):
-        hci.load_system(tmp_path / "s.yaml")

@@ -3,15 +3,14 @@ composed after real hosts of each kind; that of arrays and DRBD is a virtual nod
 
 import subprocess
 from dataclasses import replace
-from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 import pytest
+from plain import plain_bed
 
-from hcilib import Testbed, load_testbed
 from hcilib.drive.guard.devices import END, INVENTORY, Device, DevicesError, Inventory, find, parse
 from hcilib.drive.guard.guard import judge, refusals
-from hcilib.model.testbed import Disk, Node, Vm, identity
+from hcilib.model.testbed import Disk, Node, Testbed, identity
 
 DATA = Path(__file__).parents[1] / "data" / "devices"
 GIB100 = 100 * 2**30
@@ -106,8 +105,8 @@ def test_the_script_runs_on_this_machine_and_tells_its_root():
 
 
 def guest(serial: str, size: int = GIB100, **changes) -> Testbed:
-    vm = Vm(name="vm1", address="192.0.2.10", node="n1", disks=(Disk(serial=serial, size_bytes=size),))
-    return Testbed(name="real", nodes=(NODE,), vms=(vm.model_copy(update=changes),), consent="wipe")
+    bed = plain_bed({"vm1": {serial: size}}, consent="wipe")
+    return bed.model_copy(update={"vms": (bed.vms[0].model_copy(update=changes),)})
 
 
 def reasons(serial: str, asked: bool = True, **known: Inventory) -> list[str]:
@@ -171,15 +170,3 @@ def test_a_medium_that_another_host_may_write_is_refused():
 @pytest.mark.parametrize("changes", [{"os": "windows"}, {"disks": (Disk(serial="A", size_bytes=1, uri="nbd://h/x"),)}])
 def test_what_is_no_disk_of_a_linux_vm_is_refused_and_no_host_asked(changes):
     assert [refusal.device for refusal in refusals(guest("A", **changes), consent="wipe")] == ["A"]
-
-
-@pytest.mark.parametrize(("name", "vms", "os"), [("proxmox", 16, "linux"), ("hyperv", 20, "windows")])
-def test_the_examples_load_and_are_refused_without_their_token(name, vms, os):
-    testbed = load_testbed(Path(__file__).parents[2] / "params" / "testbeds" / f"{name}.example.yaml")
-    assert (len(testbed.vms), {len(vm.disks) for vm in testbed.vms}) == (vms, {3})
-    assert [node.os for node in testbed.nodes] == [os, os]
-    assert len({identity(disk.serial) for vm in testbed.vms for disk in vm.disks}) == 3 * vms
-    documentation = ip_network("192.0.2.0/24")
-    assert all(ip_address(host.address) in documentation for host in (*testbed.nodes, *testbed.vms))
-    assert refusals(testbed, consent=testbed.consent) == []
-    assert [r.device for r in refusals(testbed, consent="overwrite")] == ["consent"]

@@ -9,14 +9,17 @@ from loops import _Shimmed
 from probes import processes, until
 
 import hcilib as hci
-from hcilib import Cell, Pattern, Plan, PlanError, Step, System, sweep
+from hcilib import sweep
 from hcilib.drive.beds import Actions
 from hcilib.drive.campaign import campaign, events
 from hcilib.drive.campaign.campaign import run
 from hcilib.drive.campaign.events import during
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.drive.systems import CommandError
-from hcilib.model.system import Check
+from hcilib.model.patterns import Pattern, PlanError
+from hcilib.model.plan import Plan, Step
+from hcilib.model.system import Check, System
+from hcilib.model.workload import Cell
 
 pytestmark = pytest.mark.lab
 FREEZE = {3: "freeze", 5: "undo-freeze"}

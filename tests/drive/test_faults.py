@@ -10,9 +10,9 @@ from injections import send, tree
 from meanwhile import Meanwhile, attempts
 from probes import processes, until
 
-from hcilib import CampaignError, PreflightError
 from hcilib.drive.campaign import campaign
-from hcilib.drive.campaign.campaign import run
+from hcilib.drive.campaign.campaign import CampaignError, run
+from hcilib.drive.guard.preflight import PreflightError
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.drive.launch import job
 from tests.needs import need

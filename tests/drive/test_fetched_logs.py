@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 
 import hcilib as hci
-from hcilib import Cell, Pattern, Step, read_rollup
+from hcilib import read_rollup
 from hcilib.drive.hosts.hosts import Fleet, need
 from hcilib.drive.launch import job, per_host
 from hcilib.drive.launch.job import Launch
 from hcilib.drive.launch.launch import launch
+from hcilib.model.patterns import Pattern
+from hcilib.model.plan import Step
+from hcilib.model.workload import Cell
 
 pytestmark = pytest.mark.lab
 LOGGED = "write_lat_log=cell\nwrite_hist_log=cell\nlog_hist_msec=500\nlog_unix_epoch=1\n"

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from hcilib import FioOutputError, read_fio
+from hcilib import read_fio
 from hcilib.drive.launch.merged import merge_hosts, split
+from hcilib.read.fio.fio import FioOutputError
 from hcilib.read.run.accepted import problems
 
 

@@ -5,7 +5,6 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -99,29 +98,6 @@ def at_fault(nodes, *cases: str) -> None:
     (nodes.home / "srv1/fault").write_text(f'case " $* " in {";; ".join(cases)};; esac' if any(cases) else "")
 
 
-@pytest.mark.deep
-def test_a_fleet_is_made_said_and_removed(nodes):
-    """Beside the lock of a process that was killed; fio is installed while the VM's own apt is at work."""
-    (nodes.home / "fleets/t.lock").write_text("process 1 of root@gone")
-    fio = shutil.which("fio")
-    apt = f'case "$*" in *Lock::Timeout=*) umount {fio};; *) exit 100;; esac'
-    with nodes.system("t-1", "10.77.50.1", apt=apt), nodes.system("t-2", "10.77.50.2"):
-        done = up(nodes, 2)
-        assert done.returncode == 0, done.stderr
-        own = (nodes.home / "fleets/t.known_hosts").read_text()
-        assert {line.split()[0] for line in own.splitlines()} == {NODES["srv1"], "10.77.50.1", "10.77.50.2"}
-        order = ["t-1 at 10.77.50.1 is ready (1 of 2)", "t-2 is being made", "t-2 at 10.77.50.2 is ready (2 of 2)"]
-        assert re.search(".*".join(map(re.escape, order)), done.stderr, re.DOTALL), "the first is tried before"
-        theirs, ours = (nodes.virsh("srv1", f"dumpxml {vm}") for vm in ("template", "t-1"))
-        for own in ("<uuid>.*<", "<title>.*<", "<description>.*<", "<mac .*/>", "<source .*template.img.*/>"):
-            assert re.findall(own, theirs), own
-            assert not set(re.findall(own, theirs)) & set(re.findall(own, ours)), own
-        assert "<serial>HCI-t-1-1</serial>" in ours
-        gone = down(nodes)
-        assert gone.returncode == 0, gone.stderr + gone.stdout
-    assert vms(nodes) == volumes(nodes) == list((nodes.home / "fleets").iterdir()) == []
-
-
 MEMORY = "*dumpxml*template*) /usr/bin/virsh $@ | sed s/1048576/524288/; exit"
 
 
@@ -141,13 +117,9 @@ def test_what_cannot_be_made_is_said_before_anything_is(nodes, count, fault, sai
     assert vms(nodes) == volumes(nodes) == []
 
 
-FIO = r"has no fio everywhere: t-1: (.|\n)*{}(.|\n)*Put fio into the template"
-
-
 @pytest.mark.parametrize(("system", "fault", "said"), [
     ({"sftp": False}, "", "a clone of the template cannot be measured on. t-1: no SFTP: "),
-    pytest.param({"apt": "echo no package >&2; exit 100"}, "", FIO.format("no package"), marks=DEEP),
-    ({"apt": ""}, "", FIO.format("neither apt-get nor dnf is there")),
+    ({"apt": "echo no package >&2; exit 100"}, "", r"no fio everywhere: t-1: (.|\n)*no package(.|\n)*Put fio into"),
     ({}, "*vol-clone*t-1*) echo no space >&2; exit 1", "fleet t is half made. Made: none. Not made: t-1: .*no space"),
 ])  # fmt: skip
 def test_a_template_that_cannot_be_measured_on_costs_one_clone(nodes, system, fault, said):
@@ -248,7 +220,7 @@ def test_an_up_that_was_killed_leaves_vms_that_down_knows(nodes):
     assert vms(nodes) == volumes(nodes) == []
 
 
-DAMAGED = ["", "{", "[]", "5", '{"fleet": "t", "vms": {"t-1": 3}}', "\0" * 40, "[" * 10**5, '{"fleet": "t", "more": 1}']
+DAMAGED = ["", "[]", '{"fleet": "t", "vms": {"t-1": 3}}', "[" * 10**5, '{"fleet": "t", "more": 1}']
 
 
 def test_a_damaged_record_is_named(nodes):

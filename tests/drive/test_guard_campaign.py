@@ -10,12 +10,16 @@ from loops import MIB, SIZE, identified, mounted, own_kernels
 from probes import mkfs
 
 import hcilib as hci
-from hcilib import CampaignError, GuardError, PlanError, System, sweep
+from hcilib import sweep
 from hcilib.drive.campaign import campaign
-from hcilib.drive.campaign.campaign import run
+from hcilib.drive.campaign.campaign import CampaignError, run
 from hcilib.drive.campaign.written import WriteLimit, written_to
 from hcilib.drive.guard import preflight
+from hcilib.drive.guard.guard import GuardError
 from hcilib.drive.launch import job
+from hcilib.model.patterns import PlanError
+from hcilib.model.system import System
+from hcilib.model.testbed import Testbed
 
 pytestmark = pytest.mark.lab
 
@@ -193,7 +197,7 @@ def test_what_failed_attempts_wrote_counts_when_no_step_is_done(blank, tmp_path)
 def test_three_jobs_on_two_disks_are_counted_to_the_disk_they_wrote():
     disks = [{"serial": "a", "size_bytes": 4096}, {"serial": "b", "size_bytes": 1024}]
     vm = {"name": "vm1", "address": "10.0.0.1", "node": "n1", "disks": disks}
-    bed = hci.Testbed.model_validate({"name": "t", "nodes": [{"name": "n1"}], "vms": [vm]})
+    bed = Testbed.model_validate({"name": "t", "nodes": [{"name": "n1"}], "vms": [vm]})
     rows = [(f"4k-randrw70.j{n}", ddir, size) for n, *both in ((0, 8, 400), (1, 0, 40), (2, 4, 100))
             for ddir, size in zip(("read", "write"), both, strict=True)]  # fmt: skip
     reports = pd.DataFrame(rows, columns=["job", "ddir", "io_bytes"]).assign(hostname="10.0.0.1")

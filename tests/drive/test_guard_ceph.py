@@ -13,8 +13,9 @@ from ceph_beds import NONE, assert_ended, on
 
 import hcilib as hci
 from hcilab.ceph import config_of
-from hcilib import GuardError, sweep
-from hcilib.drive.guard.guard import refusals
+from hcilib import sweep
+from hcilib.drive.guard.guard import GuardError, refusals
+from hcilib.model.system import System
 
 pytestmark = [pytest.mark.lab, pytest.mark.deep]
 
@@ -55,9 +56,7 @@ def test_its_own_images_may_be_written(ceph_cluster, copy):
     "uri",
     [
         None,
-        "rbd://ceph/box/vm1-d0",
         "rbd://hci-0123456z/box/vm1-d0",
-        "rbd://{cluster}/volumes/vm1-d0",
         "rbd://{cluster}/box/vm2-d0",
         "rbd://{cluster}/box/vm1-d0@snapshot",
         "nbd+unix:///vm1-d0?socket=node1.sock",
@@ -79,10 +78,6 @@ def rewrite(bed, old: str, new: str) -> None:
 
 def other_monitor(bed):
     rewrite(bed, f"v2:{bed.nodes[0].address}:3300", "v2:192.0.2.1:3300")
-
-
-def two_monitors(bed):
-    rewrite(bed, f"v2:{bed.nodes[0].address}:3300", f"v2:{bed.nodes[0].address}:3300,v2:192.0.2.1:3300")
 
 
 def other_cluster(bed):
@@ -119,7 +114,6 @@ def one_store_more(bed):
     ("harm", "reason"),
     [
         (other_monitor, "names the monitor 'v2:192.0.2.1:3300', not the cluster's own"),
-        (two_monitors, "192.0.2.1:3300', not the cluster's own"),
         (other_cluster, "the monitor in its folder of"),
         (no_config, "No such file"),
         (linked_config, "is a symbolic link"),
@@ -134,18 +128,11 @@ def test_what_is_not_the_clusters_own_is_refused(copy, harm, reason):
 
 
 @on("box-ceph")
-def test_a_host_that_is_not_on_loopback_is_refused(ceph_cluster):
-    bed = ceph_cluster.bed
-    vms = (bed.vms[0].model_copy(update={"address": "192.0.2.7"}), bed.vms[1])
-    assert "host vm1 of this lab is not on loopback" in reasons(bed.model_copy(update={"vms": vms}))
-
-
-@on("box-ceph")
 def test_a_refusal_comes_before_any_host_is_touched(copy, tmp_path):
     no_monitor(copy)
     plan = sweep(["4k-randwrite"], repeats=1, iodepth=1, vms=1, write_runtime_s=1, span_bytes=2**20, canary=False)
     with pytest.raises(GuardError, match="no monitor answers"):
-        hci.run(plan, hci.System(name=copy.serves, label="x"), copy, tmp_path / "run", progress=False)
+        hci.run(plan, System(name=copy.serves, label="x"), copy, tmp_path / "run", progress=False)
     assert not (tmp_path / "run").exists()
 
 

@@ -15,8 +15,8 @@ from loops import RANDOM, SIZE, Media, attacked, by_id, identified, mounted
 from probes import until
 from signatures import CONTENT, write
 
-from hcilib import GuardError
 from hcilib.drive.guard import guard, last_look
+from hcilib.drive.guard.guard import GuardError
 
 pytestmark = pytest.mark.lab
 

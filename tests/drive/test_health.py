@@ -10,14 +10,13 @@ from meanwhile import Meanwhile, attempts, events
 from probes import processes, until
 
 import hcilib as hci
-from hcilib import CampaignError, System, Testbed
 from hcilib.drive.campaign import wait
-from hcilib.drive.campaign.campaign import run
+from hcilib.drive.campaign.campaign import CampaignError, run
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.drive.systems import SHOWN, ask
 from hcilib.model.places import shipped
-from hcilib.model.system import Check
-from hcilib.model.testbed import Disk, Node, Vm
+from hcilib.model.system import Check, System
+from hcilib.model.testbed import Disk, Node, Testbed, Vm
 from hcilib.read.run.journal import waiting_for
 
 QUIET = {"progress": False}

@@ -6,7 +6,6 @@ import pwd
 import shutil
 import signal
 import socket
-import subprocess
 import threading
 import time
 from pathlib import Path
@@ -26,7 +25,6 @@ from hcilib.drive.hosts.hosts import (
     refuses,
 )
 from hcilib.drive.hosts.openssh import HostKeyError, SshConfigError
-from hcilib.model.testbed import Disk, Vm
 from tests.needs import need as need_of_machine
 
 pytestmark = pytest.mark.lab
@@ -38,24 +36,19 @@ def fleet(bed):
         yield fleet
 
 
-def with_vm(bed, name: str, address: str, port: int = 2222):
+def with_vm(bed, name: str, address: str):
     """The lab with one more VM, which is not there."""
-    ghost = Vm(
-        name=name,
-        address=address,
-        port=port,
-        user=bed.vms[0].user,
-        node="node1",
-        disks=(Disk(serial=f"lab-{name}", size_bytes=1),),
-    )
+    ghost = bed.vms[0].model_copy(update={"name": name, "address": address, "port": 2222})
     return bed.model_copy(update={"vms": (*bed.vms, ghost)})
 
 
-def test_one_command_everywhere_is_one_outcome_a_host(fleet, bed):
-    outcomes = fleet.run("echo $HCILAB_HOST; echo noise >&2")
+def test_one_command_everywhere_is_one_outcome_a_host(fleet):
+    """Whatever is printed, in whatever bytes."""
+    outcomes = fleet.run("echo $HCILAB_HOST; printf 'a\\377b'; echo noise >&2")
+    assert [(o.ok, o.value, o.error) for o in outcomes.values()] == [
+        (True, f"{name}\na\ufffdb", "") for name in outcomes
+    ]
     assert list(outcomes) == ["node1", "node2", "vm1", "vm2", "vm3"]
-    assert all(o.ok and o.host == name and o.value == f"{name}\n" and not o.error for name, o in outcomes.items())
-    assert need("greeting", outcomes)["vm2"] == "vm2\n"
 
 
 def test_a_failing_command_is_an_outcome_with_code_and_reason(fleet):
@@ -81,33 +74,15 @@ def test_an_answer_has_a_limit_and_its_host_is_named(fleet, monkeypatch):
     assert fleet.run("echo again", ["vm1"])["vm1"].value == "again\n", "the connection stays"
 
 
-def test_quotes_and_long_output_come_through(fleet):
-    assert fleet.run('printf \'%s\' "it\'s \\"so\\" $((6*7))"', ["vm1"])["vm1"].value == 'it\'s "so" 42'
-    big = fleet.run("head -c 20000000 /dev/zero | tr '\\0' x", ["vm1"], limit_s=120)["vm1"]
-    assert len(big.value) == 20_000_000
-    assert fleet.run("printf 'a\\377b'", ["vm1"])["vm1"].value == "a�b", "bytes that are no UTF-8 do no harm"
-
-
-@pytest.mark.parametrize(("greeting", "said"), [(b"", ""), (b"SSH-2.0-OpenSSH_9.2\r\n", "0.5 s")])
-def test_a_host_that_takes_the_connection_and_says_no_more(bed, monkeypatch, greeting, said):
+def test_a_host_that_takes_the_connection_and_says_no_more_is_given_up(bed, monkeypatch):
     monkeypatch.setattr(hosts, "CONNECT_S", 0.5)
     there = f"{base_of(bed)}.223"
-
-    def greet(listener: socket.socket) -> None:
-        near, _ = listener.accept()
-        with near:
-            near.sendall(greeting)
-            while near.recv(65536):
-                pass
-
-    with socket.create_server((there, 2222)) as listener, Fleet(with_vm(bed, "mute", there)) as fleet:
-        threading.Thread(target=greet, args=(listener,), daemon=True).start()
+    with socket.create_server((there, 2222)), Fleet(with_vm(bed, "mute", there)) as fleet:
         started = time.monotonic()
         outcomes = fleet.connect()
         assert time.monotonic() - started < 5
     assert [n for n, o in outcomes.items() if not o.ok] == ["mute"]
     assert outcomes["mute"].error
-    assert said in outcomes["mute"].error
 
 
 def test_a_command_is_ended_on_the_far_side_too(fleet, tmp_path):
@@ -118,15 +93,6 @@ def test_a_command_is_ended_on_the_far_side_too(fleet, tmp_path):
     assert outcome["vm1"].seconds < 8
     until(lambda: not processes(mark), 3)
     assert processes(mark) == {}
-
-
-def test_an_answer_that_never_comes_is_given_up(fleet):
-    done = threading.Event()
-    outcomes = fleet.each(["vm1", "vm2"], lambda name: done.wait(20) if name == "vm1" else "fine", limit_s=0.5)
-    done.set()
-    assert not outcomes["vm1"].ok
-    assert outcomes["vm1"].error == "no answer within 0.5 s"
-    assert outcomes["vm2"].value == "fine"
 
 
 # Host keys
@@ -237,31 +203,7 @@ def test_an_ssh_config_that_ssh_does_not_use_is_refused_in_its_words(case, bed, 
         Fleet(real)
 
 
-@pytest.mark.parametrize("kind", ["ed25519", "ecdsa", "rsa", "rsa -m PEM"])
-def test_another_users_key_is_an_authentication_failure(bed, tmp_path, kind):
-    subprocess.run(["ssh-keygen", "-q", "-N", "", "-f", tmp_path / "stranger", "-t", *kind.split()], check=True)
-    with Fleet(bed.model_copy(update={"key": str(tmp_path / "stranger")})) as fleet:
-        outcomes = fleet.connect()
-    assert {o.error.split(":")[0] for o in outcomes.values()} == {"authentication failed"}
-
-
 # Files and broken connections
-
-
-def _read(fleet, path, *names):
-    return fleet.each(names, lambda name: fleet.read_now(name, path), limit_s=10)
-
-
-def test_files_are_read_without_a_process(fleet, bed):
-    path = f"{bed.lab_root}/authorized_keys"
-    outcomes = _read(fleet, path, "vm1", "vm3")
-    assert {o.value for o in outcomes.values()} == {Path(path).read_bytes()}
-    missing = _read(fleet, "/no/such/file", "vm1")["vm1"]
-    assert not missing.ok
-    assert "No such file" in missing.error
-    assert _read(fleet, path, "vm1")["vm1"].ok, "and the channel is still good"
-    fleet._sftp["vm1"].get_channel().close()
-    assert _read(fleet, path, "vm1")["vm1"].ok, "one that ended is opened anew"
 
 
 def test_a_connection_that_is_cut_is_said_and_made_again(fleet):
@@ -278,37 +220,7 @@ def test_a_connection_that_is_cut_is_said_and_made_again(fleet):
     assert fleet.run("echo back", ["vm1"])["vm1"].value == "back\n"
 
 
-@pytest.mark.parametrize(
-    ("error", "said"),
-    [
-        (paramiko.SSHException("Server '[h]:22' not found in known_hosts"), "host key unknown"),
-        (CommandTimedOut(Result(command="sleep"), timeout=7), "no answer from a running command within 7 s"),
-        (
-            paramiko.ssh_exception.NoValidConnectionsError(
-                {("10.0.0.1", 22): OSError(errno.EHOSTUNREACH, "No route to host")}
-            ),
-            "no route to host",
-        ),
-        (
-            paramiko.ssh_exception.NoValidConnectionsError(
-                {("10.0.0.1", 22): OSError(errno.ECONNREFUSED, "Connection refused")}
-            ),
-            "refused",
-        ),
-        (TimeoutError("timed out"), f"no answer within {hosts.CONNECT_S} s"),
-        (socket.gaierror(-2, "Name or service not known"), "name cannot be resolved"),
-        (paramiko.AuthenticationException("x"), "authentication failed"),
-        (paramiko.PasswordRequiredException("x"), "authentication failed"),
-        (EOFError(), "EOFError"),
-        (ValueError("strange"), "strange"),
-    ],
-)
-def test_an_error_is_one_sentence(error, said):
-    assert said in explain(error)
-    assert "\n" not in explain(error)
-
-
-def test_what_nobody_waits_for_any_more_is_not_done(fleet):
+def test_an_answer_that_never_comes_is_given_up_and_what_nobody_waits_for_is_not_done(fleet):
     """More questions than threads, and a deadline before the last is asked."""
     asked: list[int] = []
 
@@ -317,30 +229,36 @@ def test_what_nobody_waits_for_any_more_is_not_done(fleet):
         asked.append(1)
 
     outcomes = fleet.each([f"question {n}" for n in range(3 * len(fleet.names))], slowly, limit_s=0.1)
-    assert not any(outcome.ok for outcome in outcomes.values())
+    assert {outcome.error for outcome in outcomes.values()} == {"no answer within 0.1 s"}
     time.sleep(1.5)
     assert len(asked) <= len(fleet.names)
 
 
+def unreachable(number: int) -> paramiko.SSHException:
+    error = OSError(number, os.strerror(number))
+    return paramiko.ssh_exception.NoValidConnectionsError({("10.0.0.1", 22): error})
+
+
 @pytest.mark.parametrize(
-    ("error", "turned_away"),
+    ("error", "said", "turned_away"),
     [
-        (paramiko.AuthenticationException("Authentication failed."), True),
-        (paramiko.SSHException("No authentication methods available"), True),
-        (paramiko.ssh_exception.IncompatiblePeer("no acceptable kex algorithm"), True),
-        (HostKeyError("host key revoked"), True),
-        (FileNotFoundError(2, "No such file or directory", "/keys/id"), True),
-        (paramiko.AuthenticationException("Authentication failed: transport shut down or saw EOF"), False),
-        (paramiko.AuthenticationException("Authentication timeout."), False),
-        (paramiko.SSHException("Error reading SSH protocol banner"), False),
-        (paramiko.ChannelException(2, "Connect failed"), False),  # of a jump host
-        (OSError(errno.EHOSTUNREACH, "No route to host"), False),
-        (PermissionError(errno.EACCES, "Permission denied"), False),  # a route that prohibits
-        (socket.gaierror("Temporary failure in name resolution"), False),
-        (TimeoutError(), False),
-        (EOFError(), False),
+        (paramiko.SSHException("Server '[h]:22' not found in known_hosts"), "host key unknown", None),
+        (HostKeyError("host key revoked"), "host key revoked", True),
+        (paramiko.AuthenticationException("Authentication failed."), "authentication failed", True),
+        (paramiko.SSHException("No authentication methods available"), "", True),
+        (paramiko.ssh_exception.IncompatiblePeer("no acceptable kex algorithm"), "kex", True),
+        (FileNotFoundError(2, "No such file or directory", "/keys/id"), "/keys/id", True),
+        (paramiko.AuthenticationException("Authentication failed: transport shut down or saw EOF"), "", False),
+        (paramiko.ChannelException(2, "Connect failed"), "", False),  # of a jump host
+        (unreachable(errno.EHOSTUNREACH), "no route to host", False),
+        (PermissionError(errno.EACCES, "Permission denied"), "", False),  # a route that prohibits
+        (CommandTimedOut(Result(command="sleep"), timeout=7), "no answer from a running command within 7 s", None),
+        (TimeoutError("timed out"), f"no answer within {hosts.CONNECT_S} s", False),
+        (socket.gaierror(-2, "Name or service not known"), "name cannot be resolved", False),
     ],
-    ids=str,
+    ids=repr,
 )
-def test_what_passes_with_an_outage_and_what_does_not(error, turned_away):
-    assert refuses(error) is turned_away
+def test_an_error_is_one_sentence_and_passes_with_an_outage_or_does_not(error, said, turned_away):
+    assert said in explain(error)
+    assert "\n" not in explain(error)
+    assert turned_away in (None, refuses(error))

@@ -21,11 +21,6 @@ def test_the_right_host_is_named_and_nothing_partial_or_running_is_left(programs
     assert str(tmp_path) not in row["message"]
 
 
-def test_the_quick_ones_are_among_all():
-    assert set(QUICK) <= {f.event for f in FAULTS}
-    assert len({f.event for f in FAULTS}) == len(FAULTS)
-
-
 def test_the_committed_table_is_of_these_faults_and_all_went_well():
     rows = list(csv.DictReader(KEPT.open()))
     assert {f.event for f in FAULTS} <= {row["event"] for row in rows}

@@ -5,9 +5,11 @@ import pytest
 from loops import MIB, own_kernels
 
 import hcilib as hci
-from hcilib import PlanError, System, sweep
+from hcilib import sweep
 from hcilib.drive.beds import Actions
 from hcilib.drive.campaign.campaign import run
+from hcilib.model.patterns import PlanError
+from hcilib.model.system import System
 
 pytestmark = pytest.mark.lab
 SPAN, STAMPED = 2 * MIB, 64 * 1024

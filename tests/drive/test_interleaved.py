@@ -8,10 +8,14 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib import Plan, PlanError, System, Testbed, TestbedError, progress
+from hcilib import progress
 from hcilib.drive.campaign import campaign
 from hcilib.drive.campaign.rundir import RunDirError
-from hcilib.model.testbed import Disk, Node, Vm
+from hcilib.model.patterns import PlanError
+from hcilib.model.plan import Plan
+from hcilib.model.system import System
+from hcilib.model.testbed import Disk, Node, Testbed, Vm
+from hcilib.model.yaml_models import TestbedError
 
 A, B = (System(name=name, label=name) for name in ("lab-a", "lab-b"))
 BED = Testbed(

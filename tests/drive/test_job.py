@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from hcilib import Cell, Pattern, Step, Testbed
 from hcilib.drive.launch import job as job_module
 from hcilib.drive.launch.job import GATE, FioError, deadline_s, job_caps, job_text, read_job, verify
-from hcilib.model.plan import Content
-from hcilib.model.testbed import ENGINES, Disk, Fio, Node, Vm
+from hcilib.model.patterns import Pattern
+from hcilib.model.plan import Content, Step
+from hcilib.model.testbed import ENGINES, Disk, Fio, Node, Testbed, Vm
+from hcilib.model.workload import Cell
 
 MIB = 2**20
 

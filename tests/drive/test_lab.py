@@ -14,8 +14,8 @@ from probes import REPOSITORY, assert_gone, base_of, listening, processes, pytho
 
 from hcilab import lab_hosts
 from hcilab.lab import LabError, lab
-from hcilib import Testbed
 from hcilib.drive.hosts.hosts import Fleet
+from hcilib.model.testbed import Testbed
 from tests.needs import need
 
 pytestmark = pytest.mark.lab

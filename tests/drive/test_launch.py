@@ -16,12 +16,15 @@ from intrusions import CONTROL
 from probes import processes, python, until
 
 from hcilab.lab import lab
-from hcilib import Cell, Pattern, Step, read_fio, read_hosts
+from hcilib import read_fio, read_hosts
 from hcilib.drive.campaign.campaign import run
 from hcilib.drive.hosts.hosts import Fleet, FleetError, clock
 from hcilib.drive.launch import job, per_host, session
 from hcilib.drive.launch.job import FioError, Launch
 from hcilib.drive.launch.launch import launch
+from hcilib.model.patterns import Pattern
+from hcilib.model.plan import Step
+from hcilib.model.workload import Cell
 from hcilib.read.fio.table import read_fio_bins
 from hcilib.read.run.accepted import problems
 

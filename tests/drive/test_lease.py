@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 from probes import processes, python, until
 
-from hcilib import LeaseError, System
 from hcilib.drive.campaign.campaign import run
 from hcilib.drive.guard.guard import disks_to_lease
 from hcilib.drive.hosts import lease as room
 from hcilib.drive.hosts.hosts import Fleet, FleetError, Outcome
-from hcilib.drive.hosts.lease import SOURCE, Lease, Place, _holders, ask
+from hcilib.drive.hosts.lease import SOURCE, Lease, LeaseError, Place, _holders, ask
 from hcilib.drive.keeper import mark_of
+from hcilib.model.system import System
 
 pytestmark = pytest.mark.lab
 OURS = f"campaign{os.getpid()}"

@@ -13,9 +13,11 @@ from loops import MIB, RANDOM, SIZE, losetup, own_kernels
 from meanwhile import Meanwhile, events, lost
 from probes import until
 
-from hcilib import CampaignError, GuardError, System, sweep
+from hcilib import sweep
 from hcilib.drive.campaign import wait
-from hcilib.drive.campaign.campaign import run
+from hcilib.drive.campaign.campaign import CampaignError, run
+from hcilib.drive.guard.guard import GuardError
+from hcilib.model.system import System
 
 pytestmark = pytest.mark.lab
 SYSTEM = System(name="real-disk", label="A disk")

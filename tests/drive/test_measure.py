@@ -6,7 +6,8 @@ import shutil
 import pytest
 
 import hcilib as hci
-from hcilib import CampaignError
+from hcilib.drive.campaign.campaign import CampaignError
+from hcilib.model.system import System
 
 LAB = "name: small\nmost_bytes_written: 4 MiB\nlease: none\nlab: {nodes: 2, vms: 1, disks: 1, disk_bytes: 8 MiB}\n"
 SINGLE = hci.ROOT / "params/systems/lab-single.yaml"
@@ -44,7 +45,7 @@ vms:
 def test_a_plan_of_one_of_several_systems_shows_and_asks_for_its_own_disks_alone(tmp_path):
     """Of a testbed that two share 01_plan showed, and had checked, the first disk of each VM, whosever it was."""
     (tmp_path / "two.yaml").write_text(BED)
-    second = hci.System(name="second", label="second", disks=("*-2",))
+    second = System(name="second", label="second", disks=("*-2",))
     plan = hci.sweep(["4k-randread"], iodepth=[1], vms=1, span_bytes="1 GiB", canary=False)
     with hci.open_testbed(tmp_path / "two.yaml", second) as bed:
         assert plan.to_frame(bed)["overwrites"].iloc[0] == "vm1:A-2"

@@ -5,13 +5,11 @@ import subprocess
 import time
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from boxes import plan
 from loops import losetup
 
 import hcilib as hci
-from hcilib.drive.hosts import sample
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.drive.hosts.sample import sampled
 from hcilib.model.compressed import read_bytes
@@ -43,33 +41,6 @@ def test_what_a_drive_did_is_counted_once_of_nodes_on_one_kernel(bed, tmp_path, 
     assert done["flushes"] >= 1
     # A flush without data is a write of no bytes to the kernel; whoever opens the device may send one.
     assert (done["writes"] - done["flushes"], done["write_bytes"], done["carries"]) == (96, 3 * 2**20, "")
-
-
-@pytest.mark.lab
-def test_a_node_that_is_slow_to_name_its_drives_costs_no_sample_and_one_that_cannot_is_not_left_out(
-    bed, tmp_path, monkeypatch
-):
-    """Busy nodes take long over the question; their samples go on, and what was sampled before counts."""
-    slowly = 'sleep 2.5; [ "$HCILAB_HOST" != node2 ] || { echo "no such file" >&2; exit 1; }'
-    monkeypatch.setattr(sample, "CHAIN", slowly + sample.CHAIN)
-    monkeypatch.setattr(sample._Loop, "_is_first", lambda loop, host: True)
-    with Fleet(bed) as fleet:
-        fleet.connect()
-        with sampled(fleet, ["node1", "node2"], tmp_path / "counters.csv", every_s=0.3) as remarks:
-            time.sleep(2)
-    [remark] = remarks
-    assert remark.startswith("node2: what its drives did is not known: ")
-    assert remark.endswith("no such file")
-    sampled_at = pd.read_csv(tmp_path / "counters.csv").groupby("node")["t_s"].unique()
-    rows = read_drives_csv((tmp_path / "drives.csv").read_bytes(), "drives.csv")
-    for node in ("node1", "node2"):
-        assert len(sampled_at[node]) >= 2
-        assert set(rows.loc[rows["node"] == node, "t_s"]) == set(sampled_at[node])
-    done = totals(rows)
-    unknown = done[done["node"] == "node2"]
-    assert unknown[["device", "carries"]].to_numpy().tolist() == [["", ""]]
-    assert unknown[["reads", "writes", "read_bytes", "write_bytes"]].isna().all(axis=None)
-    assert done.loc[done["node"] == "node1", "writes"].notna().all()
 
 
 @pytest.mark.lab

@@ -15,13 +15,13 @@ from loops import own_kernels
 from meanwhile import Meanwhile, events, lost
 from probes import until
 
-from hcilib import CampaignError, System
 from hcilib.drive.campaign import campaign, wait
-from hcilib.drive.campaign.campaign import CampaignInterrupted, run
+from hcilib.drive.campaign.campaign import CampaignError, CampaignInterrupted, run
 from hcilib.drive.hosts import hosts as hosts_module
 from hcilib.drive.hosts import lease
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.drive.launch import per_host, session, watch
+from hcilib.model.system import System
 from hcilib.read.run.journal import waiting_for
 
 pytestmark = pytest.mark.lab

@@ -10,14 +10,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hcilib import Plan, PlanError, measure, progress, read_counters, sweep
+from hcilib import measure, progress, read_counters, sweep
 from hcilib.analyse.series import enough_runs, stop_when
 from hcilib.drive.campaign import campaign
 from hcilib.drive.campaign.policy import Policy, Rules, Watch, further_block, needed
 from hcilib.drive.campaign.rundir import RunDir
 from hcilib.drive.launch.launch import launch
 from hcilib.drive.systems import subjects
-from hcilib.model.plan import Adaptive, shuffled
+from hcilib.model.patterns import PlanError
+from hcilib.model.plan import Adaptive, Plan, shuffled
 
 RULES = measure.RULES
 MIB = 2**20

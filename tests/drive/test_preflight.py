@@ -3,23 +3,19 @@
 import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
-from types import SimpleNamespace
 
-import pandas as pd
 import pytest
+from cuts import sshd_away
+from injections import HURT
 from loops import attacked
-from probes import mkfs, until
+from probes import mkfs
 from test_discover import lying_on
 
-from hcilab.sockets import answers
-from hcilib import PreflightError, System, Testbed, preflight, require_ready
-from hcilib.drive.campaign.campaign import _checked
+from hcilib import preflight, require_ready
 from hcilib.drive.guard import preflight as room
-from hcilib.drive.guard.preflight import check
-from hcilib.drive.hosts.hosts import Fleet
-from tests.needs import PATHS, need
+from hcilib.drive.guard.preflight import PreflightError, check
+from hcilib.model.system import System
 
 pytestmark = pytest.mark.lab
 
@@ -42,17 +38,6 @@ def test_a_lab_is_ready(bed, short, tmp_path):
     require_ready(table)
 
 
-def test_what_is_asked_for_each_system_of_a_campaign_stands_once(monkeypatch):
-    """A clock is measured anew each time, so that its words differ."""
-    one = [("vm1", "clock", False, "-0.925 s"), ("vm1", "fio", True, "3.33"), ("vm1", "device", True, "A: /dev/sdb")]
-    two = [("vm1", "clock", False, "-0.948 s"), ("vm1", "fio", True, "3.33"), ("vm1", "device", True, "B: /dev/sdc")]
-    tables = iter([pd.DataFrame(rows, columns=["host", "check", "ok", "detail"]) for rows in (one, two)])
-    monkeypatch.setattr(room, "check", lambda *_, **__: next(tables))
-    both = SimpleNamespace(testbed=None)
-    table = _checked(None, [both, both], None, None, SimpleNamespace(path=None), None)
-    assert table.to_numpy().tolist() == [list(row) for row in (*one, two[-1])]
-
-
 def test_an_unknown_key_and_a_dead_host_are_two_rows_beside_the_good_ones(bed, short, tmp_path):
     lines = [line for line in Path(bed.known_hosts).read_text().splitlines() if bed.vms[0].address not in line]
     (tmp_path / "known_hosts").write_text("\n".join(lines))
@@ -61,19 +46,11 @@ def test_an_unknown_key_and_a_dead_host_are_two_rows_beside_the_good_ones(bed, s
     table = preflight(strange, short(vms=3))
     assert failed(table) == [("node2", "reachable"), ("vm1", "reachable")]
     assert "host key unknown" in table.loc[(table["host"] == "vm1") & ~table["ok"], "detail"].item()
-    assert set(table.loc[table["check"] == "fio", "host"]) == {"controller", "vm2", "vm3"}
     with pytest.raises(
         PreflightError, match=r"2 check\(s\) failed: node2: reachable: .*; vm1: reachable: host key unknown"
     ) as caught:
         require_ready(table)
     assert caught.value.table is table
-
-
-def test_no_host_at_all_is_a_table_too(bed, short, tmp_path):
-    (tmp_path / "known_hosts").write_text("")
-    table = preflight(bed.model_copy(update={"known_hosts": str(tmp_path / "known_hosts")}), short(vms=3))
-    assert [c for _, c in failed(table)] == ["reachable"] * 5
-    assert list(table.loc[table["check"] == "fio", "host"]) == ["controller"], "nobody else was asked"
 
 
 def client(bed, **options):
@@ -105,8 +82,6 @@ WRONG = {
         lambda bed: {}, None, 9, [("lab", "vms")], "the plan needs 9 VMs, the testbed has 3"),
     "another release on the controller": (
         client, other_fio, 2, FIO, "the controller has fio-3.99: install one release everywhere"),
-    "no fio on the controller": (
-        lambda bed: client(bed, binary="/no/such fio"), None, 2, [("controller", "fio"), *FIO], "/no/such fio"),
     "too little space": (lambda bed: {}, full_disk, 1, [("controller", "space")], "write access needed"),
     "a place that a run cannot write": (
         lambda bed: {"lab_root": "/proc/gone"}, None, 1, None, "leave to write /proc/gone"),
@@ -128,134 +103,44 @@ def test_what_is_wrong_is_a_row_and_asks_nothing_more(name, bed, short, tmp_path
     assert set(table["host"]) & {vm.name for vm in bed.vms} == {vm.name for vm in bed.vms[:vms]}
 
 
-def test_an_embedded_testbed_that_does_not_run(short):
-    table = preflight(Testbed.model_validate({"name": "lab", "lab": {}}), short())
-    assert "start it with open_testbed" in table.loc[table["check"] == "vms", "detail"].item()
-
-
-@pytest.fixture
-def odd_host(bed, tmp_path):
-    """Start a host that the lab's key opens, with these options of sshd: fields of a testbed's host, a known_hosts."""
-    need("sshd")
-    port, address, started = 2271, "127.71.26.1", []
-    for name in ("host", "client"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / name], check=True)
-    public = subprocess.run(["ssh-keygen", "-y", "-f", bed.key], check=True, capture_output=True, text=True).stdout
-    (tmp_path / "authorized").write_text(public)
-    usual = {"ListenAddress": f"{address}:{port}", "HostKey": tmp_path / "host", "PidFile": "none",
-             "AuthorizedKeysFile": tmp_path / "authorized", "StrictModes": "no", "UsePAM": "no"}  # fmt: skip
-    key = " ".join((tmp_path / "host.pub").read_text().split()[:2])
-    known = tmp_path / "known_hosts"
-    known.write_text(Path(bed.known_hosts).read_text() + f"[{address}]:{port} {key}\n")
-
-    def start(**options):
-        lines = (f"{name} {value}\n" for name, value in (usual | options).items())
-        (tmp_path / "sshd_config").write_text("".join(lines))
-        sshd = [shutil.which("sshd", path=PATHS), "-D", "-f", tmp_path / "sshd_config"]
-        started.append(subprocess.Popen(sshd))
-        assert until(lambda: answers(address, port, b"SSH"), 30)
-        return {"address": address, "port": port}, str(known)
-
-    yield start
-    for sshd in started:
-        sshd.terminate()
-        sshd.wait()
-
-
-SFTP = {"Subsystem": "sftp internal-sftp"}
 BARE = {
-    # options of a host's sshd, where it stands, the row that fails, and its text
-    "a VM without SFTP": ({}, "vms", ("vm1", "sftp"), "no file could be: .*Subsystem sftp internal-sftp"),
-    "a node without SFTP": ({}, "nodes", ("node1", "sampler"), "no counters: .*Subsystem sftp internal-sftp"),
-    "a VM without awk": (SFTP | {"SetEnv": "PATH={tools}"}, "vms", ("vm1", "tools"), "^awk not found"),
-    "one session": (SFTP | {"MaxSessions": "1"}, "vms", ("vm1", "sessions"), "at once; a campaign needs 4"),
+    # a line of a host's sshd, what stands in its place, the row that fails, and its text
+    "no SFTP": (r"Subsystem sftp .*", "", "sftp", "no file could be: .*Subsystem sftp internal-sftp"),
+    "one session": ("MaxSessions .*", "MaxSessions 1", "sessions", "at once; a campaign needs 4"),
 }
 
 
 @pytest.mark.parametrize("name", BARE)
-def test_a_host_that_lacks_what_a_run_needs_is_refused_before_anything_is_measured(
-    name, bed, short, odd_host, tmp_path
-):
-    options, place, row, text = BARE[name]
-    (tools := tmp_path / "tools").mkdir()
-    for program in Path("/usr/bin").iterdir():
-        if program.name not in ("awk", "gawk", "mawk", "busybox"):
-            (tools / program.name).symlink_to(program)
-    bare, known = odd_host(**{key: value.format(tools=tools) for key, value in options.items()})
-    first, *others = getattr(bed, place)
-    changed = {place: (first.model_copy(update=bare), *others), "known_hosts": known}
-    table = preflight(bed.model_copy(update=changed), short(vms=1))
-    assert row in failed(table)
-    assert len(failed(table)) == 1 or name == "one session"
-    said = table[(table["host"] == row[0]) & (table["check"] == row[1])]
-    assert re.search(text, said["detail"].item())
-    with pytest.raises(PreflightError, match=f"{row[0]}: {row[1]}: "):
-        require_ready(table)
-
-
-@pytest.fixture
-def odd_program(tmp_path, monkeypatch):
-    """Return a function that puts a program of its own in front of vm2's."""
-    plain = Fleet.run
-
-    def odd(self, commands, hosts=None, **limits):
-        if isinstance(commands, dict) and "vm2" in commands:
-            commands = commands | {"vm2": f"PATH={tmp_path}:$PATH\n{commands['vm2']}"}
-        return plain(self, commands, hosts, **limits)
-
-    def put(name, script):
-        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
-        (tmp_path / name).chmod(0o755)
-        monkeypatch.setattr(Fleet, "run", odd)
-
-    return put
-
-
-def test_a_python3_holds_the_disks_of_each_vm(bed, short, odd_program):
-    odd_program("python3", "echo 3.5.9")
-    assert failed(preflight(bed, short(vms=2))) == [("vm2", "python3")]
-
-
-def test_a_host_whose_clock_is_off_is_named(bed, short, odd_program):
-    odd_program("date", 'exec /bin/date -d "+3 seconds" "$@"')
-    table = preflight(bed, short(vms=3))
-    [row] = table[~table["ok"]].itertuples()
-    assert (row.host, row.check) == ("vm2", "clock")
-    assert 2.5 < float(row.detail.split()[0]) < 3.5
-    assert preflight(bed, short(vms=3), clock_limit_s=5)["ok"].all()
+def test_a_host_that_lacks_what_a_run_needs_is_refused_before_anything_is_measured(name, victim, short):
+    line, instead, row, text = BARE[name]
+    config = Path(victim.lab_root) / f"{HURT}.sshd"
+    changed, places = re.subn(f"(?m)^{line}$", instead, config.read_text())
+    assert places == 1
+    config.write_text(changed)
+    with sshd_away(victim) as cut:
+        cut.begin()
+        cut.heal()
+        table = preflight(victim, short(vms=2))
+    [said] = table.loc[~table["ok"] & (table["host"] == HURT) & (table["check"] == row), "detail"]
+    assert re.search(text, said)
 
 
 def test_which_settings_hold_is_said_and_fails_nothing(bed, short, tmp_path):
-    def of(run, expect):
-        command = {"on": "nodes", "run": run}
-        return {"do": command, "check": {**command, "expect": expect}, "undo": command}
-
     (tmp_path / "depth").write_text("256\n")
-    changes = {
-        "deep": of(f"cat '{tmp_path}/depth'", "^4096$"),
-        "shallow": of(f"cat '{tmp_path}/depth'", "^256$"),
-        "lost": of(f"cat '{tmp_path}/gone'", "^1$"),
-    }
-    system = System.model_validate({"name": "lab-mirror", "label": "lab-mirror", "changes": changes})
-    table = preflight(bed, short(vms=2), system)
+    settings = {"deep": ("depth", "^4096$"), "shallow": ("depth", "^256$"), "lost": ("gone", "^1$")}
+    changes = {}
+    for name, (file, expect) in settings.items():
+        command = {"on": "nodes", "run": f"cat '{tmp_path}/{file}'"}
+        changes[name] = {"do": command, "check": {**command, "expect": expect}, "undo": command}
+    table = preflight(bed, short(vms=2), System(name="lab-mirror", label="lab-mirror", changes=changes))
     assert table["ok"].all()
     held = table[table["check"] == "setting"]
     nodes = [node.name for node in bed.nodes]
     assert list(held["host"]) == nodes * 3
-    deep, shallow, lost = (list(held["detail"])[i * len(nodes)] for i in range(3))
+    deep, shallow, lost = list(held["detail"])[:: len(nodes)]
     assert deep == f"deep does not hold: `cat '{tmp_path}/depth'` says '256', with it '^4096$'"
     assert shallow == "shallow holds"
     assert lost.startswith("lost: not known whether it holds: ")
-    assert "gone" in lost
-
-
-def test_a_dead_vm_of_a_real_testbed_is_one_row_and_its_disks_none(hosts, short):
-    real = hosts.testbed(("vm1", "B1"), ("vm2", "B2"), ("vm2", "B3"))
-    dead = real.vms[1].model_copy(update={"port": 2223})
-    table = preflight(real.model_copy(update={"vms": (real.vms[0], dead)}), short(vms=2, numjobs=2), consent="wipe")
-    assert table.loc[table["host"] == "vm2", "check"].tolist() == ["reachable"]
-    assert set(table.loc[table["host"] == "vm1", "check"]) >= {"device", "writable"}
-    assert not table.loc[table["host"] == "vm2", "ok"].any()
 
 
 @pytest.fixture
@@ -276,28 +161,21 @@ def against(table) -> dict[str, str]:
     return dict(zip(own["check"], own["detail"], strict=True))
 
 
-def test_a_disk_that_carries_something_is_not_writable_and_nothing_is_written(blank, checked):
+def test_a_disk_that_may_not_be_written_is_said_and_nothing_is_written(blank, hosts, checked):
+    """Without python3, held by another campaign (to read or to write), and with something on it."""
     device = blank[1]
     assert against(checked()) == {}
-    mkfs(device)
-    before = lying_on(device)
-    assert "carries ext4" in against(checked())["writable"]
-    assert against(checked(reading=True)) == {}
-    assert lying_on(device) == before
-
-
-def test_a_disk_that_another_campaign_holds_is_not_writable_and_who_has_it_is_said(blank, hosts, checked):
+    assert "no python3" in against(checked(python="/nowhere/python3"))["writable"]
     with attacked(hosts, blank[-1]):
         for reading in (False, True):
             [(failing, said)] = against(checked(reading)).items()
             assert failing == "writable"
             assert f"process {os.getpid()}" in said
-
-
-def test_without_python3_a_disk_is_not_writable(checked):
-    said = against(checked(python="/nowhere/python3"))
-    assert list(said) == ["python3", "writable"]
-    assert "no python3" in said["writable"]
+    mkfs(device)
+    before = lying_on(device)
+    assert "carries ext4" in against(checked())["writable"]
+    assert against(checked(reading=True)) == {}
+    assert lying_on(device) == before
 
 
 def test_windows_hosts_are_named_and_not_asked(checked, blank):

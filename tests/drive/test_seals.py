@@ -12,11 +12,14 @@ import pytest
 import zstandard
 
 import hcilib as hci
-from hcilib import Step, System, Testbed, progress, sweep
+from hcilib import progress, sweep
 from hcilib.drive.campaign.rundir import RunDir, RunDirError, _unlike_document
 from hcilib.model.archives import ARCHIVE, extract
 from hcilib.model.places import shipped
-from hcilib.model.testbed import Disk, Node, Vm
+from hcilib.model.plan import Step
+from hcilib.model.system import System
+from hcilib.model.testbed import Disk, Node, Testbed, Vm
+from hcilib.read.run.accepted import RunDirWarning
 from hcilib.read.run.journal import events_of
 from hcilib.read.run.step import RunReadError
 from tests.read.made import client, direction, write_counters
@@ -114,7 +117,7 @@ def test_what_was_accepted_is_read_without_a_word(run_dir):
 def test_a_log_is_held_against_its_digest_when_it_is_read(run_dir, log):
     path = next((folder_of(run_dir, 1) / "logs").iterdir())
     path.write_text("1, 1, 0, 4096\n") if log == "edited" else path.unlink()
-    with pytest.warns(hci.RunDirWarning, match=f"{PLAN.steps[1].id}: logs/{path.name} is not what was accepted"):
+    with pytest.warns(RunDirWarning, match=f"{PLAN.steps[1].id}: logs/{path.name} is not what was accepted"):
         assert PLAN.steps[1].id not in set(hci.read_series(run_dir)["step"])
     assert len(hci.verify(run_dir)) == 1
 
@@ -123,7 +126,7 @@ def test_a_copied_step_does_not_count_twice(run_dir):
     before = read(run_dir)
     shutil.copytree(folder_of(run_dir, 1), folder_of(run_dir, 1).with_name("again"))
     shutil.copytree(next((EARLIER / "steps").iterdir()), run_dir / "steps" / "old")
-    with pytest.warns(hci.RunDirWarning, match=f"steps/again: it is a copy of {PLAN.steps[1].id}") as caught:
+    with pytest.warns(RunDirWarning, match=f"steps/again: it is a copy of {PLAN.steps[1].id}") as caught:
         after = read(run_dir)
     assert any("steps/old: it carries no digests" in str(one.message) for one in caught)
     for one, other in zip(before, after, strict=True):
@@ -139,7 +142,7 @@ def test_a_campaign_of_an_earlier_version_is_read_and_a_copy_in_it_counts_once(t
     assert "no digests were kept" in problem
     step = next((run_dir / "steps").glob("measure*"))
     shutil.copytree(step, step.with_name("again"))
-    with pytest.warns(hci.RunDirWarning, match="steps/again: it is a copy of"):
+    with pytest.warns(RunDirWarning, match="steps/again: it is a copy of"):
         assert len(hci.read_results(run_dir)) == len(before) > 0
 
 
@@ -266,7 +269,7 @@ def warned(run_dir: Path) -> dict[str, list[str]]:
             warnings.simplefilter("always")
             with contextlib.suppress(RunReadError):  # where no step counts any more
                 reader(run_dir)
-        every[reader.__name__] = [str(w.message) for w in caught if issubclass(w.category, hci.RunDirWarning)]
+        every[reader.__name__] = [str(w.message) for w in caught if issubclass(w.category, RunDirWarning)]
     return every
 
 
@@ -326,7 +329,7 @@ def test_damage_is_named_by_every_reader_and_repaired_by_a_resume(run_dir, damag
     for reader in ("read_results", "read_hosts", "read_bins"):  # others look at the files that they read
         assert any(name in sentence for sentence in said[reader]), reader
     assert any(name in file for file in hci.verify(run_dir)["file"])
-    with pytest.warns(hci.RunDirWarning):
+    with pytest.warns(RunDirWarning):
         assert (name in set(hci.read_hosts(run_dir).get("step", ()))) is False
     assert any(sentence.startswith(f"{name} is done again") for sentence in campaign(run_dir)) is again
     assert hci.verify(run_dir).empty
@@ -339,7 +342,7 @@ def test_an_edited_step_is_not_counted_and_is_done_again(run_dir, n):
     name = edit(run_dir, n)
     for reader, said in warned(run_dir).items():
         assert any(name in sentence for sentence in said), reader
-    with pytest.warns(hci.RunDirWarning):
+    with pytest.warns(RunDirWarning):
         assert name not in set(hci.read_hosts(run_dir)["step"])
     assert f"steps/{name}" in list(hci.verify(run_dir)["file"])
     assert any(sentence.startswith(f"{name} is done again") for sentence in campaign(run_dir))
@@ -390,7 +393,7 @@ def test_a_plan_whose_own_digests_were_edited_counts_no_step(run_dir):
     plan = json.loads(file.read_text())
     plan["identity"]["testbed"] = "0" * 16
     file.write_text(json.dumps(plan))
-    with pytest.warns(hci.RunDirWarning, match="measured by another plan, testbed or system than"):
+    with pytest.warns(RunDirWarning, match="measured by another plan, testbed or system than"):
         assert hci.read_hosts(run_dir).empty
 
 
@@ -442,7 +445,7 @@ def test_an_older_run_directory_without_its_journal_is_read_and_the_journal_is_n
     """Its steps carry digests."""
     run_dir = shutil.copytree(hci.samples()["lab-single"], tmp_path / "run")
     (run_dir / "journal.jsonl").write_text("")
-    with pytest.warns(hci.RunDirWarning, match=r"journal\.jsonl has no line of 25 finished steps") as caught:
+    with pytest.warns(RunDirWarning, match=r"journal\.jsonl has no line of 25 finished steps") as caught:
         assert len(hci.read_results(run_dir)) == len(hci.read_results(hci.samples()["lab-single"]))
     assert len(caught) == 1
 

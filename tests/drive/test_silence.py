@@ -4,23 +4,17 @@ worker's counts."""
 import numpy as np
 import pandas as pd
 import pytest
+from plain import plain_bed
 
-from hcilib import Cell, Pattern, Step, Testbed
 from hcilib.drive.launch import launch, watch
 from hcilib.drive.launch.job import Launch
 from hcilib.drive.launch.watch import Watched, Worker
-from hcilib.model.testbed import Disk, Node, Vm
+from hcilib.model.patterns import Pattern
+from hcilib.model.plan import Step
+from hcilib.model.workload import Cell
 
-VMS = tuple(
-    Vm(
-        name=f"vm{v}",
-        address=f"192.0.2.{v}",
-        node="n1",
-        disks=tuple(Disk(serial=f"{v}{d}", size_bytes=2**30) for d in "ab"),
-    )
-    for v in (1, 2)
-)
-BED = Testbed(name="t", nodes=(Node(name="n1"),), vms=VMS)
+BED = plain_bed({f"vm{v}": {f"{v}{d}": 2**30 for d in "ab"} for v in (1, 2)})
+VMS = BED.vms
 
 
 def order(numjobs: int = 2, iodepth: int = 4, pattern: str = "4k-randread") -> Launch:
@@ -31,7 +25,7 @@ def order(numjobs: int = 2, iodepth: int = 4, pattern: str = "4k-randread") -> L
 def told(monkeypatch, tmp_path, slowest: dict[tuple[int, int], list[float]], iodepth: int = 4) -> dict[str, float]:
     """`slowest`: (vm, job) -> seconds of its slowest I/Os, beside 10,000 of 1 ms."""
     jobs = {(v, j): np.array([0.001] * 10_000 + slowest.get((v, j), [])) for v in (1, 2) for j in (0, 1)}
-    key = lambda v, j: {"hostname": f"192.0.2.{v}", "port": 8765, "job": f"j{j}"}  # noqa: E731
+    key = lambda v, j: {"hostname": VMS[v - 1].target, "port": 8765, "job": f"j{j}"}  # noqa: E731
     table = pd.DataFrame(
         [
             key(v, j)
@@ -67,18 +61,23 @@ def test_what_is_no_silence_is_not_said(monkeypatch, tmp_path, slowest):
 
 
 @pytest.mark.parametrize(
-    ("due_s", "told_s", "stood"), [(float("inf"), 50.0, "40 s"), (6.0, 26.0, "16 s")], ids=["long", "of 4 s"]
+    ("due_s", "told_s", "stood", "state", "why"),
+    [
+        (float("inf"), 50.0, "40 s", "D", "its fio waits for storage"),
+        (6.0, 26.0, "16 s", "T", "its fio is frozen"),
+    ],
+    ids=["long", "of 4 s"],
 )
-def test_a_disk_that_answers_nothing_is_named_and_no_other(due_s, told_s, stood):
+def test_a_disk_that_answers_nothing_is_named_and_no_other(due_s, told_s, stood, state, why):
     """Within a minute, and sooner where the step should be over, however short it is."""
     seen = Watched(order(), due_s)
     for now_s in np.arange(10.0, 60, 2 if due_s < 60 else watch.EVERY_S):
         busy = [Worker(10, "S", int(now_s)), Worker(11, "S", int(2 * now_s))]
-        seen.note({"vm1": busy, "vm2": [Worker(20, "S", int(now_s)), Worker(21, "D", 7)]}, now_s)
+        seen.note({"vm1": busy, "vm2": [Worker(20, "S", int(now_s)), Worker(21, state, 7)]}, now_s)
         if seen.faults:
             break
     [said] = seen.faults
-    assert said.startswith(f"vm2: disk 2b has answered nothing for {stood} (its fio waits for storage)")
+    assert said.startswith(f"vm2: disk 2b has answered nothing for {stood} ({why})")
     assert now_s == told_s
     assert seen.standing_for() == seen.faults, "so it is where the deadline comes first"
 

@@ -15,8 +15,8 @@ from probes import processes
 from stamps import read_back, stamped_writes
 
 import hcilib as hci
-from hcilib import GuardError
 from hcilib.drive import keeper
+from hcilib.drive.guard.guard import GuardError
 
 SPAN = MIB // 4
 

@@ -3,6 +3,7 @@ started."""
 
 import contextlib
 import fcntl
+import io
 import itertools
 import json
 import os
@@ -19,19 +20,20 @@ import nbformat
 import pytest
 from injections import at_work, hurt, tree
 from loops import mounted
+from meanwhile import Meanwhile
 from nbformat.v4 import new_code_cell, new_notebook
 from probes import REPOSITORY, processes, python, until
 from test_rundir import PLAN, SYSTEM
 from test_rundir import bed as plain_bed
 
-import hcilib as hci
 from hcilab.supervisor import descendants
-from hcilib import System, cli
+from hcilib import cli
 from hcilib.drive.campaign import stopping
-from hcilib.drive.campaign.campaign import CampaignInterrupted, interrupted, run
+from hcilib.drive.campaign.campaign import CampaignInterrupted, run
 from hcilib.drive.campaign.rundir import RunDir, RunDirError
+from hcilib.drive.campaign.stopping import StopError, stop
 from hcilib.model.places import PLAN as PLAN_FILE
-from hcilib.model.system import Change, Check, Command
+from hcilib.model.system import Change, Check, Command, System
 from hcilib.read.run.journal import events_of, locked
 
 CAMPAIGN = """
@@ -39,9 +41,10 @@ import json, os
 from pathlib import Path
 import hcilib as hci
 from hcilib.model.system import System
+from hcilib.model.testbed import Testbed
 plan = hci.sweep(["4k-randread"], repeats=3, iodepth=1, vms=2, read_runtime_s=120, span_bytes=2**20, prefill=False, canary=False)
 given = json.loads(Path({given!r}).read_text())
-hci.run(plan, System.model_validate(given["system"]), hci.Testbed.model_validate(given["bed"]), given["run_dir"],
+hci.run(plan, System.model_validate(given["system"]), Testbed.model_validate(given["bed"]), given["run_dir"],
         settings=["set"], progress=False)
 """  # noqa: E501
 
@@ -52,10 +55,11 @@ from pathlib import Path
 from loops import own_kernels
 import hcilib as hci
 from hcilib.model.system import System
+from hcilib.model.testbed import Testbed
 plan = hci.sweep(["4k-randwrite"], 1, iodepth=4, vms=1, write_runtime_s=120, span_bytes=2**23, canary=False, prefill=False)
 testbed, folder, run_dir = sys.argv[1:]
 with own_kernels(Path(folder)):
-    hci.run(plan, System(name="lab", label="lab"), hci.Testbed.model_validate_json(testbed), run_dir, consent="wipe",
+    hci.run(plan, System(name="lab", label="lab"), Testbed.model_validate_json(testbed), run_dir, consent="wipe",
             progress=False)
 """  # noqa: E501
 
@@ -75,23 +79,23 @@ def campaign(bed, tmp_path) -> str:
     return CAMPAIGN.format(given=str(tmp_path / "given.json"))
 
 
-def script(code: str, folder: Path) -> subprocess.Popen:
-    return python(code)
-
-
 def background_job(code: str, folder: Path) -> subprocess.Popen:
     """As a shell without job control starts it: SIGINT is ignored."""
     return python(code, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
 
 
+def of_others(folder: Path, *argv: str) -> subprocess.Popen:
+    """Another program that runs the code."""
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    return subprocess.Popen(
+        [sys.executable, "-m", *argv], cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT
+    )
+
+
 def notebook(code: str, folder: Path) -> subprocess.Popen:
     """By papermill; the cell after it must not run."""
     write_notebook(folder / "own.ipynb", code)
-    argv = [sys.executable, "-m", "papermill", "--no-progress-bar", "own.ipynb", "executed.ipynb"]
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    return subprocess.Popen(
-        argv, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
+    return of_others(folder, "papermill", "--no-progress-bar", "own.ipynb", "executed.ipynb")
 
 
 def write_notebook(file: Path, code: str, parameters: str = "") -> None:
@@ -109,11 +113,7 @@ def report(code: str, folder: Path) -> subprocess.Popen:
     (folder / "notebooks").mkdir()
     write_notebook(folder / "notebooks" / "90_own.ipynb", code, 'testbed: str = ""\nrun_dir: str = ""')
     (folder / "90_own.lab.yaml").write_text("# own\ntestbed: bed.yaml\nrun_dir: run\n")
-    argv = [sys.executable, "-m", "hcilib.show.site", "90_own.lab.yaml", "--out", "site"]
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    return subprocess.Popen(
-        argv, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
+    return of_others(folder, "hcilib.show.site", "90_own.lab.yaml", "--out", "site")
 
 
 def terminal(code: str, folder: Path) -> subprocess.Popen:
@@ -139,45 +139,58 @@ def again_and_again(controller: subprocess.Popen, number: signal.Signals) -> Non
     signal_all(controller, number, number, signal.SIGHUP, signal.SIGINT)
 
 
-def close_terminal(controller: subprocess.Popen, number: signal.Signals) -> None:
+def close_terminal(controller: subprocess.Popen, given: object) -> None:
     os.close(controller.terminal)
 
 
+def hci_stop(controller: subprocess.Popen, run_dir: Path) -> None:
+    """From another terminal. What was set is put back before it says so."""
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        assert cli.main(["stop", str(run_dir)]) == 0
+    assert said.getvalue() == f"{run_dir}: stopped, 0 of 3 steps are kept. Run the same again and it goes on.\n"
+    assert not locked(run_dir / ".lock")
+    assert (run_dir / ".lock").read_text() == ""
+    assert not (run_dir.parent / "set").exists()
+    assert cli.main(["stop", str(run_dir)]) == stopping.NOTHING
+
+
 ENDINGS = [
-    pytest.param(terminal, close_terminal, signal.SIGHUP, id="a closed terminal"),
+    pytest.param(terminal, close_terminal, None, id="a closed terminal"),
     pytest.param(notebook, subprocess.Popen.send_signal, signal.SIGHUP, id="papermill, whose terminal is closed"),
     pytest.param(report, again_and_again, signal.SIGTERM, id="hci report, by systemctl stop"),
-    pytest.param(script, again_and_again, signal.SIGTERM, id="a script", marks=pytest.mark.deep),
+    pytest.param(python, again_and_again, signal.SIGTERM, id="a script", marks=pytest.mark.deep),
     pytest.param(notebook, signal_all, signal.SIGTERM, id="papermill, by slurm", marks=pytest.mark.deep),
     pytest.param(
         notebook, subprocess.Popen.send_signal, signal.SIGKILL, id="papermill, killed", marks=pytest.mark.deep
     ),
+    pytest.param(background_job, hci_stop, None, id="a background job, by hci stop"),
+    pytest.param(notebook, hci_stop, None, id="papermill, by hci stop"),
 ]
 
 
 @pytest.mark.lab
-@pytest.mark.parametrize(("started", "end", "number"), ENDINGS)
-def test_what_ends_a_process_puts_a_campaigns_settings_back(bed, campaign, tmp_path, started, end, number):
+@pytest.mark.parametrize(("started", "end", "given"), ENDINGS)
+def test_what_ends_a_process_puts_a_campaigns_settings_back(bed, campaign, tmp_path, started, end, given):
     run_dir, mark = tmp_path / "run", tmp_path / "set"
     controller = started(campaign, tmp_path)
     try:
         assert until(lambda: run_dir.exists() and list(run_dir.glob("work/*/job.fio")), 120), controller.poll()
         assert len(at_work(bed)) > 1
         assert mark.exists()
-        end(controller, number)
+        end(controller, given or run_dir)
         assert until(lambda: not locked(run_dir / ".lock"), 15)
-        assert controller.wait(timeout=15) != 0
+        assert controller.wait(timeout=60 if end is hci_stop else 15) != 0
         assert not mark.exists(), "what was set is put back"
         assert until(lambda: not processes(str(tmp_path)), 5), "no kernel is left"
     finally:
         controller.kill()
         controller.wait()
     assert not [command for command in processes(bed.lab_root).values() if command.startswith("fio")]
-    assert not (tmp_path / "went on").exists()
-    assert not (tmp_path / "notebooks" / "went on").exists()
+    assert sorted(file.name for file in run_dir.glob(".*")) == [".lock"]
+    assert not [*tmp_path.rglob("went on")]
     assert [event["event"] for event in events_of(run_dir)][-1] == "end"
     [attempt] = [json.loads(f.read_text()) for f in run_dir.glob("failed/*/step.json")]
-    assert attempt["problems"][0].startswith("interrupted: KeyboardInterrupt")
+    assert attempt["problems"][0].startswith("interrupted: KeyboardInterrupt" + ": hci stop" * (end is hci_stop))
 
 
 def test_an_ignored_signal_stays_ignored():
@@ -189,44 +202,6 @@ def test_an_ignored_signal_stays_ignored():
         "assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL"
     )
     assert python(code).wait(60) == 0
-
-
-def test_once_an_interrupted_campaign_is_over_errors_are_shown_as_before(tmp_path):
-    before = sys.excepthook
-    with contextlib.suppress(KeyboardInterrupt):
-        raise interrupted(tmp_path, KeyboardInterrupt())
-    assert sys.excepthook is before
-
-
-@pytest.mark.lab
-@pytest.mark.parametrize(
-    "started", [pytest.param(script, marks=pytest.mark.deep), background_job, notebook], ids=lambda how: how.__name__
-)
-def test_a_campaign_of_another_process_is_stopped_and_put_back(bed, campaign, tmp_path, capsys, started):
-    run_dir, mark = tmp_path / "run", tmp_path / "set"
-    controller = started(campaign, tmp_path)
-    try:
-        assert until(lambda: run_dir.exists() and list(run_dir.glob("work/*/job.fio")), 120), controller.communicate()
-        assert len(at_work(bed)) > 1
-        assert mark.exists()
-        assert cli.main(["stop", str(run_dir)]) == 0
-        said = capsys.readouterr().out
-        assert said == f"{run_dir}: stopped, 0 of 3 steps are kept. Run the same again and it goes on.\n"
-        assert not locked(run_dir / ".lock")
-        assert not mark.exists(), "what was set is put back before it says so"
-        assert not [command for command in processes(bed.lab_root).values() if command.startswith("fio")]
-        assert sorted(file.name for file in run_dir.glob(".*")) == [".lock"]
-        assert (run_dir / ".lock").read_text() == ""
-        assert controller.wait(timeout=60) != 0
-        assert not (tmp_path / "went on").exists()
-    finally:
-        controller.kill()
-        controller.communicate()
-    [attempt] = [json.loads(f.read_text()) for f in run_dir.glob("failed/*/step.json")]
-    assert attempt["problems"] == ["interrupted: KeyboardInterrupt: hci stop"]
-    assert [event["event"] for event in events_of(run_dir)][-1] == "end"
-    assert cli.main(["stop", str(run_dir)]) == stopping.NOTHING
-    assert "no campaign runs there. Nothing was stopped." in capsys.readouterr().err
 
 
 @pytest.mark.lab
@@ -242,7 +217,7 @@ def test_a_campaign_of_another_thread_is_stopped(bed, mirror_system, short, tmp_
 
     (measuring := threading.Thread(target=measure)).start()
     at_work(bed)
-    assert "stopped, " in hci.stop(tmp_path / "run")
+    assert "stopped, " in stop(tmp_path / "run")
     measuring.join()
     assert "run the same again" in str(raised[0])
 
@@ -266,7 +241,7 @@ def test_a_campaign_whose_disk_hangs_is_stopped_and_the_disk_is_named(media, hos
             assert until(lambda: any((run_dir / "work").glob("*/job.fio")), 60), controller.communicate()
             assert until(lambda: any(file.read_bytes()), 60)
             subprocess.run(["fsfreeze", "--freeze", folder], check=True)
-            assert "stopped" in hci.stop(run_dir)
+            assert "stopped" in stop(run_dir)
             said = controller.communicate(timeout=60)[1]
         finally:
             subprocess.run(["fsfreeze", "--unfreeze", folder], check=True)
@@ -280,36 +255,30 @@ def test_a_campaign_whose_disk_hangs_is_stopped_and_the_disk_is_named(media, hos
 
 
 @pytest.mark.lab
-@pytest.mark.parametrize("what", ["the directory was renamed", "plan.json was removed"])
-def test_what_is_done_to_a_directory_while_its_campaign_runs_loses_no_step(
-    victim, mirror_system, short, tmp_path, what
-):
-    run_dir, moved, results, raised = tmp_path / "run", tmp_path / "moved", [], []
-    plan = short(repeats=2, read_runtime_s=2)
+def test_what_is_done_to_a_directory_while_its_campaign_runs_loses_no_step(victim, mirror_system, short, tmp_path):
+    """It is renamed; and of the resumed campaign, plan.json is removed."""
+    run_dir, moved = tmp_path / "run", tmp_path / "moved"
+    plan = short(repeats=3, read_runtime_s=2)
+    measure = lambda: run(plan, victim, mirror_system, run_dir, progress=False)  # noqa: E731
+    done = lambda: [event["event"] for event in events_of(run_dir)].count("done")  # noqa: E731
 
-    def measure():
-        try:
-            results.append(run(plan, victim, mirror_system, run_dir, progress=False))
-        except RunDirError as error:
-            raised.append(str(error))
-
-    (measuring := threading.Thread(target=measure)).start()
-    assert until(lambda: any(event["event"] == "done" for event in events_of(run_dir)), 60)
-    at_work(victim)
-    if what == "plan.json was removed":
-        (run_dir / PLAN_FILE).unlink()
-        measuring.join()
-    else:
+    def rename():
+        assert until(done, 60)
+        at_work(victim)
         run_dir.rename(moved)
-        measuring.join()
-        assert str(run_dir) in raised[0]
-        assert not run_dir.exists()
-        assert not tree(victim, hurt(victim))
-        moved.rename(run_dir)
-        results.append(run(plan, victim, mirror_system, run_dir, progress=False))
-    assert sorted(results[0]["rep"]) == [1, 2]
+
+    striking = Meanwhile(rename)
+    with pytest.raises(RunDirError, match=str(run_dir)):
+        measure()
+    striking.end()
+    assert not run_dir.exists()
+    assert not tree(victim, hurt(victim))
+    moved.rename(run_dir)
+    striking = Meanwhile(lambda: (until(lambda: done() == 2, 60), (run_dir / PLAN_FILE).unlink()))
+    assert sorted(measure()["rep"]) == [1, 2, 3]
+    striking.end()
     assert (run_dir / PLAN_FILE).exists()
-    assert [event["event"] for event in events_of(run_dir)].count("done") == 2
+    assert done() == 3
 
 
 def test_it_is_heard_while_a_resumed_directory_is_still_checked(tmp_path, monkeypatch):
@@ -321,23 +290,18 @@ def test_it_is_heard_while_a_resumed_directory_is_still_checked(tmp_path, monkey
         threading.Event().wait(60)
 
     monkeypatch.setattr(RunDir, "_check", check)
-    asking = threading.Thread(target=lambda: (opened.wait(60), hci.stop(tmp_path / "run")))
+    asking = threading.Thread(target=lambda: (opened.wait(60), stop(tmp_path / "run")))
     asking.start()
     with pytest.raises(KeyboardInterrupt), RunDir.opened(tmp_path / "run", PLAN, plain_bed(), [SYSTEM]):
         pass
     asking.join()
 
 
-def test_a_file_that_was_written_for_another_controller_stops_nothing(tmp_path):
+def test_a_file_for_another_controller_stops_nothing_and_a_second_stop_interrupts_what_is_put_back(tmp_path):
+    never, heard = threading.Event(), 0
     (tmp_path / stopping.STOP).touch()
     with stopping.stoppable(tmp_path):
         assert not (tmp_path / stopping.STOP).exists()
-    assert signal.getsignal(stopping.SIGNAL) == signal.SIG_DFL
-
-
-def test_a_second_stop_interrupts_what_is_put_back(tmp_path):
-    never, heard = threading.Event(), 0
-    with stopping.stoppable(tmp_path):
         for _ in range(2):
             (tmp_path / stopping.STOP).touch()
             try:
@@ -363,8 +327,8 @@ def held(run_dir: Path, who: str):
 def test_a_controller_that_does_not_hear_is_named_and_no_stranger_is_signalled(tmp_path, who, monkeypatch):
     sent = []
     monkeypatch.setattr(stopping.os, "kill", lambda *given: sent.append(given))
-    with held(tmp_path / "run", who), pytest.raises(hci.StopError) as caught:
-        hci.stop(tmp_path / "run", limit_s=0.3)
+    with held(tmp_path / "run", who), pytest.raises(StopError) as caught:
+        stop(tmp_path / "run", limit_s=0.3)
     assert caught.value.code == 1
     assert "does not end" in str(caught.value)
     assert ("process 1" in str(caught.value)) is ('"pid"' in who)
@@ -372,36 +336,8 @@ def test_a_controller_that_does_not_hear_is_named_and_no_stranger_is_signalled(t
     assert not (tmp_path / "run" / stopping.STOP).exists(), "the next campaign is not stopped by it"
 
 
-def test_one_that_looks_for_no_file_is_sent_ctrl_c(tmp_path):
-    """A controller of an earlier version, but for its name in the lock."""
-    code = (
-        "import fcntl, json, sys, time; from hcilib.drive.campaign.stopping import signed; f = open(sys.argv[1], 'a')\n"
-        "fcntl.flock(f, fcntl.LOCK_EX)\nwith signed(f):\n    print('held', flush=True)\n    time.sleep(600)"
-    )
-    with held(tmp_path / "run", ""):
-        pass
-    holder = python(code, str(tmp_path / "run" / ".lock"))
-    try:
-        assert holder.stdout.readline() == "held\n"
-        assert "stopped" in hci.stop(tmp_path / "run", limit_s=5)
-    finally:
-        holder.kill()
-        holder.communicate()
-
-
 def test_a_campaign_of_another_machine_is_left_alone(tmp_path, capsys):
     with held(tmp_path / "run", json.dumps({"host": "srv9", "pid": 4711, "began": "1"})):
         assert cli.main(["stop", str(tmp_path / "run")]) == stopping.ELSEWHERE
     assert "its campaign runs on srv9, process 4711. Run hci stop there." in capsys.readouterr().err
     assert not (tmp_path / "run" / stopping.STOP).exists()
-
-
-def test_what_is_no_run_directory_is_said(tmp_path, capsys):
-    assert cli.main(["stop", str(tmp_path / "nosuch")]) == 1
-    assert "no such run directory" in capsys.readouterr().err
-
-
-def test_a_searchs_round_is_found(tmp_path):
-    tmp_path.joinpath("search").mkdir()
-    with held(tmp_path / "search" / "round-1", '{"host": "srv9"}'), pytest.raises(hci.StopError, match="round-1"):
-        hci.stop(tmp_path / "search")

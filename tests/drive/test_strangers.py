@@ -7,10 +7,10 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from intrusions import CONTROL
+from intrusions import CONTROL, by
 from probes import python, until
 from strangers import sockets_below, stranger
-from test_launch import by, fios
+from test_launch import fios
 
 pytestmark = [pytest.mark.lab, pytest.mark.needs("root", "setpriv")]
 

@@ -8,10 +8,12 @@ import pytest
 from probes import processes
 
 import hcilib as hci
-from hcilib import PlanError, System, prepare
+from hcilib import prepare
 from hcilib.drive.campaign import campaign, changes
 from hcilib.drive.systems import _here, tasks
-from hcilib.model.system import Check, Command
+from hcilib.model.patterns import PlanError
+from hcilib.model.system import Check, Command, System
+from hcilib.model.yaml_models import TestbedError
 
 pytestmark = pytest.mark.lab
 NAMED = {"name": "lab-mirror", "label": "x"}
@@ -266,7 +268,7 @@ def test_a_setting_that_no_file_knows_and_one_given_twice_are_refused(bed, short
 )
 def test_a_file_that_asks_or_changes_what_cannot_be_is_refused(tmp_path, text, said):
     (tmp_path / "s.yaml").write_text(f"name: s\nlabel: s\n{text}\n")
-    with pytest.raises(hci.TestbedError, match=said):
+    with pytest.raises(TestbedError, match=said):
         hci.load_system(tmp_path / "s.yaml")
 
 

@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pandas as pd
 
-import hcilib
-from hcilib import FioOutputError, read_fio, read_results, read_rollup
+from hcilib import read_fio, read_results
 from hcilib.model.archives import unpacked
+from hcilib.read.fio.fio import FioOutputError
 from hcilib.read.fio.table import read_fio_bins
+from hcilib.read.foreign.results import log_series
 from hcilib.read.foreign.settings import ForeignError
 from hcilib.read.logs.rollup import FioLogError
+from hcilib.read.run.run import read_rollup
 
 DATA = Path(__file__).parents[1] / "data"
 FIO = unpacked(DATA / "fio")
@@ -38,7 +40,7 @@ class Family:
 FAMILIES = {
     "fio": Family((read_fio, read_fio_bins), FioOutputError, tuple(sorted(FIO.glob("*.json")))),
     "fio_log": Family(
-        (read_rollup, hcilib.log_series),
+        (read_rollup, log_series),
         FioLogError,
         tuple(sorted((FIO / "logs").glob("*/*.log*"))),
     ),
@@ -102,60 +104,51 @@ PIECES = (
 )
 
 
+STEPS = (
+    "cut", "behead", "drop", "repeat", "flip", "zeros", "insert", "splice", "number", "line",
+)  # fmt: skip
+
+
 def mutated(
     raw: bytes, steps: Sequence[tuple[str, float, float, int]], other: bytes = b""
 ) -> bytes:
     """The bytes after each step (what, where, how much: shares of the file, which: picks among
-    variants)."""
+    variants). Small damage is more often than large."""
     for what, where, share, which in steps:
         start = int(where * len(raw))
-        end = min(
-            len(raw), start + 1 + int(share**3 * len(raw))
-        )  # small damage more often than large
-        raw = STEPS[what](raw, start, end, which, other)
+        end = min(len(raw), start + 1 + int(share**3 * len(raw)))
+        raw = _damaged(what, raw[:start], raw[start:end], raw[end:], which, other[start:end])
     return raw[: 2**20]
 
 
-def _number(raw: bytes, start: int, end: int, which: int, other: bytes) -> bytes:
-    found = _NUMBER.search(raw, start)
-    return (
-        raw[: found.start()] + NUMBERS[which % len(NUMBERS)] + raw[found.end() :] if found else raw
-    )
-
-
-def _line(raw: bytes, start: int, end: int, which: int, other: bytes) -> bytes:
-    """One line out, twice or elsewhere."""
-    lines = raw.splitlines(keepends=True) or [raw]
-    n = start * len(lines) // (len(raw) + 1)
-    one = lines.pop(n)
-    return b"".join(
-        [
-            *lines[:n],
-            *([one] * (which % 3) if which % 2 == 0 else []),
-            *lines[n:],
-            *([one] if which % 2 else []),
-        ]
-    )
-
-
-STEPS: dict[str, Callable[[bytes, int, int, int, bytes], bytes]] = {
-    "cut": lambda raw, start, end, which, other: raw[:start],
-    "behead": lambda raw, start, end, which, other: raw[start:],
-    "drop": lambda raw, start, end, which, other: raw[:start] + raw[end:],
-    "repeat": lambda raw, start, end, which, other: (
-        raw[:end] + raw[start:end] * (1 + which % 3) + raw[end:]
-    ),
-    "flip": lambda raw, start, end, which, other: (
-        raw[:start] + bytes([which % 256]) + raw[start + 1 :]
-    ),
-    "zeros": lambda raw, start, end, which, other: raw[:start] + b"\0" * (end - start) + raw[end:],
-    "insert": lambda raw, start, end, which, other: (
-        raw[:start] + PIECES[which % len(PIECES)] + raw[start:]
-    ),
-    "splice": lambda raw, start, end, which, other: raw[:start] + other[start:end] + raw[start:],
-    "number": _number,
-    "line": _line,
-}
+def _damaged(
+    what: str, before: bytes, piece: bytes, after: bytes, which: int, other: bytes
+) -> bytes:
+    match what:
+        case "cut":
+            return before
+        case "behead":
+            return piece + after
+        case "drop":
+            return before + after
+        case "repeat":
+            return before + piece * (2 + which % 3) + after
+        case "flip":
+            return before + bytes([which % 256]) + piece[1:] + after
+        case "zeros":
+            return before + bytes(len(piece)) + after
+        case "insert":
+            return before + PIECES[which % len(PIECES)] + piece + after
+        case "splice":
+            return before + other + piece + after
+        case "number":
+            number = NUMBERS[which % len(NUMBERS)]
+            return before + _NUMBER.sub(lambda _: number, piece + after, count=1)
+    lines = (before + piece + after).splitlines(keepends=True) or [b""]
+    line = lines.pop(n := min(len(before.splitlines()), len(lines) - 1))
+    if which % 2:  # elsewhere, or out, or three times
+        return b"".join([*lines, line])
+    return b"".join([*lines[:n], *[line] * (which % 3), *lines[n:]])
 
 
 def _names(said: str, path: Path) -> bool:

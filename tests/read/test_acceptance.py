@@ -6,7 +6,7 @@ import pytest
 
 from hcilib import read_fio
 from hcilib.read.run.accepted import problems
-from tests.read.made import CASES, FIO, written
+from tests.read.made import CASES, FIO
 
 
 def judge(case: str, output=None, **changes) -> list[str]:
@@ -128,14 +128,3 @@ def test_every_line_of_the_rule_s_list_is_trouble_and_notes_are_not():
         assert line in problem
     table.attrs["noise"] = f"{note}\nDisk stats (read/write):"
     assert judge("healthy", table) == []
-
-
-def test_hosts_come_in_natural_order():
-    expected = [{"hostname": f"10.0.0.{n}"} for n in (10, 2, 1)]
-    found = judge("bad_option", read_fio(FIO / "bad_option.json"), expected=expected, stderr="")
-    assert [s.split(":")[0] for s in found[-3:]] == ["10.0.0.1", "10.0.0.2", "10.0.0.10"]
-
-
-def test_output_without_a_result_is_a_problem_and_no_exception(tmp_path):
-    [problem] = judge("healthy", written(tmp_path / "fio.json", "fio: cannot do that\n"))
-    assert "fio.json" in problem

@@ -4,14 +4,11 @@ import contextlib
 import fcntl
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-import hcilib as hci
 from hcilib import read_results
 from hcilib.read.run import steps as cache
 from tests.read.made import client, direction, write_counters, write_plan, write_step
@@ -80,10 +77,6 @@ def test_the_second_read_opens_no_raw_file_and_gives_the_same(run_dir):
     assert_right(run_dir)
 
 
-def add_another(run: Path) -> None:
-    add_step(run, 9)
-
-
 def rename_system(run: Path) -> None:
     """As long as before, and of the same time."""
     file = third(run) / "step.json"
@@ -99,10 +92,8 @@ def touch(run: Path) -> None:
 
 
 CHANGES = {
-    "another step": add_another,
     "a step that is gone": lambda run: shutil.rmtree(third(run)),
     "other output": lambda run: add_step_again(run),
-    "other counters": lambda run: write_counters(third(run), 1060, {"node1": 90.0}),
     "another name": lambda run: third(run).rename(run / "steps/another"),
     "other content of the same size and time": rename_system,
     "other times": touch,
@@ -123,12 +114,6 @@ def test_what_changed_is_read_again_once(run_dir, change):
     with from_the_cache_alone():
         read_results(run_dir)
     assert_right(run_dir)
-
-
-def test_the_name_of_the_run_is_that_of_its_folder_now(run_dir):
-    read_results(run_dir)
-    moved = run_dir.rename(run_dir.with_name("renamed"))
-    assert set(read_results(moved)["run_id"]) == {"renamed"}
 
 
 def test_what_may_change_within_a_clock_tick_is_not_kept_yet(run_dir, monkeypatch, tmp_path):
@@ -162,22 +147,16 @@ def test_other_code_reads_anew(run_dir, monkeypatch):
         read_results(run_dir)
 
 
-@pytest.mark.parametrize("damage", ["cut", "empty", "garbage", "folder"])
+@pytest.mark.parametrize(
+    "damage", [lambda raw: raw[: len(raw) // 2], lambda _: b"", lambda raw: os.urandom(len(raw))]
+)
 def test_a_damaged_file_is_ignored_and_made_again(run_dir, damage, tmp_path):
     wanted = read_results(run_dir)
     [file] = tmp_path.glob("cache/**/*.zst")
-    raw = file.read_bytes()
-    file.unlink()
-    if damage == "folder":
-        file.mkdir()
-    else:
-        file.write_bytes(
-            {"cut": raw[: len(raw) // 2], "empty": b"", "garbage": os.urandom(len(raw))}[damage]
-        )
+    file.write_bytes(damage(file.read_bytes()))
     pd.testing.assert_frame_equal(read_results(run_dir), wanted)
-    if damage != "folder":
-        with from_the_cache_alone():
-            pd.testing.assert_frame_equal(read_results(run_dir), wanted)
+    with from_the_cache_alone():
+        pd.testing.assert_frame_equal(read_results(run_dir), wanted)
 
 
 @pytest.mark.parametrize("home", ["file", "relative"])
@@ -199,34 +178,6 @@ def test_the_run_directories_that_were_read_last_are_kept(run_dir, tmp_path, mon
         read_results(copies[2])
         with pytest.raises(AssertionError, match="7 steps"):
             read_results(copies[0])
-
-
-READ = """
-import sys
-from hcilib import read_results
-from hcilib.read.run import steps as cache
-cache.AT_ONCE, cache.RESTLESS_NS = int(sys.argv[2]), 0
-print("ready", flush=True)
-sys.stdin.readline()
-for _ in range(3):
-    print(read_results(sys.argv[1])["iops"].sum(), flush=True)
-"""
-
-
-def test_readers_at_once_write_one_cache_and_all_are_right(run_dir):
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": hci.ROOT}
-    asked = [[sys.executable, "-c", READ, str(run_dir), str(size)] for size in (1, 2, 5)]
-    started = [subprocess.Popen(argv, **pipes) for argv in asked]
-    try:
-        assert [process.stdout.readline() for process in started] == ["ready\n"] * 3
-        answers = [process.communicate("go\n", timeout=60)[0] for process in started]
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
-    with from_the_cache_alone():
-        iops = read_results(run_dir)["iops"].sum()
-    assert answers == [f"{iops}\n" * 3] * 3
 
 
 def test_a_running_campaign_is_right_at_every_moment_and_kept_when_it_is_over(run_dir, tmp_path):

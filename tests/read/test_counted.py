@@ -53,27 +53,6 @@ def test_merged_sections_are_read_apart_where_that_is_certain_and_else_refused(c
         check(KEPT / f"{case}.{form}", expected)
 
 
-def test_each_test_says_what_ran_beside_it():
-    results = hci.read_results(KEPT / "remedy.json", system="x").set_index("pattern")
-    assert results["beside"].to_dict() == {
-        "4k-randread": "8k-randwrite",
-        "8k-randwrite": "4k-randread",
-    }
-
-
-@pytest.mark.parametrize("system", ["a", "b"])
-def test_writes_that_carry_anothers_reads_are_no_result(system):
-    """Of the reader neither rw nor iodepth is in the file."""
-    check(KEPT / f"{system}-run1.json", REFUSED)
-
-
-def test_a_refused_entry_costs_itself_alone():
-    results = hci.read_results(KEPT / "stonewall.json", system="x")
-    assert results["pattern"].tolist() == ["4k-randread"]
-    assert results["iops"].tolist() == pytest.approx([300], rel=0.2)
-    assert "left-out" in results["warnings"].iat[0].split()
-
-
 def test_the_servers_of_fio_s_client_are_each_asked_how_many_jobs_ran(tmp_path):
     merged = json.loads((KEPT / "images.json").read_text())
     [job] = merged.pop("jobs")

@@ -2,8 +2,6 @@
 
 import json
 
-import numpy as np
-import pandas as pd
 import pytest
 
 import hcilib as hci
@@ -43,18 +41,6 @@ def test_every_system_is_behind_every_drive(claimed):
     ]
     assert set(table["limits"]) == {"separate"}
     assert set(table["read_bytes_per_s"]) == set(table["write_bytes_per_s"]) == {RATE}
-    writes = {
-        "pattern": "4k-randwrite",
-        "rw": "randwrite",
-        "rwmixread": 0,
-        "bs_bytes": 4096,
-        "sync": 0,
-    }
-    asked = pd.DataFrame({"system": ["lab-single", "lab-mirror"], "runtime_s": np.inf}).assign(
-        **writes
-    )
-    known = hci.predicted(asked, table, hci.load_systems()).set_index("system")
-    assert known["iops"].to_dict() == {"lab-single": 2048, "lab-mirror": 1024}
 
 
 def test_a_drive_that_was_turned_meanwhile_has_no_one_rate(claimed):
@@ -62,16 +48,6 @@ def test_a_drive_that_was_turned_meanwhile_has_no_one_rate(claimed):
     written(claimed / "journal.jsonl", json.dumps(turned) + '\n{"t": 2, "event": "dial", "no')
     rates = hci.read_set_speeds(claimed).groupby("node")["read_bytes_per_s"].max()
     assert rates.isna().to_dict() == {"node1": False, "node2": True}
-
-
-def test_what_was_measured_elsewhere_has_no_set_speed(claimed, tmp_path):
-    elsewhere = ["data/published", tmp_path / "nothing", "data/samples/box/box-ceph"]
-    elsewhere += [
-        {"path": "data/samples/loose-files", "names": "{system}_*.json"},
-        {"path": ["a.json", "b.json"]},
-    ]
-    assert hci.read_set_speeds(elsewhere).empty
-    assert len(hci.read_set_speeds([*elsewhere, claimed, {"path": str(claimed)}])) == 4
 
 
 def test_what_an_idle_drive_lets_through_counts_where_runs_had_no_ramp(claimed):

@@ -72,33 +72,6 @@ def test_a_timespan_is_a_run_with_the_numbers_of_all_its_ios(name, kind, of):
             )
 
 
-@FORMATS
-def test_settings(kind, of):
-    settings = ["rw", "rwmixread", "bs_bytes", "iodepth", "direct", "sync", "pattern"]
-    for name, stated in {
-        "mixed": ["randrw", 70, 4096, 8, 1, 1, "4k-randrw70-sync"],
-        "write_one": ["write", 0, 8192, 32, 1, 1, "8k-write-sync"],
-    }.items():
-        assert of(source(name, kind), kind)[settings].values.tolist() == [stated]
-
-
-@pytest.mark.parametrize(
-    ("kind", "before", "line"),
-    [
-        ("xml", "<WriteRatio>", "<Throughput>5000</Throughput>"),
-        ("txt", "block size:", "throughput rate-limited to 5000 B/ms\r\n\t\t"),
-    ],
-)
-def test_a_rate_is_bytes_a_millisecond(kind, before, line, of):
-    limited = source("write_one", kind).replace(before, line + before, 1)
-    assert of(limited, kind)["rate_bytes"].tolist() == [5e6]
-
-
-def test_writes_without_write_through_are_another_pattern(of):
-    text = source("write_one").replace("<WriteThrough>true", "<WriteThrough>false")
-    assert of(text)["pattern"].tolist() == ["8k-write"]
-
-
 def commanded(command: str) -> str:
     """Return a text without its input parameters: the command line says what was planned."""
     text = source("write_one", "txt")
@@ -107,10 +80,48 @@ def commanded(command: str) -> str:
     return head + text[end:]
 
 
-def test_without_input_parameters_the_command_line_says_what_was_planned(of):
-    [row] = of(commanded("diskspd.exe -b8K -o32 -w100 -d5 -W5 -Suw #1"), "txt").to_dict("records")
-    planned = [row[name] for name in ("rw", "iodepth", "outstanding", "direct", "sync")]
-    assert planned == ["write", 32, 32, 1, 1]
+@pytest.mark.parametrize(
+    ("options", "planned"),
+    [
+        ("-b8K -o32 -w100 -Sh", ["write", 8192, 32, 1, 1]),
+        ("-b8K -o32 -w100 -S", ["write", 8192, 32, 1, 0]),
+        ("/b8K /o32 /w100 -Sw", ["write", 8192, 32, 0, 1]),
+        ("-o4 -b8K -o32 -w100", ["write", 8192, 32, 0, 0]),
+        ("-b8K -o32 -w100 -rs40 -Sh", ["randwrite", 8192, 32, 1, 1]),
+    ],
+)
+def test_without_input_parameters_the_command_line_says_what_was_planned(options, planned, of):
+    [row] = of(commanded(f"diskspd.exe {options} #1"), "txt").to_dict("records")
+    assert [row[name] for name in ("rw", "bs_bytes", "iodepth", "direct", "sync")] == planned
+
+
+MEAN = source("write_one", "txt").partition("I/O per s")[2].splitlines()[2].split("|")[5]
+EDITED = [  # a text, what is written instead, and columns
+    ("xml", "<WriteRatio>", "<Throughput>5000</Throughput><WriteRatio>", {"rate_bytes": 5e6}),
+    (
+        "txt",
+        "block size:",
+        "throughput rate-limited to 5000 B/ms\r\n\t\tblock size:",
+        {"rate_bytes": 5e6},
+    ),
+    ("xml", "<WriteThrough>true", "<WriteThrough>false", {"pattern": "8k-write"}),
+    ("xml", "#1", "D:\\R&D &amp; x\\t.dat", {"iodepth": 32}),
+    ("txt", "software cache disabled", "", {"direct": nan, "sync": 1}),
+    *(
+        ("txt", MEAN, f"  {printed} ", {"lat_ns": nan, "valid": True})
+        for printed in ("-nan(ind)", "1.#QNAN0", "N/A")
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "text", "instead", "columns"), EDITED)
+def test_what_diskspd_prints_is_read_and_what_it_does_not_is_missing(
+    kind, text, instead, columns, of
+):
+    edited = source("write_one", kind).replace(text, instead)
+    assert edited != source("write_one", kind)
+    [row] = of(edited, kind).to_dict("records")
+    assert {name: row.get(name, nan) for name in columns} == pytest.approx(columns, nan_ok=True)
 
 
 # --- files as they come
@@ -135,34 +146,13 @@ def test_wrappings_change_nothing(how, kind, of):
     pd.testing.assert_frame_equal(table.drop(columns="target"), whole.drop(columns="target"))
 
 
-def test_a_path_with_an_ampersand_is_read_though_diskspd_does_not_escape_it(of):
-    assert of(source("write_one").replace("#1", "D:\\R&D &amp; x\\t.dat"))["iodepth"].tolist() == [
-        32
-    ]
-
-
-@FORMATS
-def test_results_appended_to_one_file_are_further_runs(kind, of):
-    both = source("mixed", kind) + "\r\n" + source("write_one", kind)
-    assert of(both, kind)["outstanding"].tolist() == [32, 32]
-
-
-def test_many_runs_of_one_file_take_work_in_proportion(of, calls):
-    def work(runs: int) -> int:
-        table, number = calls(lambda: of("\r\n".join([source("mixed")] * runs)))
-        assert len(table) == runs
-        return number
-
-    work(3)  # so that nothing is imported while it is counted
-    assert work(12) < 1.2 * 4 * work(3)
-
-
 # --- what is not whole
 
 INCOMPLETE = {
     "a row less": ("txt", "mixed", r"(?m)^     3 \|.*\n", ""),
     "a thread less": ("xml", "mixed", r"(?s)<Thread>((?!<Thread>).)*</Thread>(?!.*<Thread>)", ""),
     "another sum": ("xml", "write_one", "<IOCount>3003<", "<IOCount>7<"),
+    "no distribution": ("txt", "write_one", r"(?s)Total latency distribution:.*", ""),
     "another sum of text": ("txt", "write_one", r"(?<=total: )( *)\d", r"\g<1>9"),
 }
 
@@ -196,6 +186,11 @@ REFUSED = {
         "-O",
     ),
     "two streams on a path": ("xml", source("two_streams"), "path"),
+    "sections that repeat": (
+        "txt",
+        source("two_timespans", "txt").replace("Totals:", ""),
+        "copy the file again",
+    ),
     "two streams of text": ("txt", source("two_streams", "txt"), "path"),
     "another test's numbers": ("txt", commanded("diskspd.exe -r4K -w30 #1"), "numbers"),
     "no result": ("xml", "<Results></Results>", ""),
@@ -221,11 +216,3 @@ def test_what_is_no_result_is_named_with_its_place(case, of):
     kind, content, names = REFUSED[case]
     with pytest.raises(ForeignError, match=rf"out\.{kind}.*{names}"):
         of(content, kind)
-
-
-@pytest.mark.parametrize("printed", ["-nan(ind)", "1.#QNAN0", "N/A"])
-def test_what_c_prints_for_no_number_is_missing(printed, of):
-    text = source("write_one", "txt")
-    mean = text[text.index("I/O per s") :].splitlines()[2].split("|")[5]
-    [row] = of(text.replace(mean, f"  {printed} "), "txt").to_dict("records")
-    assert (pd.isna(row["lat_ns"]), row["valid"]) == (True, True)

@@ -103,24 +103,8 @@ def test_several_starts_in_one_file_are_repeats_and_the_last_of_interim_reports_
     assert row["numjobs"] == 1
 
 
-LINE = "  write: IOPS=12.3k, BW=48.0MiB/s (50.4MB/s)(480MiB/10001msec); 0 zone resets"
 HEAD = "j: (g=0): rw=randwrite, bs=(R) 4096B-4096B, (W) 4096B-4096B, ioengine=libaio, iodepth=4\n"
 BLOCK = "j: (groupid=0, jobs=50): err= 0: pid=7: x\n"
-
-
-def test_without_counts_the_rate_is_printed_and_a_code_says_so(tmp_path):
-    [row] = read(tmp_path, f"{HEAD}{BLOCK}{LINE}\n").to_dict("records")
-    assert (row["iops"], row["pattern"]) == (12300, "4k-randwrite")
-    assert "printed-digits" in row["warnings"].split()
-
-
-def test_without_its_first_lines_the_jobs_are_those_of_the_report(tmp_path):
-    """They were lost: outstanding was off by their number (R7)."""
-    folder = tmp_path / "named"
-    folder.mkdir()
-    (folder / "s_4k-randwrite_qd4.txt").write_text(f"{BLOCK}{LINE}\n")
-    [row] = hci.read_results(folder, names="{system}_{pattern}_qd{iodepth}.txt").to_dict("records")
-    assert (row["numjobs"], row["iodepth"], row["outstanding"]) == (50, 4, 200)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ in little memory."""
 import gzip
 import os
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,13 +13,14 @@ import zstandard
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-import hcilib
-from hcilib import FioOutputError, read_fio, read_results, read_rollup
+from hcilib import published, read_fio, read_results, recognise
 from hcilib.cli import main
 from hcilib.model import compressed
+from hcilib.read.fio.fio import FioOutputError
 from hcilib.read.fio.table import read_fio_bins
 from hcilib.read.foreign.settings import ForeignError
 from hcilib.read.logs.rollup import FioLogError
+from hcilib.read.run.run import read_rollup
 from tests.needs import examples
 from tests.read.made import written
 from tests.read.mutations import FAMILIES, STEPS, mutated, outcome
@@ -39,7 +39,6 @@ HOSTILE = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 LARGE = 2 * 2**30
-SAMPLE = hcilib.samples()["lab-single-2"]
 
 
 SECRET = "root:$6$topsecret$abc:19000:0:99999:7:::\ndaemon:*:topsecret:0:99999:7:::\n"
@@ -77,14 +76,11 @@ def test_no_text_of_a_file_that_is_no_result_is_shown(name, tmp_path, capsys):
         read_fio_bins,
         read_rollup,
         read_results,
-        hcilib.recognise,
-        hcilib.published,
+        recognise,
+        published,
     )
     texts = [said_of(read, file) for read in readers]
-    texts += [
-        said_of(read, tmp_path / "given")
-        for read in (read_results, hcilib.recognise, hcilib.published)
-    ]
+    texts += [said_of(read, tmp_path / "given") for read in (read_results, recognise, published)]
     assert all(text and "topsecret" not in text and "daemon" not in text for text in texts)
     main(["recognise", str(file), str(tmp_path / "given")])
     shown = capsys.readouterr()
@@ -113,10 +109,6 @@ READERS = {
     "p_clat.1.log": (read_rollup, FioLogError),
     "d.xml": (read_results, ForeignError),
 }
-
-
-def test_what_a_call_takes_is_seen():
-    assert grown(lambda: b"x" * 2**27) > 2**26
 
 
 def grown(call: Callable[[], object]) -> int:
@@ -197,38 +189,3 @@ def test_a_compressed_file_cut_off_anywhere_is_an_error(kind, suffix, tmp_path):
     for length in range(4, len(packed), max(len(packed) // 12, 1)):
         path.write_bytes(packed[:length])
         assert outcome(family, path)[0] != "table"
-
-
-def test_a_step_that_grew_is_named_and_the_others_are_read(tmp_path):
-    """Alone among those that are read at once, as it is large: nothing of what was accepted is left
-    in its table."""
-    run_dir, found = shutil.copytree(SAMPLE, tmp_path / "run"), list[int]()
-    [large] = run_dir.glob("steps/measure-b1-r1-4k-randread-nj1-qd8-vm4/fio.json.zst")
-    os.truncate(large, LARGE)
-    with pytest.warns(hcilib.RunDirWarning, match=large.parent.name):
-        memory = grown(lambda: found.append(len(read_results(run_dir))))
-    assert memory < 2**29 + 2**26, "what is read of one file"
-    assert found == [len(read_results(SAMPLE)) - 1]
-
-
-FOUND = {  # what fifty thousand damaged files found: a capture, a text of it, what is there instead
-    "digits": ("fio", "local.json", b'"runtime" : ', b'"runtime" : ' + b"9" * 5000),
-    "digits beside text": ("fio", "dirty.json", b'"io_bytes" : ', b'"io_bytes" : ' + b"9" * 5000),
-    "a long text": ("fio", "enospc_continued.json", b'"1.000', b'"1.000' + bytes(30_000)),
-    "no text": (
-        "fio_log",
-        "cell_lat.1.log.127.0.200.1",
-        b"",
-        b"1000, 93862, 0, 4096, 0, \x8e, 0\n",
-    ),
-    "threads": ("diskspd", "two_streams.txt", b"per file: ", b"per file: " + b"9" * 30),
-}
-
-
-@pytest.mark.parametrize("case", FOUND)
-def test_what_fifty_thousand_damaged_files_found(case, tmp_path):
-    kind, name, text, instead = FOUND[case]
-    capture = next(path for path in FAMILIES[kind].captures if path.name == name)
-    edited = capture.read_bytes().replace(text, instead, 1)
-    assert edited != capture.read_bytes()
-    outcome(FAMILIES[kind], written(tmp_path / name, edited))

@@ -12,8 +12,7 @@ import time
 import pytest
 
 import hcilib as hci
-from hcilib import progress, watch
-from hcilib.read.run.journal import read_journal
+from hcilib.read.run.journal import progress, read_journal, watch
 from tests.read.made import written
 
 

@@ -11,7 +11,8 @@ import pytest
 
 import hcilib as hci
 from hcilib.cli import main
-from hcilib.model.archives import pack
+from hcilib.model.archives import pack, unpacked
+from hcilib.read.run.run import samples
 from tests.read.made import LOOSE, result, written
 
 SAMPLES = hci.ROOT / "data/samples"
@@ -32,7 +33,7 @@ def night(folder: Path, name: str, day: float, faster: float = 1.0, **more) -> P
 
 def campaign(folder: Path, name: str, day: int = 0, late_s=lambda n: 0) -> Path:
     """Copy a real run directory, its journal some days later; the clock is `late_s` at an event."""
-    place = shutil.copytree(hci.samples()["lab-single"], folder / name)
+    place = shutil.copytree(samples()["lab-single"], folder / name)
     journal = place / "journal.jsonl"
     events = [json.loads(line) for line in journal.read_text().splitlines()]
     moved = [one | {"t": one["t"] + DAY_S * day + late_s(n)} for n, one in enumerate(events)]
@@ -51,9 +52,12 @@ def test_run_directories_other_tools_and_published_tables_are_campaigns(tmp_path
     campaign(tmp_path, "lab/one")
     shutil.copytree(LOOSE, tmp_path / "loose")
     shutil.copytree(hci.ROOT / "data/published", tmp_path / "articles")
+    shutil.copytree(hci.ROOT / "tests/data/foreign/elbencho", tmp_path / "elbencho")
     table = hci.history(tmp_path)
     names = {"n01.json", "lab/one", "loose", "articles/starwind-s2d-rdma-hyperv"}
     assert names <= set(table["campaign"])
+    [start] = table.query("campaign == 'elbencho'")["start"].unique()
+    assert str(start) == "2026-01-02 03:00:00+00:00"
     asked = "pattern == '4k-randread' and iodepth == 8"
     logs = np.log(hci.read_results(tmp_path / "lab/one").query(asked)["iops"])
     row = table.query(f"campaign == 'lab/one' and metric == 'iops' and {asked}").iloc[0]
@@ -93,6 +97,8 @@ def test_results_that_do_not_count_are_named(tmp_path):
     cut.write_bytes(cut.read_bytes()[:500])
     written(tmp_path / "month.tar.zst", b"no archive")
     written(tmp_path / "notes.txt", "nothing of fio")
+    written(tmp_path / ".hidden.json", (tmp_path / "n01.json").read_bytes())
+    (tmp_path / "gone.json").symlink_to("nowhere.json")
     table = hci.history(tmp_path)
     found = codes(table)
     [copy] = (name for name in found if "copy" in found[name])
@@ -138,7 +144,7 @@ def test_a_plan_that_changed_begins_a_history_of_its_own(tmp_path):
 def test_campaigns_of_another_testbed_file_are_another_series(tmp_path):
     """Both are of a testbed that is called lab."""
     for name in ("lab-mirror", "lab-flushed"):
-        shutil.copytree(hci.samples()[name], tmp_path / name)
+        shutil.copytree(samples()[name], tmp_path / name)
     table = hci.history(tmp_path)
     first, later = table["campaign"].unique()
     digest = json.loads((tmp_path / later / "plan.json").read_text())["identity"]["testbed"]
@@ -147,16 +153,22 @@ def test_campaigns_of_another_testbed_file_are_another_series(tmp_path):
     assert [name for name, own in codes(table).items() if "another-testbed" in own] == [later]
 
 
-def test_an_archive_is_a_campaign_and_nothing_is_unpacked_beside_it(tmp_path):
-    """The folder counts where both are there."""
-    for day, name in enumerate(("a", "b")):
-        campaign(tmp_path, name, day)
-    expected = hci.history(tmp_path)
-    pack(tmp_path / "a")
-    pd.testing.assert_frame_equal(hci.history(tmp_path), expected)
-    shutil.rmtree(tmp_path / "a")
-    pd.testing.assert_frame_equal(hci.history(tmp_path), expected)
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["a.tar.zst", "b"]
+def test_a_search_is_one_campaign_in_its_archive_too(tmp_path):
+    search = shutil.copytree(unpacked(SAMPLES / "lab-load"), tmp_path / "search")
+    loads = hci.read_results(search)
+    pack(search)
+    shutil.rmtree(search)
+    table = hci.history(tmp_path).query("metric == 'iops'")
+    assert set(table["campaign"]) == {"search"}
+    assert table["n"].sum() == len(loads)
+    assert (table["setup"] != "").all()
+
+
+def test_a_campaign_began_when_its_first_file_did(tmp_path):
+    for name, day in (("a", 3), ("b", 1)):
+        night(tmp_path / "both", name, day)
+    [start] = hci.history(tmp_path)["start"].unique()
+    assert start.timestamp() == pytest.approx(BEGIN_S + DAY_S, abs=60)
 
 
 # --- hci check

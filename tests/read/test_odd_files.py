@@ -8,10 +8,10 @@ import json
 import os
 import re
 
+import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib.cli import main
 from hcilib.read.foreign.settings import ForeignError
 from tests.read.made import DATA, LOOSE, written
 
@@ -69,11 +69,14 @@ def test_what_merely_speaks_of_fio_is_no_result(tmp_path, name):
     assert hci.recognise(tmp_path).set_index("file").loc[name, "what"] == "something else"
 
 
+PADDED = (DATA / "cases/c31_no_head/randread_512k_qd1.txt").read_text()
+GROUP = PADDED[PADDED.index(": (groupid=0") :]
 DAMAGED = {
     "b.json": '{"fio version":' + "[" * 100_000,
     "b.txt": RESULT[:3000],
     "c.txt": TEXT[:200],
     "mix.json": OTHER.replace('"rw" : "randread"', '"rw" : "randrw", "rwmixread" : "abc"'),
+    "groups.txt": f"a{GROUP}\nb{GROUP.replace('groupid=0, jobs=50', 'groupid=1, jobs=25')}",
 }
 
 
@@ -86,6 +89,32 @@ def test_an_odd_file_costs_that_file_alone(tmp_path, name):
     assert "left-out" in table["warnings"].iat[0].split()
 
 
+NESTED = "[" * 1000 + "]" * 1000
+
+
+@pytest.mark.parametrize("folder", ["", "infra", "infra/steps/x"])
+@pytest.mark.parametrize("plan", ['{"format_version": "1.0"}', NESTED])
+def test_a_plan_of_another_program_costs_its_folder_alone(tmp_path, plan, folder):
+    (tmp_path / "good.json").write_text(RESULT)
+    (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+    written(tmp_path / folder.partition("/")[0] / "plan.json", plan if folder else NESTED)
+    assert len(hci.read_results(tmp_path, system="x")) == 1
+    files = hci.recognise(tmp_path).set_index("file")
+    assert (files.drop("good.json")["what"] != "result").all()
+
+
+def test_a_table_of_names_has_gaps_and_fractions_and_a_count_that_no_machine_holds_is_named(
+    tmp_path,
+):
+    for name, content in (("a", RESULT), ("b", OTHER), ("c", RESULT + " ")):
+        (tmp_path / f"{name}.json").write_text(content)
+    names = pd.DataFrame({"file": ["c.json", "a.json", "b.json"], "system": [*"sqr"]})
+    names = names.assign(rep=[None, 3.0, None], vms=["9" * 400, "1", "1"])
+    results = hci.read_results(tmp_path, names=names)
+    assert results.set_index("system")["rep"].to_dict() == {"q": 3, "r": 0}
+    assert [file for file, _ in results.attrs["left_out"]] == ["c.json"]
+
+
 @pytest.mark.parametrize("name", ["größe ä 1", "a b  c", "x\x1b[31m", os.fsdecode(b"caf\xe9")])
 def test_every_name_can_be_shown_and_written(tmp_path, name):
     (tmp_path / f"{name}.json").write_text(RESULT)
@@ -94,13 +123,6 @@ def test_every_name_can_be_shown_and_written(tmp_path, name):
         said.encode()
         assert "\x1b" not in said
     assert hci.read_results(tmp_path, names="{system}.json")["system"].iat[0].isprintable()
-
-
-def test_a_nested_plan_is_named(tmp_path):
-    (tmp_path / "steps").mkdir()
-    (tmp_path / "plan.json").write_text("[" * 100_000)
-    with pytest.raises(ValueError, match=r"plan\.json"):
-        hci.read_results(tmp_path)
 
 
 NAMES = {  # pattern -> where it stops, for elm_dbmix_qd8_rb.json
@@ -122,13 +144,3 @@ def test_a_repeat_may_be_a_letter(tmp_path):
     for letter, content in (("a", RESULT), ("B", OTHER)):
         (tmp_path / f"elm_r{letter}.json").write_text(content)
     assert sorted(hci.read_results(tmp_path, names="{system}_r{rep}.json")["rep"]) == [1, 2]
-
-
-def test_recognise_shows_engine_and_direct_in_lines_of_120_letters(tmp_path, capsys):
-    (tmp_path / "deep" / ("long" * 40)).mkdir(parents=True)
-    (tmp_path / "deep" / ("long" * 40) / "a.json").write_text(RESULT)
-    (tmp_path / "b.json").write_text(RESULT[:3000])
-    assert main(["recognise", str(tmp_path), "--names", "{system}/**"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert any("ioengine=nbd direct=0" in line for line in lines)
-    assert max(map(len, lines)) <= 120

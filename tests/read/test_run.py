@@ -2,7 +2,6 @@
 missing stays missing."""
 
 import json
-import os
 import re
 import shutil
 import signal
@@ -17,10 +16,10 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib import RunDirWarning
-from hcilib.model.archives import pack
 from hcilib.model.metrics import COLUMNS
 from hcilib.model.places import shipped
+from hcilib.read.run.accepted import RunDirWarning
+from hcilib.read.run.run import samples
 from hcilib.read.run.step import RunReadError
 from tests.read.made import (
     HOSTS,
@@ -181,29 +180,12 @@ def test_a_campaign_without_a_finished_step_is_an_empty_table(tmp_path):
     assert len(results) == len(hci.read_hosts(tmp_path / "run")) == 0
 
 
-def test_the_committed_samples_read():
-    for name, folder in hci.samples().items():
-        results = hci.read_results(folder)
-        assert results.attrs["unmeasured"] == {}, name
-        assert (results["iops"].gt(0) & results["node_cpu_pct"].gt(0)).all(), name
-        # Only a closed loop keeps its whole depth outstanding: a rate cap or an offered load
-        # leaves some of it idle.
-        closed = results["rate_bytes"].eq(0) & results["offered_iops"].isna()
-        # An I/O is outstanding until the flush behind it is done.
-        lasts = results["lat_ns"] + results["sync_lat_ns"].fillna(0)
-        ratio = results["iops"] * lasts / 1e9 / results["outstanding"]
-        # What is in flight when a run ends is a larger share of fewer I/Os: 4 of 52 in three
-        # seconds of a slow disk.
-        flight = results["outstanding"] / (results["iops"] * results["runtime_s"])
-        assert ratio[closed].between(0.9, 1.02 + flight[closed]).all(), name
-
-
 @pytest.mark.parametrize(
     ("pattern", "is_marked"), [("4k-randwrite-sync", True), ("4k-randwrite-fdatasync", False)]
 )
 def test_synchronous_writes_over_fios_nbd_engine_are_said_to_be_plain(tmp_path, pattern, is_marked):
     """Without digests, as earlier versions left it."""
-    run = shutil.copytree(hci.samples()["lab-single"], tmp_path / "run")
+    run = shutil.copytree(samples()["lab-single"], tmp_path / "run")
     journal = run / "journal.jsonl"
     journal.write_text(re.sub(r', "digest": "\w+"', "", journal.read_text()))
     file = min(run.glob("steps/measure-*/step.json"))
@@ -213,21 +195,6 @@ def test_synchronous_writes_over_fios_nbd_engine_are_said_to_be_plain(tmp_path, 
 
 
 # --- hosts, bins, counters, series, events
-
-
-def test_hosts_are_fios_rows_with_the_vms_names(run_dir):
-    """The sum of fio's own is not among them."""
-    hosts = hci.read_hosts(run_dir)
-    assert set(hosts["kind"]) == {"prefill", "canary", "measure"}
-    of_step = {"run_id", "step", "block", "rep", "pattern", "numjobs", "iodepth", "vms", "hostname"}
-    assert of_step < set(hosts)
-    measured = hosts.query("kind == 'measure' and rep == 1")
-    assert measured.set_index(["vm", "ddir"])["iops"].to_dict() == {
-        ("vm1", "read"): 3000,
-        ("vm1", "write"): 1000,
-        ("vm2", "read"): 4000,
-        ("vm2", "write"): 2000,
-    }
 
 
 def test_counters_are_of_the_time_that_the_results_tell_and_start_at_its_zero(run_dir):
@@ -255,17 +222,12 @@ def test_counters_are_of_the_time_that_the_results_tell_and_start_at_its_zero(ru
         assert hci.read_counters(run_dir).query("rep == 1").empty
 
 
-def logs(
-    step: Path, start_s: float, times_s: tuple[float, ...], every_ms: int | None = None
-) -> None:
-    """Write what fio logs of each host: averages of 500 ms, and how often the job file asks for
-    one."""
+def logs(step: Path, start_s: float, times_s: tuple[float, ...]) -> None:
+    """Write what fio logs of each host."""
     for kind, value in (("iops", 7000), ("bw", 28_000), ("lat", 200_000)):
         lines = "".join(f"{1000 * (start_s + t):.0f}, {value}, 0, 0, 0\n" for t in times_s)
         for host in HOSTS:
             written(step / "logs" / f"{MIXED}_{kind}.1.log.{host['hostname']}", lines)
-    if every_ms:
-        written(step / "job.fio", f"[global]\nlog_avg_msec={every_ms}\n")
 
 
 def test_series_carry_their_step_and_vm(run_dir):
@@ -273,20 +235,12 @@ def test_series_carry_their_step_and_vm(run_dir):
     [step] = run_dir.glob("steps/measure1*")
     (step / "logs").mkdir()
     assert hci.read_series(run_dir).empty, "too short for logs"
-    logs(step, 0, (0.5, 1.0, 1.5, 2.0))
+    logs(step, 0, (1, 4, 6))
+    written(step / "job.fio", "[global]\nlog_avg_msec=1000\n")
     series = hci.read_series(run_dir)
-    assert {"run_id", "kind", "block", "rep", "ddir", "t_s", "bw_bytes", "lat_ns"} < set(series)
-    found = series[["step", "vm", "iops"]].drop_duplicates().to_numpy().tolist()
-    assert found == [[step.name, vm, 7000] for vm in ("vm1", "vm2")]
-    logs(step, 0, (1, 4, 6), every_ms=1000)
-    assert hci.read_series(run_dir).query("vm == 'vm1'")["iops"].tolist() == [
-        7000,
-        0,
-        0,
-        7000,
-        0,
-        7000,
-    ]
+    assert set(series["step"]) == {step.name}
+    of_vms = series.groupby("vm")["iops"].apply(list)
+    assert of_vms.to_dict() == {vm: [7000, 0, 0, 7000, 0, 7000] for vm in ("vm1", "vm2")}
 
 
 EVENTS = [
@@ -336,10 +290,10 @@ def test_a_planned_run_without_an_accepted_attempt_is_unseen(tmp_path):
 
 
 def test_several_run_directories_are_put_one_under_the_other_and_told_apart(tmp_path):
-    samples = hci.samples()
-    first = shutil.copytree(samples["lab-single"], tmp_path / "monday" / "single")
-    second = shutil.copytree(samples["lab-single-2"], tmp_path / "tuesday" / "single")
-    places = [first, second, samples["lab-mirror"]]
+    own = samples()
+    first = shutil.copytree(own["lab-single"], tmp_path / "monday" / "single")
+    second = shutil.copytree(own["lab-single-2"], tmp_path / "tuesday" / "single")
+    places = [first, second, own["lab-mirror"]]
     for read in (hci.read_results, hci.read_hosts):
         table = read(places)
         assert list(table.index) == list(range(len(table)))
@@ -350,14 +304,7 @@ def test_several_run_directories_are_put_one_under_the_other_and_told_apart(tmp_
             assert own.tolist() == alone.tolist()
 
 
-def test_published_tables_enter_here_too_and_an_article_is_taken_out_of_each_source(tmp_path):
-    """They hold no runs to look into, and a copy is read from where it lies."""
-    for place in (PUBLISHED, PUBLISHED / "results.csv"):
-        pd.testing.assert_frame_equal(hci.read_results(place), hci.published())
-    assert hci.read_series([PUBLISHED, PUBLISHED / "scaling.csv"]).empty
-    text = (PUBLISHED / "scaling.csv").read_text()
-    copy = written(tmp_path / "scaling.csv", text.replace(",1700000,", ",1717000,"))
-    assert hci.read_results(copy)["iops"].max() == 1_717_000
+def test_an_article_is_taken_out_of_each_source():
     article = "proxmox-2node-hci"
     for places, count in ((PUBLISHED, 127), ([PUBLISHED / "results.csv", PUBLISHED], 254)):
         results = hci.read_results(places, article)
@@ -365,39 +312,38 @@ def test_published_tables_enter_here_too_and_an_article_is_taken_out_of_each_sou
         assert results.index.tolist() == list(range(count))
     beside = hci.read_results([PUBLISHED, hci.ROOT / "data/samples/lab-single"], article)
     assert set(beside["source"]) == {article, "lab"}
+    assert hci.read_series([PUBLISHED, PUBLISHED / "scaling.csv"]).empty
 
 
-def test_a_run_directory_with_an_exported_table_is_no_published_one(run_dir):
-    results = hci.read_results(run_dir)
-    results.to_csv(run_dir / "results.csv", index=False)
-    pd.testing.assert_frame_equal(hci.read_results(run_dir), results)
-    assert len(hci.read_hosts(run_dir)) > len(results)
+def test_the_rounds_of_a_search_are_in_the_order_of_their_numbers(tmp_path):
+    search = shutil.copytree(shipped("data/samples/lab-load"), tmp_path / "search")
+    for old, new in ((1, 9), (2, 10)):
+        (search / f"round-{old}").rename(search / f"round-{new}")
+    names = hci.read_results([search])["run_id"].unique()
+    assert [name.rpartition("-")[2] for name in names] == ["9", "10"]
 
 
-def test_samples_are_there_in_a_fresh_clone(tmp_path, monkeypatch):
-    folder = tmp_path / "data" / "samples"
-    for name, plan in (("campaign", "plan.json"), ("search", "round-1/plan.json")):
-        written(folder / name / plan, "{}")
-        pack(folder / name)
-        shutil.rmtree(folder / name)
-    monkeypatch.setattr("hcilib.read.run.run.ROOT", tmp_path)
-    [(name, place)] = hci.samples().items()
-    assert (name, place.name, (place / "plan.json").is_file()) == ("campaign", "campaign", True)
-    assert not (folder / "campaign").exists()
+CAP = ("rate_bytes > 0", "cap-missed", "bw_bytes < 0.95 * rate_bytes * vms")
+BUSY = ("vms > 0", "busy", "node_cpu_pct > 90")
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "code", "limit"),
+    [
+        ("box/neighbours-drbd", *CAP),
+        ("lab-neighbours", *CAP),
+        ("box/placement-drbd", *CAP),
+        ("lab-demand", *BUSY),
+        ("lab-dedup", *BUSY),
+    ],
+)
+def test_a_code_is_of_the_rows_beyond_its_limit(name, rows, code, limit):
+    own = hci.read_results(f"data/samples/{name}").query(rows)
+    assert len(own)
+    assert codes(own, code) == own.eval(limit).tolist()
 
 
 # --- an executor reads the same tables
-
-
-def test_an_executor_reads_the_same_tables(tmp_path, monkeypatch):
-    """Of a campaign, and of another tool; relative paths reach a worker that stands elsewhere."""
-    monkeypatch.chdir(hci.ROOT)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    places = ["tests/data/rundirs/1c-placement", "tests/data/foreign/bench-fio"]
-    with ProcessPoolExecutor(1, get_context("spawn"), os.chdir, ("/",)) as pool:
-        there = [hci.read_results(place, executor=pool) for place in places]
-    for place, table in zip(places, there, strict=True):
-        pd.testing.assert_frame_equal(table, hci.read_results(place), check_exact=True)
 
 
 def test_a_part_whose_worker_is_killed_ends_in_the_executors_error():
@@ -413,12 +359,27 @@ def test_a_part_whose_worker_is_killed_ends_in_the_executors_error():
 # --- damage
 
 
-@pytest.mark.parametrize(("file", "keep"), [("step.json", slice(40)), ("fio.json.zst", slice(-9))])
-def test_a_damaged_step_costs_that_step_alone_by_name(run_dir, file, keep):
+@pytest.mark.parametrize(
+    "good",
+    [samples()["lab-single"], hci.ROOT / "data/samples/loose-files/birch_4k-randread_qd8_r1.json"],
+)
+def test_in_a_list_a_damaged_plan_costs_its_run_directory_alone(tmp_path, good):
+    damaged = written(tmp_path / "bad/plan.json", "[" * 1000 + "]" * 1000).parent
+    (damaged / "steps").mkdir()
+    table = hci.read_results([damaged, good])
+    assert table["iops"].tolist() == hci.read_results(good)["iops"].tolist()
+    [(place, why)] = table.attrs["left_out"]
+    assert (place, "plan.json" in why) == (str(damaged), True)
+    assert all(codes(table, "left-out"))
+
+
+@pytest.mark.parametrize("read", [hci.read_results, hci.read_hosts, hci.read_bins])
+def test_a_warning_points_at_the_line_that_reads(run_dir, read):
     [step] = run_dir.glob("steps/measure1*")
-    written(step / file, (step / file).read_bytes()[keep])
-    with pytest.warns(RunDirWarning, match=rf"{step.name}.*{file}"):
-        assert hci.read_results(run_dir)["rep"].tolist() == [2]
+    (step / "step.json").unlink()
+    with pytest.warns(RunDirWarning) as caught:
+        read(run_dir)
+    assert {one.filename for one in caught if one.category is RunDirWarning} == {__file__}
 
 
 FIELDS = (
@@ -465,7 +426,7 @@ SAID = (
 def failed(tmp_path):
     """A real campaign of which every run was refused: its steps stand under failed/ as they are
     kept there."""
-    run = shutil.copytree(hci.samples()["lab-single"], tmp_path / "failed-run")
+    run = shutil.copytree(samples()["lab-single"], tmp_path / "failed-run")
     for step in run.glob("steps/measure-*"):
         edited(step / "step.json", valid=False, attempt=1, problems=[WHY])
         (run / "failed").mkdir(exist_ok=True)
@@ -473,7 +434,7 @@ def failed(tmp_path):
     return run
 
 
-@pytest.mark.filterwarnings("ignore::hcilib.RunDirWarning")
+@pytest.mark.filterwarnings("ignore::hcilib.read.run.accepted.RunDirWarning")
 def test_reading_a_campaign_that_failed_names_the_system_and_the_last_attempts_reason(failed):
     """What 04, 05, 09 and 10 call first; before, 09 ended in KeyError 'system' and 10 in '.str
     accessor'."""
@@ -490,35 +451,12 @@ def test_reading_a_campaign_that_failed_names_the_system_and_the_last_attempts_r
         hci.read_results(failed)
 
 
-@pytest.mark.filterwarnings("ignore::hcilib.RunDirWarning")
+@pytest.mark.filterwarnings("ignore::hcilib.read.run.accepted.RunDirWarning")
 def test_a_system_that_is_missing_beside_another_is_named_with_the_reason(failed):
-    results = hci.read_results([hci.samples()["lab-mirror"], failed])
+    results = hci.read_results([samples()["lab-mirror"], failed])
     assert set(results["system"]) == {"lab-mirror"}
     assert list(results.attrs["unmeasured"]) == ["lab-single"]
-    for asked in (
-        lambda: hci.select(results.query("vms > 1"), "lab-mirror", "lab-single"),
-        lambda: hci.select(results, where={"system": "lab-single"}),
-        lambda: hci.compare(results, "lab-single"),
-    ):
-        with pytest.raises(ValueError, match=SAID):
-            asked()
-    measured = hci.read_results([failed, hci.samples()["lab-single-2"]])
+    with pytest.raises(ValueError, match=SAID):
+        hci.compare(results, "lab-single")
+    measured = hci.read_results([failed, samples()["lab-single-2"]])
     assert measured.attrs["unmeasured"] == {}, "it was measured elsewhere"
-
-
-def test_of_a_campaign_of_two_systems_the_one_that_failed_is_named(tmp_path):
-    run = shutil.copytree(hci.samples()["lab-single"], tmp_path / "both")
-    plan = json.loads((run / "plan.json").read_text())
-    runs = [step for step in plan["plan"]["steps"] if step["kind"] == "measure"]
-    steps = [step | {"system": name} for step in runs for name in ("lab-single", "lab-mirror")]
-    edited(
-        run / "plan.json",
-        systems=[plan["system"]],
-        system=...,
-        plan=plan["plan"] | {"steps": steps},
-    )
-    attempt = {"id": "measure-x", "attempt": 1, "system": "lab-mirror", "problems": [WHY]}
-    written(run / "failed/measure-x.1/step.json", attempt)
-    [(system, reason)] = hci.read_results(run).attrs["unmeasured"].items()
-    assert system == "lab-mirror"
-    assert WHY in reason

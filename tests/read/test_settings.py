@@ -12,8 +12,9 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib import FioOutputError
+from hcilib.read.fio.fio import FioOutputError
 from hcilib.read.foreign.settings import ForeignError
+from hcilib.say.lines import comparability
 from tests.read.made import RESULT, result, written
 
 READ = RESULT["jobs"][0]["read"]
@@ -27,10 +28,19 @@ def at(iops: float, lat_ns: float = TIMED["mean"]) -> dict:
     return {"io": counted | {"bw_bytes": 4096 * iops, "lat_ns": TIMED | {"mean": lat_ns}}}
 
 
+def submitted(share: float) -> dict:
+    """Return numbers of which the time to submit is a share of the latency, and no bins are of all."""
+    clat = READ["clat_ns"] | {"bins": TIMED["bins"]}
+    slat = READ["slat_ns"] | {"mean": share * TIMED["mean"]}
+    return {"io": {"lat_ns": PRINTED, "clat_ns": clat, "slat_ns": slat}}
+
+
 NUMBERS = {  # a case below -> numbers and fields of its job
     "failed": {"error": 5},
     "jobs that end early": {"job_runtime": 15_009},
     "percentiles that fio printed": {"io": {"lat_ns": PRINTED}},
+    "submission is most": submitted(0.6),
+    "submission is less": submitted(0.4),
     "a rate kept up with": at(60_000),
     "1 % is missing": at(59_000),
     "jobs that wait for a demand": at(2000, 45_000),
@@ -44,6 +54,17 @@ SAYS = {  # options of fio -> columns, and a code (-code: has it not)
     "rwmixwrite": ("rw=randrw rwmixwrite=0", {"rwmixread": 100, "rw": "randread"}, "-mix"),
     "no share of a mix": ("rw=randrw", {"rwmixread": 50}, "mix"),
     "as long as it should": ("time_based=1 runtime=5", {"valid": True}, "-invalid"),
+    "its whole size": ("runtime=60 size=29m", {"valid": True}, "-invalid"),
+    "less than its size": ("runtime=60 size=100g", {"valid": False}, "invalid"),
+    "a share of a device": ("runtime=60 size=50%", {"valid": True}, ""),
+    "a part of its size": ("runtime=60 size=100g io_size=29m", {"valid": True}, ""),
+    "so many I/Os": ("runtime=60 size=100g number_ios=1000", {"valid": True}, ""),
+    "a working set of all jobs": ("size=10g numjobs=2", {}, "-small-file"),
+    "submission is most": ("", {"p50_ns": nan}, "percentiles"),
+    "submission is less": ("", {"p50_ns": 5144576}, "percentiles"),
+    "no rate": ("rw=randrw rate_iops=0,0,0", {"offered_iops": nan}, ""),
+    "a rate of trims": ("rw=randrw rate_iops=0,0,9", {"offered_iops": nan}, ""),
+    "a rate of 400 digits": (f"rw=randrw rate_iops={'1' * 400}", {"offered_iops": nan}, ""),
     "less than 95 % of it": ("time_based=1 runtime=6", {"valid": False}, "invalid"),
     "failed": ("", {"valid": False}, "invalid"),
     "thinktime": ("thinktime=5", {"other_options": "thinktime=5"}, "thinktime"),
@@ -74,7 +95,11 @@ SAYS = {  # options of fio -> columns, and a code (-code: has it not)
     "jobs that wait for a demand": ("rate_iops=2000", {}, "-held-back"),
     "jobs that rarely wait": ("rate_iops=2000", {}, "held-back"),
     "storage that does not keep up": ("rate_iops=9000", {}, "-held-back"),
-    "jobs that end early": ("numjobs=4", {"numjobs": 4}, "ended-early"),
+    "jobs that end early": (
+        "numjobs=4",
+        {"numjobs": 4, "outstanding": pytest.approx(24, rel=0.01)},
+        "ended-early",
+    ),
     "percentiles that fio printed": (
         "",
         {"p95_ns": TIMED["percentile"]["95.000000"], "p9999_ns": nan},
@@ -100,11 +125,6 @@ def test_what_a_result_says(tmp_path, case):
         assert row[name] == expected, name
     codes = row["warnings"].split()
     assert code[1:] not in codes if code.startswith("-") else not code or code in codes
-
-
-def test_jobs_that_end_early_keep_fewer_ios_in_flight(tmp_path):
-    row = row_of(tmp_path, "numjobs=4", job_runtime=15_009)
-    assert row["outstanding"] == pytest.approx(24, rel=0.01)
 
 
 @pytest.mark.parametrize(("iodepth", "full"), [(1, 50), (4, 30), (8, 7), (64, 3), (128, 0)])
@@ -192,7 +212,7 @@ def test_a_setting_that_differs_between_systems_is_named_or_keeps_their_tests_ap
     assert (
         unlike or set(found["verdict"]) == {"missing"} or option == "filename"
     )  # two paths are normal
-    assert SHOWN.get(option, "") in hci.comparability(rows)
+    assert SHOWN.get(option, "") in comparability(rows)
 
 
 @pytest.mark.parametrize("option", CHANGES)
@@ -222,17 +242,6 @@ def test_without_engine_and_direct_it_is_psync_through_the_page_cache_one_at_a_t
     assert {"direct", "short", "small-file", "fio"} <= set(row["warnings"].split())
 
 
-def test_numbers_of_both_directions_together_are_read_where_one_was_asked_for(tmp_path):
-    for rw in ("randread", "randrw"):
-        document = result({"rw": rw, "unified_rw_reporting": "mixed"})
-        [job] = document["jobs"]
-        job["mixed"] = job.pop("read")
-        written(tmp_path / f"{rw}.json", document)
-    results = hci.read_results(tmp_path, system="oak")
-    assert results[["read_iops", "lat_ns"]].to_numpy().tolist() == [[READ["iops"], TIMED["mean"]]]
-    assert [file for file, _ in results.attrs["left_out"]] == ["randrw.json"]
-
-
 # --- rows of campaigns are held to the same standard
 
 
@@ -252,20 +261,3 @@ def test_a_system_with_copies_that_was_not_asked_for_its_health_is_marked(campai
     marked = results["warnings"].map(lambda codes: "health-not-asked" in codes.split())
     assert set(results.loc[marked, "system"]) == unasked
     assert set(results.loc[~marked, "system"]).isdisjoint(unasked)
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["data/samples/lab-single", "data/samples/box/box-drbd", "tests/data/box-short/box-drbd"],
-)
-def test_a_campaign_warns_of_short_runs_and_small_working_sets(name):
-    results = hci.read_results(name)
-    codes = results["warnings"].map(
-        lambda codes: set(codes.split()) & {"short", "small-file", "direct"}
-    )
-    for own, ran_s, span_bytes in zip(
-        codes, results["runtime_s"], results["span_bytes"], strict=True
-    ):
-        assert own == ({"short"} if ran_s < 10 else set()) | (
-            {"small-file"} if span_bytes < 2**34 else set()
-        )

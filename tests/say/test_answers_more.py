@@ -28,6 +28,12 @@ CHANGED = [{"system": "lab-single", "campaign": "c19", "metric": "iops", "ratio"
 NOISY = [{"visible_pct": 35.0, "campaigns": 30}]
 MONTHS = {"new": "lab", "since": [], "worst": [], "noisiest": [], "chance": 0.9, "earlier": 18, "changed": 0}
 PART = {"system": "box-drbd", "pattern": "4k-randwrite", "part": "flush", "lat_ns": 4.978e6, "part_ns": 1.787e6}
+MEAN = {"system": "b", "part": "all", "ratio": 1.05, "ratio_lo": 1.02, "ratio_hi": 1.08, "verdict": "higher", "n": 6,
+        "lowest": 0.8, "highest": 1.2}  # fmt: skip
+COMPARED = {"baseline": "a", "metric": "iops", "unlike": [], "mean": [MEAN],
+            "kinds": [MEAN | {"part": "reads", "ratio": 0.5, "verdict": "lower"}],
+            "verdicts": [{"verdict": "undecided", "count": 6}]}  # fmt: skip
+TOP = {"system": "a", "iops": 1000.0, "pattern": "4k-read", "best": 8, "verdict": "peak"}
 PLAN = {
     "cells": 27,
     "vms": 16,
@@ -48,6 +54,16 @@ def failure(back: dict | None = BACK, gap: dict | None = None, **loss: int) -> T
 
 
 CASES = [
+    # FOUND T2: no test is decided, the mean is
+    ("compare", COMPARED, {"mean.ratio": (1.3, "5", "30"), "mean.ratio_hi": (1.09, "8", "9"),
+     "kinds.ratio": (0.4, "50", "60"), "verdicts.count": (7, "6", "7")}),
+    ("compare", COMPARED | {"mean": [MEAN | {"ratio": 3.0, "ratio_lo": nan, "verdict": "untested"}]},
+     {"mean.ratio": (4.0, "3", "4"), "mean.lowest": (0.7, "20", "30"), "mean.n": (7, "6", "7")}),
+    ("sweep", {"top": [TOP], "losses": [{"verdict": "lower", "count": 3}], "loads": 2},
+     {"top.iops": (1100.0, "1,000", "1,100"), "top.best": (16, "8", "16"), "losses.count": (4, "3", "4")}),
+    ("sweep", {"top": [TOP], "losses": [], "loads": 1}, {"top.best": (16, "8", "16")}),
+    ("capacity", {"ends": [{"system": "a", "efficiency": 0.5}], "priced": [{"system": "a", "price": 42000.0,
+     "currency": "EUR"}]}, {"ends.efficiency": (0.6, "50.0", "60.0"), "priced.price": (43000.0, "42,000", "43,000")}),
     ("failure", failure(lost=2), {"worst.lost": (5, "2", "5"),
      "outages.worst": (2.6, "1.5", "2.6")}),
     ("failure", failure(kept=5), {"recoveries.worst": (17, "16", "17"),
@@ -161,6 +177,10 @@ def test_lost_writes_come_first():
 
 def test_a_check_that_failed_comes_first():
     assert said("plan", PLAN | {"asked": 45, "failed": 3}).startswith("3 of 45")
+
+
+def test_a_mean_of_single_runs_is_called_untested():
+    assert "(untested)" in said("compare", COMPARED | {"mean": [MEAN | {"ratio_lo": nan, "verdict": "untested"}]})
 
 
 def test_one_earlier_campaign_proves_nothing():

@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
+from hcilib.say.campaigns.history import check_lines, check_sentences
 from tests.style import faults
 
 FOUND = hci.check(hci.history("data/samples/history.csv"))
@@ -32,7 +33,7 @@ def row(verdict: str, **changed) -> dict:
 
 def said(verdict: str, **changed) -> str:
     """Return the sentence of one row."""
-    [sentence] = hci.check_sentences(pd.DataFrame([row(verdict, **changed)]), 0.05)
+    [sentence] = check_sentences(pd.DataFrame([row(verdict, **changed)]), 0.05)
     return sentence
 
 
@@ -49,14 +50,14 @@ def test_each_verdict_has_a_sentence_of_its_own():
     assert {sentence[-1] for sentence in each.values()} == {"."}
     assert [fault for sentence in each.values() for fault in faults(sentence)] == []
     assert each["accepted"].startswith(each["regression"])
-    assert "9 %" in hci.check_sentences(pd.DataFrame([row("too-noisy", cv_pct=3.3)]), 0.09)[0]
+    assert "9 %" in check_sentences(pd.DataFrame([row("too-noisy", cv_pct=3.3)]), 0.09)[0]
 
 
 def test_losses_come_first_and_tests_with_too_few_campaigns_are_one_line():
     rows = [row(verdict, code=code) for verdict, code in CODES.items()]
     small = row("regression", ratio=0.97, code=0)
     found = pd.DataFrame([small, *rows, row("too-few", campaigns=4, code=2)])
-    *lines, few = hci.check_lines(found, 0.05)
+    *lines, few = check_lines(found, 0.05)
     order = ["too-noisy", "missing", "suspect", "no change", "accepted"]
     losses = [said("regression"), said("regression", ratio=0.97)]
     assert lines == [*losses, *(said(verdict) for verdict in order)]

@@ -54,7 +54,6 @@ def test_fewer_never_reaches_100():
     [
         ("4k-randread", "4k random read"),
         ("4k-randrw70", "4k random read/write 70/30"),
-        ("1m-write", "1M write"),
         ("4k-randwrite-sync", "synchronous 4k random write"),
         ("4k-randwrite-fdatasync", "4k random write with fdatasync"),
         ("1m-read-rate256m", "1M read capped at 256 MiB/s per VM"),

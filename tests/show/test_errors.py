@@ -11,7 +11,7 @@ from hcilib.show.errors import paragraph
 
 CELLS = {
     "pattern": "hci.sweep(['4k-nonsense'])",
-    "file": "hci.load_testbed('params/testbeds/nowhere.yaml')",
+    "file": "from hcilib.model.testbed import load_testbed as load\nload('params/testbeds/nowhere.yaml')",
     "column": "hci.text(hci.published(), columns=['iopz'])",
     "mixture": "hci.summarize(hci.published(), 'iops', by=['system'])",
     "own": "{}['mine']",

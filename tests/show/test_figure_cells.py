@@ -14,6 +14,7 @@ import seaborn as sns
 from matplotlib.collections import PathCollection, PolyCollection
 
 import hcilib as hci
+from hcilib.read.run.run import samples
 
 RAID5, DRBD = "data/samples/box/box-raid5-latency", "data/samples/box/box-drbd-latency"
 STAMPED = "data/samples/box/stamped-drbd"
@@ -47,7 +48,7 @@ def test_shares_hold_every_io_and_are_a_whole_in_each_group(one, bins):
 
 
 def test_loads_are_never_pooled():
-    runs, bins = (read(hci.samples()["lab-single"]) for read in (hci.read_results, hci.read_bins))
+    runs, bins = (read(samples()["lab-single"]) for read in (hci.read_results, hci.read_bins))
     with pytest.raises(ValueError, match="iodepth"):
         hci.latency_shares(bins, runs)
 

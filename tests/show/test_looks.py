@@ -8,6 +8,7 @@ from matplotlib.colors import to_hex, to_rgb
 from seaborn.utils import relative_luminance
 
 import hcilib as hci
+from hcilib.model.yaml_models import TestbedError
 from hcilib.show.looks import SPARE, known_looks, looks
 
 # Machado, Oliveira and Fernandes 2009, severity 1.0, on linear RGB
@@ -110,7 +111,7 @@ def test_a_look_is_no_part_of_a_systems_identity(system):
 @pytest.mark.parametrize("look", ["{colour: red, mark: o}", '{colour: "#004C8C", mark: "*"}', "{mark: o}"])
 def test_a_look_that_cannot_be_drawn_is_refused_with_its_field(look, tmp_path):
     (tmp_path / "mine.yaml").write_text(f"name: mine\nlabel: mine\nlook: {look}\n")
-    with pytest.raises(hci.TestbedError, match=r"look\.(colour|mark)"):
+    with pytest.raises(TestbedError, match=r"look\.(colour|mark)"):
         hci.load_system(tmp_path / "mine.yaml")
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import hcilib as hci
+from hcilib.analyse.latency import percentiles
 from hcilib.say.codes import event_words
 
 STAMPED = "data/samples/box/stamped-drbd"
@@ -42,7 +43,7 @@ def test_every_io_of_a_histogram_is_in_one_bin_of_its_second(histograms):
     assert (table["lat_hi_ns"] / table["lat_lo_ns"]).round(6).nunique() == 1
     run = histograms[histograms["step"] == histograms["step"].iloc[0]]
     second = run[run["t_s"] == 3]
-    told = hci.percentiles(second, by=[], q=[50])["p50_ns"].item()
+    told = percentiles(second, by=[], q=[50])["p50_ns"].item()
     assert hci.latency_over_time(run).query("t_s == 3")["p50_ns"].unique().tolist() == [told]
     hosts = hci.read_hosts(STAMPED).query("kind == 'measure'")
     short = 1 - histograms.groupby("step")["count"].sum() / hosts.set_index("step")["total_ios"]

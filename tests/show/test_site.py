@@ -21,9 +21,8 @@ from bs4 import BeautifulSoup
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 import hcilib as hci
-from hcilib import report
 from hcilib.show.site import build as building
-from hcilib.show.site.build import ReportError, build, main
+from hcilib.show.site.build import ReportError, build, main, report
 from hcilib.show.site.execute import execute, sources_digest, tree_digest, unchanged
 from hcilib.show.site.scenarios import find_scenarios
 

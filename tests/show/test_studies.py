@@ -8,9 +8,9 @@ import pytest
 from bs4 import BeautifulSoup
 
 import hcilib as hci
-from hcilib import TestbedError
 from hcilib.model.archives import unpacked
 from hcilib.model.study import load_studies
+from hcilib.model.yaml_models import TestbedError
 from hcilib.show.site.build import build
 from hcilib.show.site.folders import with_scenarios
 from hcilib.show.site.scenarios import find_scenarios

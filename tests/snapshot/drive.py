@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from hcilib.drive.hosts.lease import SOURCE, Keeper
+from hcilib.model.system import System
+from hcilib.model.testbed import load_testbed
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "tests" / "data" / "nets"
@@ -45,7 +47,7 @@ def jobs() -> dict[str, dict[str, str]]:
         for scenario in find_scenarios(ROOT / "params" / folder, ROOT / "notebooks"):
             if "sweep" not in scenario.params:
                 continue
-            plan, bed = planned(scenario), hci.load_testbed(ROOT / scenario.params["testbed"])
+            plan, bed = planned(scenario), load_testbed(ROOT / scenario.params["testbed"])
             plain_steps = {step.id: step.to_dict() for step in plan.steps}
             steps = {
                 name: digest(json.dumps(own, sort_keys=True)) for name, own in plain_steps.items()
@@ -82,7 +84,7 @@ def commands() -> dict[str, Any]:
     load = {"iodepth": 2, "vms": 2, "repeats": 1, "canary": False}
     load |= {"read_runtime_s": 1, "write_runtime_s": 1, "span_bytes": 2**20}
     plan = hci.sweep(["4k-randread", "4k-randwrite"], **load)
-    system = hci.System(name="lab-mirror", label="lab-mirror")
+    system = System(name="lab-mirror", label="lab-mirror")
     with tempfile.TemporaryDirectory() as temporary, lab(2, 2, disk_bytes=8 * 2**20) as bed:
         folder = Path(temporary) / "run"
         hosts = {host.target: host.name for host in (*bed.nodes, *bed.vms)}

@@ -26,6 +26,9 @@ import numpy as np
 import pandas as pd
 from hcilib.model.archives import ARCHIVE, extract, unpacked
 from hcilib.model.compressed import read_bytes
+from hcilib.read.foreign.results import log_series
+from hcilib.read.run.accepted import RunDirWarning
+from hcilib.read.run.run import read_rollup
 from pandas.util import hash_pandas_object
 
 from .content import columns_of, renamed
@@ -53,7 +56,7 @@ LARGE = 20_000
 """Rows of a table from which on a digest is of each column alone, whatever the order of rows."""
 
 RESULTS = (partial(hci.read_results, system="s"),)
-LOGS = (hci.read_rollup, hci.log_series)
+LOGS = (read_rollup, log_series)
 FILES = (
     ((hci.read_fio, *RESULTS), "fio/*.json fio/sync/*.json sections/*.json"),
     (RESULTS, "sections/*.normal diskspd/*.txt diskspd/*.xml foreign/elbencho/*.csv"),
@@ -66,11 +69,11 @@ FILES = (
 CAMPAIGN = (
     hci.read_results, hci.read_hosts, hci.read_bins, hci.read_series, hci.read_io_gaps,
     hci.read_counters, hci.read_drives, hci.read_layers, hci.read_osds, hci.read_pool_fill,
-    hci.read_events, hci.read_rollup, hci.read_histograms, hci.read_network,
+    hci.read_events, read_rollup, hci.read_histograms, hci.read_network,
     hci.read_set_speeds, hci.read_failed_events, hci.verify,
 )  # fmt: skip
 """Readers of a run directory."""
-OF_LOGS = {hci.read_series, hci.read_io_gaps, hci.read_rollup}
+OF_LOGS = {hci.read_series, hci.read_io_gaps, read_rollup}
 DAMAGED_CAMPAIGN = "1c-placement"
 """The newest of the earlier formats whose steps hold no digests: its files are read as they are."""
 PUBLISHED = {
@@ -100,7 +103,7 @@ def ask(readers: Iterable[Callable[..., Any]], place: Path) -> Row:
             else:
                 row[name] = f"{len(table)} rows"
                 row |= {f"{name}: {key}": value for key, value in digests(table).items()}
-        own = [str(one.message) for one in warned if one.category is hci.RunDirWarning]
+        own = [str(one.message) for one in warned if one.category is RunDirWarning]
         row |= {f"{name}: warned": " ".join(map(str, map(len, map(str.split, own))))} if own else {}
     return row
 

@@ -120,9 +120,9 @@ class Guard:
         import hcilib
 
         self.public = hcilib
-        self.refusals = import_module(hcilib.GuardError.__module__).refusals
+        self.refusals = import_module("hcilib.drive.guard.guard").refusals
         self.preflight = import_module(hcilib.preflight.__module__)
-        self.models = import_module(hcilib.Testbed.__module__)
+        self.models = import_module("hcilib.model.testbed")
         self.outcome = self.preflight.Outcome
 
     def bed(self, vms: dict[str, dict[str, int]], consent: str | None = "wipe", **more: Any) -> Any:
@@ -410,7 +410,7 @@ def tables(guard: Guard, outcomes: Outcomes) -> None:
 
 def model_files(guard: Guard, outcomes: Outcomes, tree: Path, temporary: Path) -> None:
     """Load the committed testbeds and systems, whole and with every field removed or wrong."""
-    loaders = {"testbeds": guard.public.load_testbed, "systems": guard.public.load_system}
+    loaders = {"testbeds": guard.models.load_testbed, "systems": guard.public.load_system}
     for kind, load in loaders.items():
         for file in sorted((tree / "params" / kind).glob("*.yaml")):
             outcomes.record(f"{kind}/{file.name}", load, file)
