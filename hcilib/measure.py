@@ -73,6 +73,11 @@ def run(
     ------
     What `hcilib.drive.campaign.campaign.run` raises, which this is with the statistics at hand, by which policy
     ``adaptive`` decides
+
+    Examples
+    --------
+    >>> plan = {"patterns": ["4k-randread"], "iodepth": [1, 8], "vms": 2}
+    >>> hci.run(plan, "params/systems/lab-mirror.yaml", "params/testbeds/lab.yaml", "out/run")  # doctest: +SKIP
     """
     run_dir = at_home(run_dir, read=False)
     if not isinstance(testbed, Testbed):
@@ -97,8 +102,23 @@ def _loaded(systems: Systems) -> list[System]:
 
 @contextlib.contextmanager
 def open_testbed(path: str | Path, systems: Systems) -> Iterator[Testbed]:
-    """The testbed of a YAML file, of one system with its disks alone. One with a section ``lab:``, ``ceph:`` or
-    ``box:`` is started for these systems, and stopped at the end of the block."""
+    """Open the testbed of a file for one system, or several, and start one that is embedded.
+
+    Parameters
+    ----------
+    path : the testbed's file. One with a section ``lab:``, ``ceph:`` or ``box:`` is started for these systems, and
+        stopped at the end of the block
+    systems : the system (or its file) that is measured, or several
+
+    Returns
+    -------
+    context manager of a Testbed, with the disks of these systems alone
+
+    Examples
+    --------
+    >>> with hci.open_testbed("params/testbeds/lab.yaml", "params/systems/lab-mirror.yaml") as bed:  # doctest: +SKIP
+    ...     checks = hci.preflight(bed, hci.sweep(["4k-randread"], vms=2))
+    """
     with _opened(load_testbed(path), _loaded(systems)) as (testbed, _):
         yield testbed
 
@@ -135,14 +155,22 @@ def _set_aside_unfinished(run_dir: Path, testbed: Testbed) -> None:
 
 
 def integrity(run_dir: Paths) -> pd.DataFrame:
-    """Whether an acknowledged write was lost: the verdict of every run directory with stamped blocks, VM, disk and
-    replica.
+    """Tell whether an acknowledged write was lost, of every VM, disk and replica with stamped blocks.
 
     Returns what `hci.integrity_verdicts` returns; `attrs["warnings"]` says which writers did not end by themselves.
+
+    Parameters
+    ----------
+    run_dir : run directory, or several of them
 
     Raises
     ------
     RunReadError : no stamped blocks were written or read back there, or a file holds something else
+
+    Examples
+    --------
+    >>> hci.integrity("data/samples/box/stamped-drbd")["verdict"].unique().tolist()
+    ['kept']
     """
     acknowledged, blocks = read_integrity(run_dir)
     verdicts = integrity_verdicts(acknowledged, blocks, died=blocks.attrs["died"])

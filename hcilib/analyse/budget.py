@@ -240,7 +240,8 @@ def latency_parts(results: pd.DataFrame, layers: pd.DataFrame, osds: pd.DataFram
     Examples
     --------
     >>> results = hci.read_results(hci.samples()["lab-mirror"])
-    >>> hci.latency_parts(results, hci.read_layers(hci.samples()["lab-mirror"]))["code"].unique().tolist()
+    >>> from hcilib.analyse.budget import latency_parts
+    >>> latency_parts(results, hci.read_layers(hci.samples()["lab-mirror"]))["code"].unique().tolist()
     ['not-sampled']
     """
     keys, is_valid = [name for name in (*KEYS, *FACTORS) if name in results], valid_rows(results)

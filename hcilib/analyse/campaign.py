@@ -189,6 +189,13 @@ def noise(
     Raises
     ------
     ValueError : as `summarize`
+
+    Examples
+    --------
+    >>> results = hci.read_results(hci.samples()["lab-mirror"])
+    >>> hci.noise(results)[["pattern", "iodepth", "n", "cv_pct"]].head(1).round(2)
+           pattern  iodepth  n  cv_pct
+    0  4k-randread        1  4     0.4
     """
     by = as_list(by)
     cells, _ = cells_of(results, metric, by)
@@ -283,6 +290,15 @@ def precision(
     Raises
     ------
     ValueError : a protocol's wrong field; a noise without between_cv_pct, second_cv_pct or tau_s
+
+    Examples
+    --------
+    >>> results = hci.read_results(hci.samples()["lab-mirror"])
+    >>> noise = hci.noise(results, second_cv_pct=5.0, tau_s=1.0)
+    >>> planned = hci.precision(noise, {"ours": {"runs": 5, "read_s": 30, "write_s": 60}})
+    >>> planned[["protocol", "cells", "runs", "hours"]].round(2)
+      protocol  cells  runs  hours
+    0     ours      6     5   0.83
     """
     plans = {name: _protocol(name, fields) for name, fields in protocols.items()}
     require_columns(noise, ["rwmixread"])

@@ -105,9 +105,26 @@ def pareto(table: pd.DataFrame, x: str, y: str, by: str | None = None) -> pd.Dat
     With `by` (``pattern``) rows compete only with those of the same value. A row where x or y is missing has front <NA>
     and pushes none off the front.
 
+    Parameters
+    ----------
+    table : a row a system
+    x, y : columns of which more is better
+    by : column within which rows compete
+
+    Returns
+    -------
+    DataFrame : the table with front (True, False, or <NA> where x or y is missing)
+
     Raises
     ------
     ValueError : prices in several currencies
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"system": ["a", "b", "c"], "iops": [3, 2, 1], "efficiency": [0.4, 0.5, 0.3]})
+    >>> hci.pareto(table, "iops", "efficiency")["front"].tolist()
+    [True, True, False]
     """
     refuse_currencies(table, [x, y])
     a, b = table[x].to_numpy(float), table[y].to_numpy(float)

@@ -53,6 +53,13 @@ def against_datasheet(
     ------
     ValueError
         If `raw` holds several systems, or a figure of the datasheet is not positive.
+
+    Examples
+    --------
+    >>> raw = hci.published().query("system == 'nvme-micron7450max-raw'")
+    >>> hci.against_datasheet(raw, {"4k-randread": 1_000_000})[["pattern", "measured", "verdict"]].head(1)
+           pattern  measured verdict
+    0  4k-randread  997000.0   meets
     """
     word = raw.get("statistic", pd.Series("", raw.index)).eq("datasheet")
     stated = raw[word].groupby("pattern")["iops"].max().to_dict() | dict(datasheet or {})
@@ -76,6 +83,12 @@ def pattern_cost(results: pd.DataFrame, pattern: str | Sequence[str], base: str)
     """What `pattern` (or each of several) costs in latency over `base` on the same system at the same load, such as a
     synchronous write over a plain one. The mean latency of a write with fdatasync is that :func:`until_stable`.
 
+    Parameters
+    ----------
+    results : DataFrame, one row a run (`read_results`)
+    pattern : one pattern, or several
+    base : the pattern that they are compared with
+
     Returns
     -------
     DataFrame
@@ -89,6 +102,14 @@ def pattern_cost(results: pd.DataFrame, pattern: str | Sequence[str], base: str)
     ------
     ValueError
         If the results hold runs of `pattern` and none of `base`.
+
+    Examples
+    --------
+    >>> results = hci.read_results(hci.samples()["lab-flushed"])
+    >>> cost = hci.pattern_cost(results, "4k-randwrite-fdatasync", "4k-randwrite")
+    >>> cost[["iodepth", "pattern", "verdict"]].head(1)
+       iodepth                 pattern verdict
+    0        1  4k-randwrite-fdatasync  higher
     """
     wanted = as_list(pattern)
     pair = until_stable(results[results["pattern"].isin([*wanted, base])])
@@ -107,10 +128,25 @@ def pattern_cost(results: pd.DataFrame, pattern: str | Sequence[str], base: str)
 
 
 def drive_rates(raw: pd.DataFrame) -> pd.DataFrame:
-    """Raw-drive results as rates: index (bs_bytes, access `random` or `sequential`), read_iops, write_iops.
+    """Return the rates of a bare drive, by block size and access.
 
     The best iodepth counts, since a ceiling is asked for; mixed rows do not, since `ceiling` derives them, nor do
     invalid runs.
+
+    Parameters
+    ----------
+    raw : results of one bare drive, as `read_results` returns them
+
+    Returns
+    -------
+    DataFrame : index bs_bytes and access (`random` or `sequential`); read_iops, write_iops
+
+    Examples
+    --------
+    >>> raw = hci.published().query("system == 'nvme-micron7450max-raw'")
+    >>> hci.drive_rates(raw).reset_index()[["bs_bytes", "access", "read_iops"]].head(1)
+       bs_bytes  access  read_iops
+    0      4096  random   997000.0
     """
     raw = raw[valid_rows(raw)]
     place = [raw["bs_bytes"], _access(raw)]
@@ -129,11 +165,15 @@ def _reads_pct(results: pd.DataFrame) -> pd.Series:
 
 
 def datasheet_rates(datasheet: Mapping[str, Any] | None) -> pd.DataFrame | None:
-    """What a datasheet promises for random I/O of 4 KiB, as ``drive_rates`` has it measured; None without one.
+    """Return what a datasheet promises for random I/O of 4 KiB, as `drive_rates` has it measured.
 
     Parameters
     ----------
     datasheet : read_iops and write_iops of one drive; limits as in `ceilings`
+
+    Returns
+    -------
+    DataFrame as `drive_rates` returns it; None without a datasheet
 
     Examples
     --------
@@ -212,6 +252,28 @@ def best_share(
 
     The by columns, vms, iops and the columns of `against_ceiling`; also nodes, and bw_bytes, net_bytes_per_s and
     node_cpu_pct as `summarize` gives them, where the table has them: `bottleneck` takes these.
+
+    Parameters
+    ----------
+    told : `fleet_curves`
+    rates, drives, scheme, stripes : as `against_ceiling` takes them
+    by : columns that make a curve
+
+    Returns
+    -------
+    DataFrame : the by columns, vms, iops and the columns of `against_ceiling`; also nodes, bw_bytes,
+    net_bytes_per_s and node_cpu_pct as `summarize` gives them, where the table has them
+
+    Examples
+    --------
+    >>> results = hci.read_results("data/published/scaling.csv")
+    >>> rates = hci.drive_rates(results.query("system == 'nvme-p3700-raw'"))
+    >>> told = hci.fleet_curves(results.query("vms > 0 and iops > 0 and pattern == '4k-randread'"))
+    >>> share = hci.best_share(told, rates, 16, hci.Mirror(2))
+    >>> share[["pattern", "curve", "vms", "pct_of_ceiling"]].round(1)
+           pattern           curve   vms  pct_of_ceiling
+    0  4k-randread  gains added up  20.0            21.5
+    1  4k-randread         printed  20.0            23.1
     """
     keys = list(dict.fromkeys([*by, "system", "rw", "rwmixread", "bs_bytes", "vms"]))
     means = summarize(told, "iops", by=keys)
@@ -272,12 +334,14 @@ def against_ceiling(
     scheme: Scheme | Mapping[str, Scheme] | None,
     stripes: Mapping[str, float] | float | None = None,
 ) -> pd.DataFrame:
-    """Return the results with the drives' ceiling of each row, and its share of it.
+    """Return each row with the IOPS that the drives allow, and its share of that in percent.
 
     Parameters
     ----------
-    rates : as `drive_rates` returns them. A row whose block size and access they lack has no ceiling, nor has any
-        without them
+    results : rows with system, rw, rwmixread, bs_bytes and iops
+    rates : as `drive_rates` returns them. A row whose block size and access it does not have gets no ceiling, nor does
+        any without them
+    drives : number of drives of all nodes
     scheme : of all rows or by system. A system without one has no ceiling
     stripes : bytes of data in one parity stripe (`stripe_bytes`), of all or by system. Random writes of that size fill
         it and read nothing. Sequential writes always do
@@ -285,7 +349,18 @@ def against_ceiling(
     Returns
     -------
     DataFrame, the results with ceiling_iops (`split_iops` of `ceilings`), arithmetic_iops, full_stripe_iops (the
-    ceiling if a write of unknown stripe filled it, where that is higher), pct_of_ceiling and pct_of_arithmetic
+    ceiling if a write whose stripe size is not known filled a stripe, where that is higher), pct_of_ceiling and
+    pct_of_arithmetic
+
+    Examples
+    --------
+    >>> results = hci.published()
+    >>> rates = hci.drive_rates(results.query("system == 'nvme-micron7450max-raw'"))
+    >>> ours = results.query("system == 'drbd-tcp-pve' and pattern == '4k-randread'").tail(1)
+    >>> limits = hci.against_ceiling(ours, rates, 10, hci.parse_scheme("Mirror(2) * Raid5(5)"))
+    >>> limits[["iodepth", "iops", "ceiling_iops"]].round(0)
+         iodepth     iops  ceiling_iops
+    248        1  10600.0     9970000.0
     """
     limits = pd.DataFrame(np.nan, index=range(len(results)), columns=["split_iops", "arithmetic_iops", "full"])
     rows = results[["system", "rw", "rwmixread", "bs_bytes"]].assign(access=_access(results)).reset_index(drop=True)

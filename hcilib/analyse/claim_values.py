@@ -65,7 +65,10 @@ class Printed:
 
 @dataclass(frozen=True)
 class Recomputed:
-    """The number in base units, how far rounding of its inputs can move it, and a fault other than its size.
+    """A claim's number, worked out again.
+
+    value, slack : the number, and how far rounding of the printed inputs can move it, in base units (ns, bytes, IOPS)
+    fault : why the claim is wrong whatever the number, such as that a system does not lead at every iodepth
 
     `compared` are the numbers of all loads and comparators of which `value` is the one that decides.
     """

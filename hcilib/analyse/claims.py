@@ -63,7 +63,7 @@ def check_claims(
     Parameters
     ----------
     results : DataFrame
-        A results table (DESIGN section 3).
+        A results table.
     claims : DataFrame
         One claim a row, as ``published_claims`` returns it. Columns: data/published/README.md.
     facts : DataFrame, optional
@@ -224,7 +224,22 @@ IN_WORDS = {
 
 
 def open_claims(judged: pd.DataFrame) -> pd.DataFrame:
-    """Return the judged claims that do not simply hold: opposite first, then off, rounding, not checkable."""
+    """Return the judged claims that do not simply hold: opposite first, then off, rounding, not checkable.
+
+    Parameters
+    ----------
+    judged : `check_claims`
+
+    Returns
+    -------
+    DataFrame : its rows, the most serious first
+
+    Examples
+    --------
+    >>> judged = hci.check_claims(hci.published(), hci.published_claims())
+    >>> set(hci.open_claims(judged)["verdict"]) <= {"opposite", "off", "rounding", "not checkable"}
+    True
+    """
     rows = judged[judged["verdict"] != "holds"]
     return rows.sort_values("verdict", key=lambda verdict: verdict.map(VERDICTS.index), kind="stable")
 
@@ -235,6 +250,14 @@ def claim_checks(judged: pd.DataFrame, claims: pd.DataFrame) -> pd.DataFrame:
     Returns id, check (the claim's statistic in words), measured (claimed), expected (recomputed), ratio (NaN where the
     claim is a word: it has no ratio), least and most (the ratios within the claim's last printed digit),
     ok (`holds` or `rounding`; <NA> where not checkable).
+
+    Examples
+    --------
+    >>> claims = hci.published_claims()
+    >>> judged = hci.check_claims(hci.published(), claims)
+    >>> hci.claim_checks(judged, claims)[["id", "check", "ok"]].head(1)
+       id                     check    ok
+    0   1  Follows from other facts  <NA>
     """
     asked = claims.reindex(columns=["id", "word", "statistic", "resolution"])
     table = judged.rename(columns={"claimed": "measured", "recomputed": "expected"}).merge(asked, how="left")

@@ -397,6 +397,13 @@ def rank(
     single run nothing is tested, and a pair differs if its ratio lies outside the margin. A may tie with B,
     and B with C, although A is shown to be better than C.
 
+    Parameters
+    ----------
+    results : DataFrame, one row a run (`read_results`)
+    metric : column of `METRICS`
+    by : columns that make a test
+    margin : share within which untested systems count as equal
+
     Returns
     -------
     DataFrame: the by columns, rank (NaN without a run above 0), system, tied_with, n, the metric and its
@@ -451,11 +458,19 @@ def overall(
     by: str | Sequence[str] = ("pattern", "iodepth"),
     margin: float = 0.05,
 ) -> pd.DataFrame:
-    """Return the answer before the tests: the mean ratio over all of them, and over each kind of I/O.
+    """Return the mean ratio to the baseline over all tests, and over reads, mixed I/O and writes apart.
 
     Every test has the same weight. The interval is over rounds: what shifted a round shifted all of its
     tests, so its runs count once; it is never surer than independent tests would be (docs/METHODS 7). It
-    speaks of these tests only. One family by Holm.
+    speaks of these tests only. p is corrected by Holm over all rows of this table.
+
+    Parameters
+    ----------
+    results : DataFrame, one row a run (`read_results`)
+    baseline : system that the others are divided by
+    metric : column of `METRICS`
+    by : columns that make a test
+    margin : share within which a difference does not matter (0.05: within about 5 % is the same)
 
     Returns
     -------

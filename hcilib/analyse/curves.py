@@ -57,6 +57,11 @@ def peak(results: pd.DataFrame, metric: str = "iops") -> pd.DataFrame:
     smallest of a metric that is better lower. The luckiest of k wins, so its value is biased: by 2.5 % where
     runs spread by 5 %.
 
+    Parameters
+    ----------
+    results : DataFrame, one row a run (`read_results`)
+    metric : column of `METRICS`
+
     Returns
     -------
     DataFrame, a row a curve: system, pattern, best (iodepth), smallest_tied, tied (iodepths not shown to be
@@ -109,10 +114,21 @@ def load_losses(results: pd.DataFrame, drop: float = 0.1) -> pd.DataFrame:
     which nobody can test (`untested`). `dip`: a later point is not below the earlier best, so a peak alone
     misleads; `decline`: all are, the peak lies behind.
 
+    Parameters
+    ----------
+    results : DataFrame, one row a run (`read_results`)
+    drop : least loss, as a share of the best before
+
     Returns
     -------
     DataFrame: source, system and the factors present, iodepth, iops, n (fewest runs of the two points),
     best_iops and best_at (the best before), ratio, kind, verdict (lower, untested), warnings.
+
+    Examples
+    --------
+    >>> results = hci.published().query("source == 'proxmox-2node-hci' and vms > 1")
+    >>> set(hci.load_losses(results)["verdict"]) <= {"lower", "untested"}
+    True
     """
     keys = [c for c in ("source", "system", *FACTORS) if c in results and c != "iodepth"]
     known = [c for c in (*keys, "iodepth", "iops", "run_id", "block", "rep", "valid") if c in results]
@@ -147,6 +163,12 @@ def crossover(results: pd.DataFrame, a: str, b: str, metric: str = "iops") -> pd
 
     A crossing is claimed only if both tests beside it differ. Its interval is where their confidence
     limits cross. Between single runs it is given as `untested`.
+
+    Parameters
+    ----------
+    results : DataFrame, one row a run (`read_results`)
+    a, b : two systems among them
+    metric : column of `METRICS`
 
     Returns
     -------
@@ -222,6 +244,12 @@ def best_points(results: pd.DataFrame, metric: str = "iops", margin: float = 0.0
     Of a metric that is better higher, every system is taken at the iodepth at which it was best (`peak`). A
     metric that is better lower, such as a latency, is lowest at the lowest load, so systems are compared at
     one load: the highest that most of them share.
+
+    Parameters
+    ----------
+    results : DataFrame, one row a run (`read_results`)
+    metric : column of `METRICS`
+    margin : share within which untested points count as equal
 
     Returns
     -------

@@ -109,6 +109,10 @@ def latency_over_iops(results: pd.DataFrame) -> pd.DataFrame:
     Only the former tells which latency a demand has. In a closed loop each axis is the other's reciprocal
     times the queue. Then the table shows where more queue buys no more work.
 
+    Parameters
+    ----------
+    results : DataFrame, one row a run (`read_results`)
+
     Returns
     -------
     DataFrame: `load_curve`'s where any demand was offered; else system, pattern, iodepth, iops, metric, n,
@@ -190,12 +194,21 @@ def load_within(results: pd.DataFrame, **limits: float | Sequence[float]) -> pd.
 
 
 def load_within_runs(results: pd.DataFrame, **limit: float) -> pd.DataFrame:
-    """Return what `load_within` averages, one row a round, for ``compare(..., metric="iops")``.
+    """Return the IOPS that one latency limit allows, a row a round, for ``compare(..., metric="iops")``.
+
+    Parameters
+    ----------
+    results : DataFrame, one row a run (`read_results`), at several demands
+    limit : one latency and its bound in ns, such as ``p99_ns=5e6``
 
     Returns
     -------
     DataFrame: system, pattern, source, run_id, block (where the results have them), iops, valid. A
     round whose crossing lies beyond what was measured is not valid: a ratio of bounds says nothing.
+
+    Raises
+    ------
+    ValueError : several limits
 
     Examples
     --------
@@ -210,7 +223,10 @@ def load_within_runs(results: pd.DataFrame, **limit: float) -> pd.DataFrame:
     0      A      1  783.0   True
     1      A      2  795.0   True
     """
-    [(metric, limit_ns)] = _limits(limit)
+    limits = _limits(limit)
+    if len(limits) != 1:
+        raise ValueError(f"one limit is needed, such as p99_ns=5e6; got {len(limits)}")
+    [(metric, limit_ns)] = limits
     rounds = _crossings(results, metric, limit_ns)
     rounds["valid"] = ~(rounds["under"] | rounds["over"])
     return rounds[[*_round_keys(rounds), "iops", "valid"]]
@@ -222,6 +238,12 @@ def latency_at(results: pd.DataFrame, iops: float | Sequence[float], metric: str
     latency_ns is log-linear between demands. latency_ns_lo is of the least that a convex curve allows,
     latency_ns_hi of the most, more by what short runs hide. An end above every latency that was measured is
     unknown, and NaN.
+
+    Parameters
+    ----------
+    results : DataFrame, one row a run (`read_results`), at several demands
+    iops : demand, or several
+    metric : column of a latency, in ns
 
     Returns
     -------

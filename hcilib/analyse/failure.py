@@ -73,6 +73,13 @@ def failures(
     ValueError : no run of `events` is in `series`, or a run was disturbed more than once
 
     Source: METHODS 9.
+
+    Examples
+    --------
+    >>> folder = "data/samples/box/failure-ceph"
+    >>> costs = hci.failures(hci.read_series(folder), hci.read_events(folder))
+    >>> costs["failure"].unique().tolist()
+    ['kill-osd1']
     """
     keys = [c for c in run_columns(events) if c in series]
     seen = events["seen"].astype(bool)
@@ -104,6 +111,11 @@ def failures(
 
 def aligned(series: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
     """Return the fleet's rate in every run of `costs`, its time counted from the failure.
+
+    Parameters
+    ----------
+    series : ``read_series``
+    costs : ``failures``
 
     Returns
     -------
@@ -261,6 +273,11 @@ def failure_summary(costs: pd.DataFrame, by: str | Sequence[str] = BY) -> pd.Dat
     see has no mean. In the median and the worst a run that did not recover is infinitely late. Of `back_s` n
     counts the runs of which recovery can be judged.
 
+    Parameters
+    ----------
+    costs : ``failures``
+    by : columns that make a failure
+
     Returns
     -------
     DataFrame : the by columns, quantity and column (its name), n, seen (runs with a value), median, worst
@@ -385,9 +402,16 @@ def phases(costs: pd.DataFrame) -> pd.DataFrame:
     -------
     DataFrame : the keys of the runs, failure, phase, from_s and to_s (seconds since the failure), duration_s,
     place (`worst` and, of three runs and more, `median` of the runs of one failure, as ``places`` orders them).
-    `degraded` lasts from the failure to the repair, `recovering` from the repair until the level is back (to
-    the end of a run that did not recover), `repaired` is the time after it where recovery cannot be judged,
+    `normal` lasts until the failure, `degraded` from it to the repair, `recovering` from the repair until the level is
+    back (to the end of a run that did not recover), `repaired` is the time after it where recovery cannot be judged,
     `outage` is the longest time without a completion. Phases without a duration are left out.
+
+    Examples
+    --------
+    >>> folder = "data/samples/box/failure-ceph"
+    >>> costs = hci.failures(hci.read_series(folder), hci.read_events(folder))
+    >>> sorted(hci.phases(costs)["phase"].unique())[:2]
+    ['degraded', 'normal']
     """
     keys = list(dict.fromkeys(c for c in (*run_columns(costs), "failure") if c in costs))
     since = costs[["heal_s", "runtime_s", "gap_from_s"]].sub(costs["fail_s"], axis=0)

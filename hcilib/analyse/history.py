@@ -98,6 +98,11 @@ def changes(history: pd.DataFrame, metric: str = "iops") -> pd.DataFrame:
 def levels(history: pd.DataFrame, metric: str = "iops") -> pd.DataFrame:
     """Return every campaign of every cell with its level: what a figure over time draws.
 
+    Parameters
+    ----------
+    history : as `hcilib.history` returns it
+    metric : column of `METRICS`
+
     Returns
     -------
     DataFrame : the keys of its cell, campaign, start, n, the metric (as iops) with iops_lo and iops_hi
@@ -201,6 +206,10 @@ def check(
 
 def campaigns(history: pd.DataFrame) -> pd.DataFrame:
     """Return the campaigns of a history, one row each, and what to know of them.
+
+    Parameters
+    ----------
+    history : as `hcilib.history` returns it
 
     Returns
     -------

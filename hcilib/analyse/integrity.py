@@ -48,7 +48,8 @@ def integrity_verdicts(
     >>> written = pd.DataFrame([one | {"block": b, "sequence": s} for b in (0, 1) for s in (1, 2)])
     >>> one |= {"replica": "node2", "foreign": 0}
     >>> read = pd.DataFrame([one | {"block": b, "low": s, "high": s} for b, s in ((0, 2), (1, 1))])
-    >>> hci.integrity_verdicts(written, read)[["replica", "acknowledged", "checked", "latest", "lost", "verdict"]]
+    >>> from hcilib.analyse.integrity import integrity_verdicts
+    >>> integrity_verdicts(written, read)[["replica", "acknowledged", "checked", "latest", "lost", "verdict"]]
       replica  acknowledged  checked  latest  lost verdict
     0   node2             4        2       1     1    lost
     """

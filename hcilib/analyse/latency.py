@@ -86,7 +86,7 @@ def _names(q: Sequence[float]) -> dict[str, float]:
 
 
 def merged_by(bins: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """Return histograms summed over everything not in `by`: by, lat_ns, count, sorted. No I/O is gained or lost.
+    """Sum the histograms of all rows that agree in the columns `by`: by, lat_ns, count, sorted.
 
     `bins` has latencies as lat_ns, the middles of fio's buckets, or as bucket, their number. ValueError for a
     missing column, or a count or latency that is none.

@@ -39,6 +39,10 @@ def select(
     article : the rows with this `source` alone; None for every one, as for run directories
     where : column -> its one value, where the sources hold several loads: ``{"numjobs": 4}``
 
+    Returns
+    -------
+    DataFrame : those rows
+
     Raises
     ------
     ValueError : what the question gets wrong: no such system, pattern, article or value, and those that are there
@@ -100,9 +104,18 @@ def until_stable(results: pd.DataFrame) -> pd.DataFrame:
 
 
 def load_factors(results: pd.DataFrame) -> list[str]:
-    """What tells the loads of these results apart, for `by=`: pattern and iodepth, numjobs and vms where they vary, a
-    demand, cap or distribution that is not everywhere the same, and of factors that only such files have those in which
-    runs of one system differ.
+    """Return what tells the loads of these results apart, for `by=`.
+
+    Pattern and iodepth, numjobs and vms where they vary, a demand, cap or distribution that is not everywhere the same,
+    and of factors that only such files have those in which runs of one system differ.
+
+    Parameters
+    ----------
+    results : DataFrame, one row a run (`read_results`)
+
+    Returns
+    -------
+    list of str : columns
 
     Examples
     --------
@@ -131,7 +144,7 @@ def _of_article(results: pd.DataFrame, article: str) -> pd.DataFrame:
 
 def _with_one(results: pd.DataFrame, column: str, value: Any) -> pd.DataFrame:
     if column not in results:
-        raise ValueError(f"where: {column!r} is no column of results. docs/RESULTS.md lists them")
+        raise ValueError(f"where: {column!r} is no column of results. hcilib/model/columns.csv lists them")
     there = results[column].dropna().unique()
     kept = results[results[column].eq(value) | results[column].astype(str).eq(str(value))]
     if kept.empty:

@@ -52,6 +52,14 @@ def saturation(results: pd.DataFrame, by: Sequence[str] = ("system", "pattern"))
     there is no interval, and smallest_vms rests on the points themselves.
 
     Raises ValueError for a missing column, or if runs to be pooled vary in a factor. Source: METHODS section 4.
+
+    Examples
+    --------
+    >>> curves = hci.fleet_curves(hci.read_results("data/published/scaling.csv"))
+    >>> knees = hci.saturation(curves.query("vms > 0"), by=["system", "pattern", "curve"])
+    >>> knees[["pattern", "curve", "knee", "smallest_vms"]].head(1)
+           pattern           curve  knee  smallest_vms
+    0  4k-randread  gains added up   9.0          19.0
     """
     by = list(by)
     table = results.assign(_usable=_usable(results, by))
@@ -229,16 +237,30 @@ MEASURED, PRINTED, ADDED_UP = "measured", "printed", "gains added up"
 
 
 def fleet_curves(results: pd.DataFrame) -> pd.DataFrame:
-    """The rows once for every way the table tells their IOPS, named in `curve`.
+    """Return the rows once for every way the table tells their IOPS, named in `curve`.
 
     Own runs have one curve, ``measured``. A table with `iops_from_gains` has two: ``printed``, the article's totals,
     and, where it prints gains per added VM, ``gains added up``. They should be the same curve; where both have a value
     the difference is the article's. `curve` counts as a factor, so the two are never pooled.
 
+    Parameters
+    ----------
+    results : DataFrame, one row a run (`read_results`)
+
+    Returns
+    -------
+    DataFrame : the rows with curve
+
     Raises
     ------
     ValueError
         If the table has no `iops`.
+
+    Examples
+    --------
+    >>> curves = hci.fleet_curves(hci.read_results("data/published/scaling.csv"))
+    >>> curves["curve"].unique().tolist()
+    ['printed', 'gains added up']
     """
     require_columns(results, ["iops"])
     if GAINS not in results:

@@ -280,7 +280,8 @@ def chance(differences: ArrayLike, cv: float, n: int, cells: int) -> np.ndarray:
 
     Examples
     --------
-    >>> hci.chance([0.02, 0.05, 0.10], cv=0.02, n=5, cells=12).round(1)
+    >>> from hcilib.analyse.stats import chance
+    >>> chance([0.02, 0.05, 0.10], cv=0.02, n=5, cells=12).round(1)
     array([0.1, 0.9, 1. ])
     """
     if n < 2 or cells < 1 or not cv > 0:

@@ -107,6 +107,15 @@ def check_traffic(
     Raises
     ------
     ValueError : a counter of `inferred_from` that was not observed
+
+    Examples
+    --------
+    >>> observed = hci.read_results("data/published/datapath.csv")
+    >>> scheme = hci.parse_scheme("Mirror(2)")
+    >>> expected = hci.expected_traffic(scheme, redirected=True)
+    >>> hci.check_traffic(observed.query("placement == 'non-owner'"), expected)[["placement", "ratio", "ok"]].head(1)
+       placement  ratio    ok
+    0  non-owner    1.0  True
     """
     table = observed.drop(columns=["expected", "redirected"], errors="ignore")
     if "ddir" not in table:
@@ -152,6 +161,14 @@ def traffic(
     Raises
     ------
     ValueError : no node has such a card, or a run mixes directions
+
+    Examples
+    --------
+    >>> folder = hci.samples()["lab-mirror"]
+    >>> results = hci.read_results(folder).query("rwmixread == 0 and iodepth == 8")
+    >>> hci.traffic(results, hci.read_counters(folder), "lo")[["system", "ddir", "observed"]].round(2)
+           system   ddir  observed
+    0  lab-mirror  write      4.05
     """
     own = counters[counters["nic"] == nic]
     if own.empty:
@@ -218,6 +235,13 @@ def bottleneck(
     The results with drives_iops, network_iops, cpu_iops (NaN where it is not known), binds (the nearest of those known:
     drives, network, node CPU), pct_of_binding, bottleneck (whether that is used to `NEAR_PCT` or more; <NA> where no
     use is known), stated_cpu (the source's words, where they count).
+
+    Examples
+    --------
+    >>> results = hci.published().query("system == 'drbd-tcp-pve' and node_cpu_pct > 0").tail(1)
+    >>> hci.bottleneck(results)[["iodepth", "cpu_iops", "binds"]].round(0)
+         iodepth  cpu_iops     binds
+    214        4   41533.0  node CPU
     """
     iops = results["iops"].astype(float)
     cpu = numbers_of(results, "node_cpu_pct")

@@ -65,7 +65,7 @@ class Bed:
 
 
 def bed(name: str) -> Bed:
-    """Return the registered bed of this name.
+    """Return the stand-in hardware (such as `lab` or `box`) that a package registers under this name.
 
     Raises
     ------

@@ -565,7 +565,11 @@ HEARD: dict = {}
 
 
 def sector(run, vm, offset, sequence, number):
-    """Return one sector of a stamped block."""
+    """Return sector `number` (512 bytes) of a stamped block.
+
+    Its head has MAGIC, a hash of run and VM, the block's offset on the disk in bytes, how often it was written
+    (`sequence`) and `number`; the rest is SHAKE-128 of the head.
+    """
     of, on = (hashlib.sha256(name.encode()).digest()[:16] for name in (run, vm))
     head = HEAD.pack(MAGIC, of, on, offset, sequence, number)
     return head + hashlib.shake_128(head).digest(SECTOR - len(head))

@@ -234,10 +234,22 @@ def prepare(testbed: Testbed, system: System, execute: bool = False) -> pd.DataF
 
     The commands run in the file's order, each on all its hosts at once; after one that fails nothing more is run.
 
+    Parameters
+    ----------
+    testbed : whose hosts are asked
+    system : whose file has the commands
+    execute : False: they are shown alone
+
     Returns
     -------
     DataFrame : host, command, executed, ok, output; one row a command and host. `ok` is None where it was not executed;
         `output` is what it printed, or why it failed
+
+    Examples
+    --------
+    >>> system = hci.load_system("params/systems/drbd-tcp-pve.yaml")
+    >>> with hci.open_testbed("params/testbeds/proxmox.example.yaml", system) as testbed:  # doctest: +SKIP
+    ...     hci.prepare(testbed, system)
     """
     rows: list[tuple] = []
     with Fleet(testbed) if execute else nullcontext() as fleet:

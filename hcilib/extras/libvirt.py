@@ -212,7 +212,10 @@ class Template:
 
 
 def look(template: str) -> str:
-    """Return the question to every node; read-only."""
+    """Return the shell script that lists a node's VMs and pools, and the template's state, disks and memory, by virsh.
+
+    It only reads.
+    """
     return _filled(_VIRSH + _LOOK, {"TEMPLATE": template})
 
 

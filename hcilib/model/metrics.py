@@ -91,7 +91,7 @@ KEYS = tuple(_of_kind("key"))
 FACTORS = tuple(_of_kind("factor"))
 """What was set before the run. Rows that differ in one of these are never pooled (METHODS section 1)."""
 SETTINGS = tuple(_of_kind("setting"))
-"""Factors that only files of other tools state (docs/RESULTS.md): runs that differ in one are no repeats."""
+"""Factors that only files of other tools state (columns.csv): runs that differ in one are no repeats."""
 MAY_BE_UNTOLD = ("pool_fill_pct", *SETTINGS)
 """Factors that many systems do not tell: a row without one is not known to differ from any other."""
 STAMPED = tuple(_of_kind("stamp"))
@@ -100,7 +100,7 @@ METRICS = _of_kind("metric")
 SHARES = _of_kind("share")
 """Columns of `hci.cost`. What is per price is in the currency of its row."""
 COLUMNS = tuple(row["column"] for row in _ROWS if "results" in row["returned_by"].split())
-"""Of the results table (docs/RESULTS.md), in their order; every reader of results gives these."""
+"""Of the results table (columns.csv), in their order; every reader of results gives these."""
 QUANTILES = {"p50_ns": 50.0, "p95_ns": 95.0, "p99_ns": 99.0, "p999_ns": 99.9, "p9999_ns": 99.99}
 """In percent, as fio is asked for them: its target is a little more than 999 in a thousand, 0.999 a little less."""
 OF_FLUSHES = ("sync_lat_ns", "sync_p99_ns")
@@ -116,7 +116,7 @@ def column_of(name: str) -> Metric:
 
 
 def per_price(name: str) -> bool:
-    """Return whether a column is in a currency, so that only rows of one currency compare."""
+    """Return whether a column is divided by a price, so that only rows of one currency may be compared."""
     return name in SHARES and name.endswith("price")
 
 
@@ -125,7 +125,8 @@ def metric(name: str) -> Metric:
 
     Examples
     --------
-    >>> hci.metric("lat_ns").axis
+    >>> from hcilib.model.metrics import metric
+    >>> metric("lat_ns").axis
     'Mean latency (ms)'
     """
     try:

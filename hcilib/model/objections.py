@@ -60,7 +60,8 @@ def objections(
     Examples
     --------
     >>> plan = hci.sweep(["4k-randread"], vms=2, span_bytes="200 GiB")
-    >>> narrow = hci.System(name="a", label="a", scheme="Raid6(9)", nodes=2, drives_per_node=8)
+    >>> from hcilib.model.system import System
+    >>> narrow = System(name="a", label="a", scheme="Raid6(9)", nodes=2, drives_per_node=8)
     >>> hci.objections(plan, systems=narrow)[["code", "about", "fatal"]]
                 code about  fatal
     0  scheme-drives     a  False

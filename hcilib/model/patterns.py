@@ -59,7 +59,8 @@ class Pattern:
 
         Examples
         --------
-        >>> pattern = hci.Pattern.parse("8k-randrw70-zoned95on5-rate2000iops")
+        >>> from hcilib.model.patterns import Pattern
+        >>> pattern = Pattern.parse("8k-randrw70-zoned95on5-rate2000iops")
         >>> pattern.rwmixread, pattern.bs_bytes, pattern.random_distribution, pattern.rate_iops
         (70, 8192, 'zoned:95/5:5/95', 2000)
         """

@@ -64,8 +64,8 @@ def _from_here(path: Path) -> Path:
     return Path(os.path.relpath(path)) if path.is_absolute() else path
 
 
-# What the files of a run directory are called (DESIGN section 5): one place for whoever writes them and whoever reads
-# them.
+# What the files of a run directory are called (DEVELOPING section 5): one place for whoever writes them and whoever
+# reads them.
 
 PLAN = "plan.json"
 JOURNAL = "journal.jsonl"

@@ -112,6 +112,10 @@ class Scheme:
 class Mirror(Scheme):
     """`copies` full copies; 2 is a two-way, 3 a three-way mirror.
 
+    Parameters
+    ----------
+    copies : full copies of all data, 2 or more
+
     Examples
     --------
     >>> scheme = hci.Mirror(2) * hci.Raid5(5)
@@ -163,7 +167,17 @@ class _Raid(Parity):
 
 @dataclass(frozen=True, repr=False)
 class Raid5(_Raid):
-    """One parity strip over n drives of one server."""
+    """One parity strip over n drives of one server.
+
+    Parameters
+    ----------
+    n : drives of the group, parity included, 3 or more
+
+    Examples
+    --------
+    >>> hci.Raid5(5).efficiency
+    0.8
+    """
 
     n: int
     parity = 1
@@ -171,7 +185,17 @@ class Raid5(_Raid):
 
 @dataclass(frozen=True, repr=False)
 class Raid6(_Raid):
-    """Two parity strips over n drives of one server: 6+2 is Raid6(8)."""
+    """Two parity strips over n drives of one server: 6+2 is Raid6(8).
+
+    Parameters
+    ----------
+    n : drives of the group, both parities included, 4 or more
+
+    Examples
+    --------
+    >>> hci.Raid6(8).efficiency
+    0.75
+    """
 
     n: int
     parity = 2
@@ -184,6 +208,12 @@ class Raidz(Scheme):
     A block has its own parity, `parity` sectors for each row over the other drives, and takes a multiple of
     parity + 1 sectors (``vdev_raidz_asize``). Small blocks so leave less than drives and parity promise, and a
     write of a block reads nothing. A smaller write first reads the block it lies in, if no cache holds it.
+
+    Parameters
+    ----------
+    drives : of the group, parity included
+    parity : 1 to 3
+    volblocksize_bytes, sector_bytes : of a volume's block, and of a drive's sector (``ashift``)
 
     Examples
     --------
@@ -275,7 +305,18 @@ class Spared(Altered):
 
 @dataclass(frozen=True, repr=False)
 class ErasureCode(Parity):
-    """k data and m parity strips, one per server when it is the first level."""
+    """k data and m parity strips, one per server when it is the first level.
+
+    Parameters
+    ----------
+    k, m : strips of data and of parity (Ceph's k and m)
+
+    Examples
+    --------
+    >>> scheme = hci.ErasureCode(4, 2)
+    >>> round(scheme.efficiency, 3), scheme.write_cost
+    (0.667, 6)
+    """
 
     k: int
     m: int
@@ -492,15 +533,31 @@ def _at_least(scheme: Scheme, field: str, least: int) -> None:
 
 
 def nested_mirror() -> Scheme:
-    """S2D nested two-way mirror on two servers: two copies in each, 25 % usable."""
+    """Make S2D's nested two-way mirror on two servers: two copies in each, 25 % usable.
+
+    Examples
+    --------
+    >>> hci.nested_mirror().efficiency
+    0.25
+    """
     return Mirror(2) * Mirror(2)
 
 
 def nested_parity(n: int, mirror_share: float) -> Scheme:
-    """S2D nested mirror-accelerated parity on two servers of n capacity drives each.
+    """Make S2D's nested mirror-accelerated parity on two servers of n capacity drives each.
 
     Efficiency 1/(4m + (1-m)/p), p = (n'-1)/(2n'), n' = min(n, 7): the parity stripe stops growing at seven drives
     (METHODS section 4; Microsoft's table for 4 to 7+ drives).
+
+    Parameters
+    ----------
+    n : capacity drives of a server
+    mirror_share : of the volume that is mirror, 0 to 1
+
+    Examples
+    --------
+    >>> round(hci.nested_parity(4, 0.2).efficiency, 3)
+    0.341
     """
     if n < 4:
         raise ValueError(f"nested mirror-accelerated parity needs at least 4 capacity drives per server, got {n}")
@@ -513,7 +570,11 @@ _METHODS = ("reserve", "dedup", "spare")
 
 
 def parse_scheme(text: str | None) -> Scheme:
-    """The scheme a formula such as ``"Mirror(2) * Raid5(5)"`` stands for; what `repr` prints is read back.
+    """Parse a formula such as ``"Mirror(2) * Raid5(5)"``; what `repr` prints is read back.
+
+    Parameters
+    ----------
+    text : the formula, as the field `scheme` of a system's file holds it
 
     Raises
     ------

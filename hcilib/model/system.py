@@ -214,7 +214,7 @@ class System(Model):
 
 
 def digest_of(systems: Iterable[System]) -> str:
-    """Return the identity of the systems of a campaign: of one its own, of several that of all, in no order."""
+    """Return one checksum for the systems of a campaign, whatever their order. Of one system it is its own digest."""
     digests = [system.digest for system in sorted(systems, key=lambda system: system.variant)]
     return digests[0] if len(digests) == 1 else digest(digests)
 
@@ -233,7 +233,19 @@ def under_test(systems: System | Sequence[System], settings: Sequence[str | None
 
 
 def load_system(path: str | Path) -> System:
-    """A validated system from YAML; raises like :func:`load_testbed`, and for a scheme that is none.
+    """Read and check a system's file.
+
+    Parameters
+    ----------
+    path : of the YAML file
+
+    Returns
+    -------
+    System
+
+    Raises
+    ------
+    TestbedError : names the file and the field; also for a scheme that is none
 
     Examples
     --------
@@ -252,7 +264,25 @@ def load_system(path: str | Path) -> System:
 
 
 def load_systems(folder: str | Path = SYSTEMS) -> dict[str, System]:
-    """Name -> system of every YAML file of a folder; raises like :func:`load_testbed`, and where two have one name."""
+    """Read and check every system's file of a folder.
+
+    Parameters
+    ----------
+    folder : of YAML files
+
+    Returns
+    -------
+    dict : name -> system
+
+    Raises
+    ------
+    TestbedError : as `load_system`, and where two have one name
+
+    Examples
+    --------
+    >>> hci.load_systems()["drbd-tcp-pve"].nodes
+    2
+    """
     systems: dict[str, System] = {}
     files: dict[str, Path] = {}
     for file in sorted(at_home(folder).glob("*.yaml")):

@@ -383,7 +383,8 @@ def load_testbed(path: str | Path) -> Testbed:
 
     Examples
     --------
-    >>> hci.load_testbed("params/testbeds/lab.yaml")
+    >>> from hcilib.model.testbed import load_testbed
+    >>> load_testbed("params/testbeds/lab.yaml")
     Testbed('lab': the embedded lab, not running)
     """
     return load(path, Testbed, live=("lab_root", "lease_folder", "serves", "stand_in"))

@@ -145,11 +145,20 @@ def _derive(table: pd.DataFrame) -> dict[str, pd.Series]:
 def published_facts(path: str | Path | None = None) -> pd.DataFrame:
     """Return what the articles state outside their tables.
 
+    Parameters
+    ----------
+    path : folder with the articles' files; None: the one that comes with hcilib
+
     Returns
     -------
     DataFrame: source, key, kind, value, unit, note, number. `kind` is ``setting`` (exact),
     ``measured`` or ``stated`` (the article's or a vendor's word). `value` is text as printed, missing
     where the article says there is a number and gives none; `number` is it in base units (`UNITS`).
+
+    Examples
+    --------
+    >>> sorted(hci.published_facts()["kind"].unique())
+    ['measured', 'setting', 'stated']
     """
     file = _place("facts", path)
     facts = _read("facts", file)
@@ -186,6 +195,15 @@ def published_claims(path: str | Path | None = None, source: str | None = None) 
     A claim's `word` has the bounds `low` and `high` of readings.csv, in the claim's unit; one without
     a limit is infinite. Without a word they are NaN.
 
+    Parameters
+    ----------
+    path : folder with the articles' files; None: the one that comes with hcilib
+    source : one article alone
+
+    Returns
+    -------
+    DataFrame : a row a claim, with the columns that ``check_claims`` takes
+
     Examples
     --------
     >>> columns = ["phrase", "word", "low", "high"]
@@ -210,6 +228,15 @@ def published_datasheet(system: str, path: str | Path | None = None) -> pd.DataF
     `figure` is as printed. `iops` is it in I/Os a second: a throughput over the pattern's block size,
     whatever block size the vendor used, which `conditions` says. A `figure` that no source at hand
     states is NaN.
+
+    Parameters
+    ----------
+    system : name of the raw drive's system
+    path : folder with the articles' files; None: the one that comes with hcilib
+
+    Returns
+    -------
+    DataFrame : pattern, figure, unit, iops, conditions, source
 
     Examples
     --------

@@ -88,7 +88,7 @@ def amount(value: float, metric: str) -> str:
 
 
 def part(name: str) -> str:
-    """Return a part of one I/O's latency in a sentence: ``the network``."""
+    """Return how a part of an I/O's latency is called in a sentence: ``the network`` for `network`."""
     return words.PARTS[name][1]
 
 

@@ -37,7 +37,8 @@ def comparability(results: pd.DataFrame) -> str:
     Examples
     --------
     >>> rows = hci.read_results("data/samples/loose-files", names="{system}_{pattern}_qd{iodepth}_r{rep}.json")
-    >>> hci.comparability(rows)
+    >>> from hcilib.say.lines import comparability
+    >>> comparability(rows)
     'Systems that can be compared: birch and cedar.'
     """
     obstacles = list(_obstacles(results))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
@@ -233,26 +234,57 @@ def cap_words(cap: str) -> str:
 
 
 def scheme_words(formula: str) -> str:
-    """``a two-way mirror over RAID 5 of 5 drives`` from ``Mirror(2) * Raid5(5)``; what it does not know stays as it
-    is."""
-    return " over ".join(_level(level.strip()) for level in str(formula).split(" * "))
+    """Write ``a two-way mirror over RAID 5 of 5 drives`` for ``Mirror(2) * Raid5(5)``.
+
+    What it does not know stays as it is.
+    """
+    try:
+        return _scheme(ast.parse(str(formula), mode="eval").body)
+    except SyntaxError:
+        return str(formula)
 
 
-def _level(formula: str) -> str:
-    kind, _, numbers = formula.removesuffix(")").partition("(")
-    first, *rest = [number.strip() for number in numbers.split(",")]
+def _scheme(node: ast.expr) -> str:
+    """Write one part of a formula."""
+    match node:
+        case ast.BinOp(left=outer, op=ast.Mult(), right=inner):
+            return f"{_scheme(outer)} over {_scheme(inner)}"
+        case ast.Call(func=ast.Attribute(value=inner, attr=kind), args=args):
+            return f"{_scheme(inner)}{_beside(kind, [ast.unparse(arg) for arg in args])}"
+        case ast.Call(func=ast.Name(id="Tiers"), args=parts) if all(isinstance(part, ast.Tuple) for part in parts):
+            tiers = [(ast.unparse(part.elts[0]), _scheme(part.elts[1])) for part in parts]  # type: ignore[attr-defined]
+            return listed(f"{100 * float(share):g} % of data on {words}" for share, words in tiers)
+        case ast.Call(func=ast.Name(id=kind), args=args, keywords=named):
+            numbers = [ast.unparse(arg) for arg in (*args, *(one.value for one in named))]
+            return _level(kind, numbers) or ast.unparse(node)
+    return ast.unparse(node)
+
+
+def _beside(kind: str, numbers: list[str]) -> str:
+    """Write what a scheme keeps free or saves."""
     match kind:
-        case "Mirror" if not rest:
-            return f"a {_COPIES.get(first, first + '-way')} mirror" if first != "1" else "one copy"
-        case "Raid5" | "Raid6" if not rest:
-            return f"RAID {kind[-1]} of {first} drives"
-        case "Raidz" if len(rest) == 3:
-            return f"RAIDZ{rest[0]} of {first} drives, blocks of {int(rest[1]) / 1024:g} KiB"
-        case "ErasureCode" if len(rest) == 1:
-            return f"erasure code {first}+{rest[0]}"
-        case "nested_parity":
-            share, _, reserve = ", ".join(rest).partition(").reserve(")
-            kept = ", less a repair reserve" if reserve else ""
-            mirrored = f"{100 * float(share):g} % of data mirrored"
-            return f"nested parity on {first} drives a server, {mirrored}{kept}"
-    return formula
+        case "spare":
+            return f" and {counted(float(numbers[0]), 'hot spare')}"
+        case "dedup":
+            return f", deduplicated ({100 * float(numbers[0]):g} % saved)"
+        case "reserve":
+            return ", less a repair reserve"
+    return f".{kind}({', '.join(numbers)})"
+
+
+def _level(kind: str, numbers: list[str]) -> str:
+    """Write one kind of scheme; empty of one that is not known."""
+    match kind, numbers:
+        case "Mirror", [copies]:
+            return f"a {_COPIES.get(copies, copies + '-way')} mirror" if copies != "1" else "one copy"
+        case "Raid5" | "Raid6", [drives]:
+            return f"RAID {kind[-1]} of {drives} drives"
+        case "Raidz", [drives, parity, block, _]:
+            return f"RAIDZ{parity} of {drives} drives, blocks of {int(block) / 1024:g} KiB"
+        case "ErasureCode", [data, parity]:
+            return f"erasure code {data}+{parity}"
+        case "nested_mirror", []:
+            return "a nested two-way mirror"
+        case "nested_parity", [drives, share]:
+            return f"nested parity on {drives} drives a server, {100 * float(share):g} % of data mirrored"
+    return ""

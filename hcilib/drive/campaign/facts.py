@@ -68,8 +68,11 @@ def pool_fill_noted(fleet: Fleet, subjects: Iterable[Subject], rundir: RunDir) -
 
 
 def note_pool_fill(fleet: Fleet, subjects: Iterable[Subject], rundir: RunDir, when: When) -> None:
-    """Add to facts/pools/fill.json how full each system's pool is: of what its check prints on a host the fullest, the
-    line that says so, and all of it."""
+    """Add to facts/pools/fill.json how full each system's pool is.
+
+    Of each host: the highest percentage in the answer of the check `pool-fill`, the line that says it, and the whole
+    answer, or the error. `when`: start or end.
+    """
     systems = {}
     for one in subjects:
         if check := one.system.asked(when).get(POOL):
@@ -108,8 +111,10 @@ def saved_pct(fleet: Fleet, subject: Subject) -> tuple[float, list[str]]:
 
 @contextlib.contextmanager
 def osds_noted(fleet: Fleet, subject: Subject, file: Path) -> Iterator[None]:
-    """Keep what the OSDs count of their work before and after the block, where the system's file says how they are
-    asked."""
+    """Write to `file` the OSDs' counters (Ceph's `perf dump`) as they are before and after the with-block.
+
+    Nothing is written if the system's file has no check `osd-counters`, or if the with-block fails.
+    """
     check = subject.system.checks.get(COUNTERS)
     if check is None:
         yield

@@ -152,7 +152,8 @@ def stop(run_dir: str | Path, limit_s: float = ENDED_S) -> str:
 
     Examples
     --------
-    >>> hci.stop("data/samples/lab-single")
+    >>> from hcilib.drive.campaign.stopping import stop
+    >>> stop("data/samples/lab-single")
     Traceback (most recent call last):
     hcilib.drive.campaign.stopping.StopError: data/samples/lab-single: no campaign runs there. Nothing was stopped.
     """

@@ -92,7 +92,10 @@ class NodeFacts:
 
 
 def parse_vm(text: str) -> VmFacts:
-    """Facts of a load generator; DevicesError where its devices were not listed whole."""
+    """Parse what a VM answered to the question of discover: host name, MACs, UUID, fio's release, devices.
+
+    DevicesError : its list of devices ends early
+    """
     inventory = parse(text)
     parts = sections(text)
     macs = frozenset(parts["macs"].split()) - {"00:00:00:00:00:00"}

@@ -114,7 +114,8 @@ def discover(
 
     Examples
     --------
-    >>> hci.discover(["vm1", "root@vm1"])
+    >>> from hcilib.drive.discover.discover import discover
+    >>> discover(["vm1", "root@vm1"])
     Traceback (most recent call last):
     hcilib.drive.discover.discover.DiscoverError: host vm1: given more than once
     """

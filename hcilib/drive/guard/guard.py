@@ -80,8 +80,7 @@ def refusals(
 def without_hosts(
     testbed: Testbed, vms: int, numjobs: int, consent: str | None = None, writes: bool = True
 ) -> list[Refusal]:
-    """Every refusal that needs no host to be asked (DESIGN section 6): all of them for a lab, for real hosts consent
-    and form.
+    """Every refusal that needs no host to be asked: all of them for a lab, for real hosts consent and form.
 
     What a real host's devices are is judged on the host, by :func:`identify`. `consent`: the token; None: the one of
     the environment (`HCI_CONSENT`, or the file that `HCI_CONSENT_FILE` names). A plan that only reads (`writes` False)

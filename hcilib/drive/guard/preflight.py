@@ -65,7 +65,12 @@ Said = tuple[bool, str] | tuple[bool, str, str]
 
 
 class Answer(NamedTuple):
-    """What one host said, by parts, and what it is judged by."""
+    """What one host answered, and what preflight judges it by.
+
+    parts : heading -> text
+    here : the controller's release of fio, empty if there is none
+    clock_limit_s : allowed difference of clocks
+    """
 
     outcome: Outcome
     parts: Mapping[str, str]
@@ -115,6 +120,12 @@ def preflight(
         image and cache (of an image in a Ceph cluster), setting (of `system`; always ok, as a campaign is sound with it
         and without) and checks (a host that did not answer). `device`, `writable`, `image` and `cache` have a row a
         disk, and none of a host that did not answer
+
+    Examples
+    --------
+    >>> plan = hci.sweep(["4k-randread"], vms=2)
+    >>> with hci.open_testbed("params/testbeds/lab.yaml", "params/systems/lab-mirror.yaml") as bed:  # doctest: +SKIP
+    ...     hci.require_ready(hci.preflight(bed, plan))
     """
     with Fleet(testbed) as fleet:
         table = check(fleet, testbed, plan, consent, run_dir, clock_limit_s)

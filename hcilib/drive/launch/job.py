@@ -161,7 +161,8 @@ def job_files(plan: Plan, testbed: Testbed) -> pd.DataFrame:
 
     Examples
     --------
-    >>> bed = hci.load_testbed("params/testbeds/proxmox.example.yaml")
+    >>> from hcilib.model.testbed import load_testbed
+    >>> bed = load_testbed("params/testbeds/proxmox.example.yaml")
     >>> files = hci.job_files(hci.sweep(["4k-randread"], vms=2, repeats=1, canary=False), bed)
     >>> files["vm"].unique().tolist()
     ['vm01', 'vm02']

@@ -56,6 +56,10 @@ def read_fio(path: str | Path) -> pd.DataFrame:
     Text around the JSON, several documents (the last counts), interim reports and fio's sums over
     clients are dealt with. Numbers that fio did not measure are NaN.
 
+    Parameters
+    ----------
+    path : of the file
+
     Returns
     -------
     DataFrame

@@ -134,7 +134,7 @@ def read_results(
     Returns
     -------
     DataFrame
-        The columns of docs/RESULTS.md, after them factors that only these files have. ``lat_ns`` is
+        The columns of columns.csv, after them factors that only these files have. ``lat_ns`` is
         IOPS-weighted. Percentiles come from the merged histograms of all files of a run. They are
         missing, with a warning, where a tool kept only percentiles. ``tool`` is what measured.
         Columns that only run directories have (nodes, span, warm-up, CPU) are missing for files.
@@ -184,6 +184,12 @@ def recognise(
 ) -> pd.DataFrame:
     """List what lies there, file by file, and what `read_results` makes of it with these arguments.
 
+    Parameters
+    ----------
+    path : folder, file or glob, or several
+    names : pattern of file names such as ``"{system}-{rep}/**"``
+    system : of all files
+
     Returns
     -------
     DataFrame
@@ -229,6 +235,10 @@ def _split(path: Sources, names: Any, system: str | None) -> tuple[list[Any], li
 
 def kinds_of_files(files: pd.DataFrame) -> pd.DataFrame:
     """Count the files that `recognise` lists, alike ones in one line.
+
+    Parameters
+    ----------
+    files : `recognise`
 
     Returns
     -------
@@ -527,7 +537,7 @@ def log_series(path: Sources) -> pd.DataFrame:
     DataFrame
         run (folder and prefix of the logs), host, job, ddir, t_s (s since the run's start), iops,
         bw_bytes (bytes/s), lat_ns, stalled (no I/O in that second). NaN where there is no log of
-        that kind. No row without logs. `hcilib.mean_interval` gives its mean.
+        that kind. No row without logs. `hcilib.analyse.series.mean_interval` gives its mean.
         ``.attrs["left_out"]``: pairs of a run and why its logs cannot be read.
 
     Raises
@@ -536,7 +546,8 @@ def log_series(path: Sources) -> pd.DataFrame:
 
     Examples
     --------
-    >>> series = hci.log_series("tests/data/foreign/bench-fio")
+    >>> from hcilib.read.foreign.results import log_series
+    >>> series = log_series("tests/data/foreign/bench-fio")
     >>> series["run"].unique()[0], len(series)
     ('elm-1/disk.img/4k/randread-iodepth-1-numjobs-2', 4)
     """

@@ -1,7 +1,7 @@
 """Count fio's logs by second, direction and latency bucket, exactly.
 
 pyarrow parses the lines and groups them, a block at a time. Percentiles are taken of the sums
-(`hcilib.percentiles`) and are never averaged.
+(`hcilib.analyse.latency.percentiles`) and are never averaged.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Layout(NamedTuple):
 
 
 def rollup_of_logs(path: Paths, log: str | Iterable[str] | None = None) -> pd.DataFrame:
-    """Return what `hcilib.read_rollup` returns, of logs and folders of logs."""
+    """Return what `hcilib.read.run.run.read_rollup` returns, of logs and folders of logs."""
     kinds = {log} if isinstance(log, str) else None if log is None else set(log)
     places = [at_home(one) for one in several(path)]
     inside = [sorted(place.iterdir()) if place.is_dir() else [] for place in places]

@@ -170,9 +170,14 @@ class Counts(NamedTuple):
 
 @dataclass(frozen=True)
 class Blocks:
-    """What /sys/class/block of a node says. `links`: device -> where its entry points; `holders`: device -> what is
-    built on it; `named`: dm-N -> its name in /dev/mapper; `transports`: NVMe namespace -> pcie, tcp, rdma, fc;
-    `mounts`: /proc/mounts."""
+    """What is known of a node's block devices.
+
+    links : device -> its path in /sys, which tells the bus and, of a partition, its drive
+    holders : device -> what is built on it
+    named : dm-N -> its name in /dev/mapper
+    transports : NVMe namespace -> pcie, tcp, rdma, fc
+    mounts : text of /proc/mounts
+    """
 
     links: Mapping[str, str]
     holders: Mapping[str, Sequence[str]] = field(default_factory=dict)

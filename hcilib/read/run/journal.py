@@ -35,7 +35,11 @@ def unmeasured(folder: Path, plan: Mapping, results: pd.DataFrame) -> dict[str, 
 
 
 def read_failed_events(path: Paths) -> pd.DataFrame:
-    """Runs in which something was to be done to the system, and of which nothing is known: no attempt was accepted.
+    """List runs in which something was to be done to the system, and of which nothing is known.
+
+    Parameters
+    ----------
+    path : run directory, or several of them
 
     Returns
     -------
@@ -181,7 +185,7 @@ def _event(line: str) -> dict | None:
 
 
 def utc(t_s: float) -> str:
-    """Format epoch seconds as a date and time of UTC."""
+    """Format epoch seconds as ``2025-01-31 12:00:00 UTC``."""
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(t_s))
 
 
@@ -223,10 +227,23 @@ def last_result(run_dir: str | Path) -> str:
 
 
 def progress(run_dir: str | Path) -> dict:
-    """steps (with those added on the way), done, failed (attempts), last (step), running (whether a controller is at
-    work on it).
+    """Tell how far a campaign is.
 
     What is done is what lies there complete: the journal may have lost a line.
+
+    Parameters
+    ----------
+    run_dir : of the campaign
+
+    Returns
+    -------
+    dict : steps (with those added on the way), done, failed (attempts), last (step), running (whether a controller is
+    at work on it)
+
+    Examples
+    --------
+    >>> hci.progress(hci.samples()["lab-single"])["running"]
+    False
     """
     place = at_home(run_dir)
     steps = plan_of(place)["plan"]["steps"]

@@ -100,6 +100,8 @@ def _of_published(place: Path, article: str | None) -> pd.DataFrame:
 def _of_campaign(folder: Path, run_id: str, executor: Executor | None) -> pd.DataFrame:
     try:
         plan = plan_of(folder)
+        if lacks := [name for name in ("plan", "testbed", "one_kernel") if name not in plan]:
+            raise RunReadError(f"{folder / PLAN}: field {lacks[0]}: missing, so no campaign wrote it")
     except RunReadError as error:
         if not (folder / PLAN).is_file():
             raise
@@ -123,7 +125,7 @@ def _of_campaign(folder: Path, run_id: str, executor: Executor | None) -> pd.Dat
 
 
 def _of_steps(folder: Path, plan: Mapping, executor: Executor | None) -> pd.DataFrame:
-    """Return the columns of docs/RESULTS.md of one run directory, in the order in which it was run."""
+    """Return the columns of columns.csv of one run directory, in the order in which it was run."""
     kept = {one.step.folder: one for one in measure_steps(folder, plan, executor)}
     own = counted(folder, plan, [one.step for one in kept.values()])
     rows = _rows([kept[step.folder] for step in own], plan)

@@ -1,4 +1,4 @@
-"""A run directory, or the articles' tables, as the tables of DESIGN section 3."""
+"""A run directory, or the articles' tables, as data frames."""
 
 from __future__ import annotations
 
@@ -46,11 +46,25 @@ from hcilib.read.run.steps import FILES, counters_of, logs_of
 def read_hosts(path: Paths) -> pd.DataFrame:
     """Read every row of fio's in a run directory.
 
+    Parameters
+    ----------
+    path : run directory, or several of them
+
     Returns
     -------
     DataFrame
         step, kind, block, rep, pattern, numjobs, iodepth, vms, vm, then the columns of `read_fio`.
         Texts are categories. Counts are int64 where every row has one.
+
+    Raises
+    ------
+    RunReadError : no run directory; FioOutputError : a file that is not fio's, by its name
+
+    Examples
+    --------
+    >>> hosts = hci.read_hosts(hci.samples()["lab-single"])
+    >>> hosts.groupby("kind", observed=True)["vm"].nunique().to_dict()
+    {'measure': 4, 'prefill': 4}
     """
     table = _each(path, lambda step: _named(step, read_fio(_output(step)), "hostname"), FILES)
     return in_order(_categories(table[reading_order(table)]))
@@ -59,11 +73,21 @@ def read_hosts(path: Paths) -> pd.DataFrame:
 def read_bins(path: Paths) -> pd.DataFrame:
     """Read every latency bin in a run directory.
 
+    Parameters
+    ----------
+    path : run directory, or several of them
+
     Returns
     -------
     DataFrame
         step, kind, block, rep, pattern, numjobs, iodepth, vms, vm, hostname, port, job, groupid,
         ddir, lat_ns, count. Texts are categories.
+
+    Examples
+    --------
+    >>> bins = hci.read_bins(hci.samples()["lab-single"])
+    >>> bins["count"].gt(0).all()
+    np.True_
     """
     table = _each(path, lambda step: _named(step, read_fio_bins(_output(step)), "hostname"), FILES)
     return in_order(_categories(table))
@@ -80,17 +104,44 @@ def _categories(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def read_series(path: str | Path) -> pd.DataFrame:
-    """The per-second series of every step long enough to be logged: step ... vms, vm, job, ddir, t_s, iops, bw_bytes,
-    lat_ns."""
+    """Read the per-second series of every step that was long enough to be logged.
+
+    Parameters
+    ----------
+    path : run directory, or several of them
+
+    Returns
+    -------
+    DataFrame
+        step ... vms, vm, job, ddir, t_s (since the step began), iops, bw_bytes, lat_ns
+
+    Raises
+    ------
+    FioLogError : a log of which lines are no log's, by its name
+
+    Examples
+    --------
+    >>> series = hci.read_series(hci.ROOT / "data/samples/box/failure-drbd")
+    >>> series["t_s"].max() > 40
+    np.True_
+    """
     return _each(path, lambda step: _named(step, _series(step)[0]))
 
 
 def read_io_gaps(path: str | Path) -> pd.DataFrame:
-    """When no VM did I/O, in every accepted step whose logs tell: step ... vms, from_s, to_s (on the axis of
-    `read_series`), resolution_s.
+    """Find when no VM did I/O, in every accepted step whose logs tell.
 
     A silence is known to last at least that long, and less than two resolutions longer. Steps without any have a row of
     length 0.
+
+    Parameters
+    ----------
+    path : run directory, or several of them
+
+    Returns
+    -------
+    DataFrame
+        step ... vms, from_s, to_s (on the axis of `read_series`), resolution_s
 
     Examples
     --------
@@ -103,8 +154,26 @@ def read_io_gaps(path: str | Path) -> pd.DataFrame:
 
 
 def read_counters(path: str | Path) -> pd.DataFrame:
-    """The nodes' counters, trimmed to each step's window: step ... vms, node, t_s (0 at its start), cpu_pct,
-    core_max_pct, nic, rx, tx. Those of Windows nodes are in files of Performance Monitor (`read_perfmon`)."""
+    """Read what the nodes' CPUs and network cards did in each step's window.
+
+    Those of Windows nodes are in files of Performance Monitor (`read_perfmon`).
+
+    Parameters
+    ----------
+    path : run directory, or several of them
+
+    Returns
+    -------
+    DataFrame
+        step ... vms, node, t_s (0 where the window begins), interval_s, cpu_pct, core_max_pct, nic,
+        rx_bytes_per_s, tx_bytes_per_s
+
+    Examples
+    --------
+    >>> counters = hci.read_counters(hci.samples()["lab-mirror"])
+    >>> counters["cpu_pct"].between(0, 100).all()
+    np.True_
+    """
     return _each(path, _counters, (COUNTERS,))
 
 
@@ -114,6 +183,10 @@ def read_perfmon(path: str | Path | Sequence[str | Path | Mapping]) -> pd.DataFr
     The files are in `windows/*.csv` of the run directory (docs/GUIDE.md). A file that does not
     cover a step gives no row of it. Then the step's row in `read_results` has a warning that names
     file, node and step.
+
+    Parameters
+    ----------
+    path : run directory, several of them, or a notebook's `sources`
 
     Returns
     -------
@@ -136,14 +209,22 @@ def read_perfmon(path: str | Path | Sequence[str | Path | Mapping]) -> pd.DataFr
 
 
 def read_drives(path: str | Path | Sequence[str | Path | Mapping]) -> pd.DataFrame:
-    """What the nodes' drives did in each step's window: step ... vms, node, device, carries (what is built on it, and
-    where it is mounted), seconds (of the window that were sampled), reads, writes, read_bytes, write_bytes, merged,
-    flushes (NaN before Linux 5.5).
+    """Read what the nodes' drives did in each step's window.
 
     A drive is a whole disk of a Linux node with nothing below it (hcilib.read.nodes.counters); of nodes that share one
     kernel those of the first; a node whose drives could not be told has a row without a device, whose counts are NaN.
     No row of a step whose drives were not sampled, as in run directories of earlier versions, nor of a notebook's
     `sources` that are other tools' files: `read_results` says what is wrong with those.
+
+    Parameters
+    ----------
+    path : run directory, several of them, or a notebook's `sources`
+
+    Returns
+    -------
+    DataFrame
+        step ... vms, node, device, carries (what is built on it, and where it is mounted), seconds (of the window that
+        were sampled), reads, writes, read_bytes, write_bytes, merged, flushes (NaN before Linux 5.5)
 
     Examples
     --------
@@ -166,10 +247,18 @@ def _campaigns(path: str | Path | Sequence[str | Path | Mapping]) -> str | Path 
 
 
 def read_layers(path: str | Path | Sequence[str | Path | Mapping]) -> pd.DataFrame:
-    """What every block layer of nodes and VMs did in each step's window, and what is built on what: step ... vms, then
-    the columns of `hcilib.read.nodes.layers.layers_of` (docs/RESULTS.md).
+    """Read what every block layer of nodes and VMs did in each step's window, and what is built on what.
 
     No row of a step whose layers were not sampled, as in run directories of earlier versions.
+
+    Parameters
+    ----------
+    path : run directory, several of them, or a notebook's `sources`
+
+    Returns
+    -------
+    DataFrame
+        step ... vms, then the columns of `hcilib.read.nodes.layers.layers_of`
 
     Examples
     --------
@@ -180,8 +269,16 @@ def read_layers(path: str | Path | Sequence[str | Path | Mapping]) -> pd.DataFra
 
 
 def read_osds(path: str | Path | Sequence[str | Path | Mapping]) -> pd.DataFrame:
-    """What the OSDs of a Ceph system count of their work, between the readings before and after each step: step ...
-    vms, osd, counter (a name of Ceph's `perf dump`), count, seconds (altogether).
+    """Read what the OSDs of a Ceph system counted of their work between the readings before and after each step.
+
+    Parameters
+    ----------
+    path : run directory, several of them, or a notebook's `sources`
+
+    Returns
+    -------
+    DataFrame
+        step ... vms, osd, counter (a name of Ceph's `perf dump`), count, seconds (altogether)
 
     Examples
     --------
@@ -192,8 +289,13 @@ def read_osds(path: str | Path | Sequence[str | Path | Mapping]) -> pd.DataFrame
 
 
 def read_pool_fill(path: Paths) -> pd.DataFrame:
-    """How full each system's pool was when a campaign measured it: before its first run, once the disks were filled,
-    and after the last, at both ends of every session.
+    """Read how full each system's pool was when a campaign measured it.
+
+    It is asked before the first run, once the disks were filled, and after the last, at both ends of every session.
+
+    Parameters
+    ----------
+    path : run directory, or several of them
 
     Returns
     -------
@@ -201,7 +303,7 @@ def read_pool_fill(path: Paths) -> pd.DataFrame:
         One row a reading, system and host: run_id, system, when (start, end), at_s (epoch second of the controller),
         host, pool_fill_pct (of several pools of a host the fullest; NaN where it did not tell), line (that says so),
         warnings. No row of a system whose file has no check `pool-fill`, nor of run directories of earlier versions.
-        The results' column `pool_fill_pct` is the level in tens (docs/RESULTS.md).
+        The results' column `pool_fill_pct` is the level in tens.
 
     Raises
     ------
@@ -230,8 +332,24 @@ def _facts(path: Paths, rows_of: Callable[[Path, dict], Iterator[dict]], columns
 
 
 def read_events(path: str | Path) -> pd.DataFrame:
-    """What was done and seen during the steps with events: step ... vms, events, seen, what, t_s (on the axis of
-    `read_series`), at_s (since 1970 by the VMs' clocks, as `second` of `read_rollup`), took_s, planned_s."""
+    """Read what was done and seen during the steps with events.
+
+    Parameters
+    ----------
+    path : run directory, or several of them
+
+    Returns
+    -------
+    DataFrame
+        step ... vms, events, seen (True: noticed, False: done), what, t_s (on the axis of `read_series`), at_s (since
+        1970 by the VMs' clocks, as `second` of `read_rollup`), took_s, planned_s
+
+    Examples
+    --------
+    >>> events = hci.read_events(hci.ROOT / "data/samples/box/failure-drbd")
+    >>> sorted(events.loc[~events["seen"], "what"].unique())[:2]
+    ['cut-link', 'fail-drive']
+    """
     return _each(path, lambda step: events_in(step, _series(step)[1] if step.events else None), (JOB, LOGS))
 
 
@@ -309,9 +427,13 @@ def _sampled(step: Step, name: str, read: Callable[[bytes | None, str], pd.DataF
 
 
 def samples() -> dict[str, Path]:
-    """Name -> run directory of the small real runs that come with the repository, to start from.
+    """Find the small real runs that come with the repository, to start from.
 
     The first call unpacks them from their archives.
+
+    Returns
+    -------
+    dict : name -> run directory
 
     Examples
     --------
@@ -456,6 +578,12 @@ def read_rollup(path: Paths, log: str | Sequence[str] | None = None) -> pd.DataF
     FioLogError
         A line is not one of fio's (file and line are named), a file is no log or is cut off, or
         there is none.
+
+    Examples
+    --------
+    >>> folder = hci.ROOT / "data/samples/box/failure-drbd"
+    >>> hci.read_rollup(folder)["ddir"].unique().tolist()
+    ['write']
     """
     if any((at_home(one) / PLAN).exists() for one in several(path)):
         return _of_steps(path, log)

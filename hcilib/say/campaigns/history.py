@@ -26,7 +26,8 @@ def check_sentences(found: pd.DataFrame, size: float) -> list[str]:
     Examples
     --------
     >>> found = hci.check(hci.history("data/samples/history.csv"))
-    >>> hci.check_sentences(found, 0.05)[0].split(": ")[0]
+    >>> from hcilib.say.campaigns.history import check_sentences
+    >>> check_sentences(found, 0.05)[0].split(": ")[0]
     'Undecided on lab-single in 4k random read at iodepth 1'
     """
     keys = list(found.columns[: found.columns.get_loc("metric")])
@@ -39,7 +40,8 @@ def check_lines(found: pd.DataFrame, size: float) -> list[str]:
     Examples
     --------
     >>> found = hci.check(hci.history("data/samples/history.csv"))
-    >>> len(hci.check_lines(found, 0.05))
+    >>> from hcilib.say.campaigns.history import check_lines
+    >>> len(check_lines(found, 0.05))
     4
     """
     order = found["code"].map({2: 2, 0: 3}).where(found["verdict"] != "regression", 1 - found["code"])

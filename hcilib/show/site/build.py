@@ -19,6 +19,7 @@ from tqdm import tqdm
 from hcilib.model.places import at_home, shipped
 from hcilib.model.signals import ending_in_order
 from hcilib.model.study import TestbedError
+from hcilib.model.testbed import load_testbed
 from hcilib.show.site.execute import Result, execute, one_line, revision_of, shared_digest, unchanged
 from hcilib.show.site.folders import with_scenarios
 from hcilib.show.site.kernels import KERNELS, forking
@@ -79,7 +80,8 @@ def report(
 
     Examples
     --------
-    >>> hci.report("params/04_compare.proxmox.yaml", out="out/report")  # doctest: +SKIP
+    >>> from hcilib.show.site.build import report
+    >>> report("params/04_compare.proxmox.yaml", out="out/report")  # doctest: +SKIP
     """
     index, results = build(params, out, workers, root, executor)
     if failed := [result for result in results if not result["ok"]]:
@@ -128,7 +130,10 @@ def _naming_folder(out: Path) -> Iterator[None]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Build a site from the command line; print the answer of each scenario, then the index page."""
+    """Build a site from the command line; print the answer of each scenario, then the index page.
+
+    Return 0, 1 (a scenario failed), 2 (nothing could be built) or 130 (interrupted).
+    """
     parser = argparse.ArgumentParser(prog="hci report", description=__doc__)
     parser.add_argument("params", nargs="*", default=[at_home("params")], help="params files or folders")
     parser.add_argument("--out", default="out/report", help="folder of the site (default: %(default)s)")
@@ -238,7 +243,6 @@ def _end_kernels(measured: Iterable[Scenario], root: Path) -> None:
 
 def _kept(scenarios: list[Scenario], root: Path, out: Path) -> str:
     """Return the message after Ctrl-C: finished work, and how to continue."""
-    import hcilib as hci
 
     shared = shared_digest(root)
     whole = {s.name for s in scenarios if unchanged(s, root, out, shared)}
@@ -246,6 +250,6 @@ def _kept(scenarios: list[Scenario], root: Path, out: Path) -> str:
     for scenario in (s for s in scenarios if s.name not in whole):
         if now := _progress(scenario, root):
             text += f" {scenario.name} has {now['done']} of {now['steps']} steps in {scenario.params['run_dir']}."
-            if hci.load_testbed(root / scenario.params["testbed"]).embedded:
+            if load_testbed(root / scenario.params["testbed"]).embedded:
                 text += " It will start again, because its testbed has new disks each time."
     return f"{text} Run the same command to continue."
