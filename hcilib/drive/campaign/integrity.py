@@ -160,14 +160,20 @@ def _told(
     is left waiting when `stop` is set: what it waits for was promised to nobody."""
     keeper, deadline = lease.keeper(vm), time.monotonic() + STARTING_S + limit_s
     told = keeper.fresh(serial)
+    lost = IntegrityError(f"{vm}: the connection to the writer was lost: its VM or its sshd is gone")
     number = keeper.send("write_stamped", disks={serial: of.given(vm, serial) | {"seconds": limit_s, "seed": of.run}})
     while time.monotonic() < deadline and not stop.is_set():
         with contextlib.suppress(queue.Empty):
             if (said := told.get(timeout=WAIT_S)) is None:
-                raise IntegrityError(f"{vm}: the connection to the writer was lost: its VM or its sshd is gone")
+                raise lost
             yield said["block"], said["sequence"], said["t_s"]
-            keeper.send("heard", disk=serial)
+            try:
+                keeper.send("heard", disk=serial)
+            except OSError:
+                raise lost from None
             continue
+        if keeper.lost and told.empty():
+            raise lost
         if keeper.has(number):
             keeper.answer(number, WAIT_S)
             return

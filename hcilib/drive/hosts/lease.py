@@ -66,7 +66,10 @@ class Keeper:
 
     def heard(self, of: Any) -> queue.SimpleQueue:
         """What it says of one request (its number), or of a disk's stamped blocks (the disk); None: nothing more."""
-        return self._heard.setdefault(of, queue.SimpleQueue())
+        said = self._heard.setdefault(of, queue.SimpleQueue())
+        if self.lost and said.empty():  # who asks only now would wait for an answer that never comes
+            said.put(None)
+        return said
 
     def send(self, do: str, **given: Any) -> int:
         """Ask for something; return the number of the request."""
@@ -79,7 +82,7 @@ class Keeper:
     def fresh(self, of: Any) -> queue.SimpleQueue:
         """The same from now on."""
         self._heard[of] = queue.SimpleQueue()
-        return self._heard[of]
+        return self.heard(of)
 
     def has(self, number: int) -> bool:
         """Whether a request has been answered."""
