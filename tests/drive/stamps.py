@@ -18,7 +18,7 @@ from hcilib.model.testbed import Testbed
 @contextlib.contextmanager
 def stamped_writes(
     fleet: Fleet, testbed: Testbed, run_dir: Path, *, consent: str | None, span_bytes: int, limit_s: float, vms: int = 1
-) -> Iterator[None]:
+) -> Iterator[Lease]:
     """Writers on the first disk of each of the first `vms` VMs, while the block runs and until `limit_s` at most. A
     writer whose VM dies is an end like others: what it acknowledged is known."""
     guard.require(testbed, vms, 1, consent)
@@ -31,7 +31,7 @@ def stamped_writes(
                 lease.take(vm, disk.serial, disk.uri, "rbd")
         written = [(vm, disk.serial) for vm, disk in targets]
         with integrity.writers(lease, _alone(run_dir, span_bytes), written, limit_s):
-            yield
+            yield lease
 
 
 def read_back(

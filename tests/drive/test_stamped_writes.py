@@ -5,13 +5,12 @@ import json
 import os
 import shutil
 import signal
-import time
 from functools import partial
 from pathlib import Path
 
 import pytest
 from loops import MIB
-from probes import processes
+from probes import processes, until
 from stamps import read_back, stamped_writes
 
 import hcilib as hci
@@ -37,10 +36,8 @@ def written(blank, hosts, tmp_path):
 
 
 def _until(run_dir: Path, lines: int) -> None:
-    deadline, file = time.monotonic() + 25, run_dir / "integrity" / "writes.csv"
-    while time.monotonic() < deadline and file.read_bytes().count(b"\n") < lines:
-        time.sleep(0.05)
-    assert file.read_bytes().count(b"\n") >= lines
+    file = run_dir / "integrity" / "writes.csv"
+    assert until(lambda: file.read_bytes().count(b"\n") >= lines, patience_s=25)
 
 
 def _read(fleet, testbed, run_dir, device, replica="system") -> None:
@@ -82,10 +79,11 @@ def test_what_a_writer_that_died_had_written_is_not_checkable(blank, hosts, tmp_
     _, device, testbed = blank
     run_dir = tmp_path / "run"
     with hosts.fleet(testbed) as fleet:
-        with stamped_writes(fleet, testbed, run_dir, consent="wipe", span_bytes=SPAN, limit_s=30):
+        with stamped_writes(fleet, testbed, run_dir, consent="wipe", span_bytes=SPAN, limit_s=30) as lease:
             _until(run_dir, 2 * SPAN // 4096)
-            [keeper] = (pid for pid, command in processes(device).items() if " hci-lease " in command)
-            os.kill(keeper, signal.SIGKILL)
+            [pid] = (pid for pid, command in processes(device).items() if " hci-lease " in command)
+            os.kill(pid, signal.SIGKILL)
+            until(lambda: not lease.held)
         _read(fleet, testbed, run_dir, device)
     file = run_dir / "integrity" / "writers.json"
     [writer] = (said := json.loads(file.read_text()))["writers"]

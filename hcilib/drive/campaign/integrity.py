@@ -163,20 +163,19 @@ def _told(
     lost = IntegrityError(f"{vm}: the connection to the writer was lost: its VM or its sshd is gone")
     number = keeper.send("write_stamped", disks={serial: of.given(vm, serial) | {"seconds": limit_s, "seed": of.run}})
     while time.monotonic() < deadline and not stop.is_set():
-        with contextlib.suppress(queue.Empty):
+        with contextlib.suppress(queue.Empty, OSError):  # a connection that is lost says so itself
             if (said := told.get(timeout=WAIT_S)) is None:
                 raise lost
             yield said["block"], said["sequence"], said["t_s"]
-            try:
-                keeper.send("heard", disk=serial)
-            except OSError:
-                raise lost from None
+            keeper.send("heard", disk=serial)
             continue
         if keeper.lost and told.empty():
             raise lost
         if keeper.has(number):
             keeper.answer(number, WAIT_S)
             return
+    if keeper.lost:  # at the same moment as the block's end
+        raise lost
 
 
 def read_back(lease: Lease, of: Stamped, disks: Disks, replica: str) -> None:
