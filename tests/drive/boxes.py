@@ -6,9 +6,8 @@ import hcilib as hci
 from hcilab import cluster_guest
 from hcilab.cluster import LabError, running
 from hcilab.cluster_image import image
-from hcilib.drive.guard.devices import END, INVENTORY
-from hcilib.drive.guard.guard import read_inventory
-from hcilib.drive.hosts.hosts import ANSWER_S, Fleet, need
+from hcilib.drive.guard.guard import inventory
+from hcilib.drive.hosts.hosts import Fleet, need
 from hcilib.drive.systems import ask
 from hcilib.model.testbed import Disk, Testbed
 
@@ -62,5 +61,4 @@ def healthy_hosts(fleet: Fleet, system, testbed) -> list[str]:
 
 def everything(fleet) -> dict:
     """What the nodes say of all their devices."""
-    told = fleet.run(INVENTORY + END, ["node1", "node2"], limit_s=ANSWER_S)
-    return {name: read_inventory(outcome) for name, outcome in told.items()}
+    return inventory(fleet, ["node1", "node2"])

@@ -142,9 +142,10 @@ def test_the_file_is_loaded_once_its_questions_are_answered_and_never_written_ov
 def test_systems_that_share_a_testbed_have_disks_of_their_own_and_a_second_run_knows_them(ask, disk, tmp_path):
     for n in (1, 2):
         disk(f"S-{n}")
+    disk("FILLED", "vm1", lambda file: file.write_bytes(RANDOM))
     out = tmp_path / "mine.yaml"
     for said, systems in {
-        "system c: no blank disk has a serial like its patterns; blank disks are S-1, S-2": {"c": ["X*"]},
+        "system c: .* blank disks are S-1, S-2; vm1: FILLED: .*holds data": {"c": ["FILL*"]},
         "disk S-1 is a and b's": {"a": ["S-1"], "b": ["S-*"]},
     }.items():
         with pytest.raises(DiscoverError, match=said):

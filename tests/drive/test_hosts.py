@@ -70,7 +70,6 @@ def test_an_answer_has_a_limit_and_its_host_is_named(fleet, monkeypatch):
     assert [o.ok for o in outcomes.values()] == [False, False, True]
     for vm in ("vm1", "vm2"):
         assert "printed more than 1,048,576 bytes, the limit of an answer." in outcomes[vm].error
-    assert len(fleet.run("head -c 2000000 /dev/zero", ["vm1"], most_bytes=2**21)["vm1"].value) == 2_000_000
     assert fleet.run("echo again", ["vm1"])["vm1"].value == "again\n", "the connection stays"
 
 

@@ -6,7 +6,6 @@ import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -171,7 +170,7 @@ def _before(beside: Path, called: str, disks: pd.DataFrame) -> dict[str, tuple[s
     for file in sorted(beside.glob(f"{called}-*.yaml")):
         with contextlib.suppress(TestbedError):
             own = load_system(file).disks
-            if any(fnmatchcase(serial, pattern) for serial in disks["serial"] for pattern in own):
+            if len(testbed_file.matching(disks, own)):
                 found[file.stem.removeprefix(f"{called}-")] = own
     return found
 
@@ -206,11 +205,14 @@ def _system(path: Path, serials: Sequence[str], example: Path | None) -> str:
 
 def _each_has_its_own(owned: Own, disks: pd.DataFrame) -> None:
     """Every system has a blank disk, and no disk is two systems'."""
-    serials = disks.loc[disks["proposed"], "serial"].tolist()
-    whose = {s: [name for name, own in owned.items() if any(fnmatchcase(s, p) for p in own)] for s in serials}
-    there = f"blank disks are {', '.join(serials) or 'none'}"
-    if without := [name for name in owned if not any(name in names for names in whose.values())]:
+    blank = disks[disks["proposed"]]
+    its = {name: set(testbed_file.matching(blank, own)["serial"]) for name, own in owned.items()}
+    if without := [name for name, serials in its.items() if not serials]:
+        others = testbed_file.matching(disks, [pattern for name in without for pattern in owned[name]])
+        there = f"blank disks are {', '.join(blank['serial']) or 'none'}"
+        there += "".join(f"; {disk.vm}: {disk.serial}: {disk.why}" for disk in others.itertuples())
         raise DiscoverError(f"system {', '.join(without)}: no blank disk has a serial like its patterns; {there}")
+    whose = {serial: [name for name in its if serial in its[name]] for serial in blank["serial"]}
     if shared := [f"{serial} is {' and '.join(names)}'s" for serial, names in whose.items() if len(names) > 1]:
         raise DiscoverError(f"systems: disk {', '.join(shared)}: each disk may be one system's alone")
 
@@ -263,7 +265,7 @@ def _parsed(told: Mapping[str, Outcome], read: Callable[[str], Any]) -> tuple[di
     facts, failed = {}, {}
     for host, outcome in told.items():
         if not outcome.ok:
-            failed[host] = without_script(outcome.error) or outcome.error
+            failed[host] = without_script(outcome.error)
             continue
         try:
             facts[host] = read(outcome.value)

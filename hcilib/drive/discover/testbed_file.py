@@ -113,6 +113,11 @@ def _own(serials: Sequence[str]) -> list[str]:
     return [f"disks: [{', '.join(map(_quoted, serials))}]"] * bool(serials)
 
 
+def matching(disks: pd.DataFrame, patterns: Sequence[str]) -> pd.DataFrame:
+    """The disks whose serial is like one of these patterns."""
+    return disks.loc[[any(fnmatchcase(serial, pattern) for pattern in patterns) for serial in disks["serial"]]]
+
+
 def write_scenarios(
     out: Path, name: str, systems: Sequence[Path], disks: pd.DataFrame, owned: Sequence[Sequence[str]] = ()
 ) -> dict[Path, str]:
@@ -121,8 +126,7 @@ def write_scenarios(
     each system's serials, where they share the testbed. None where a system has no disk that may be written."""
     blank, each = disks[disks["proposed"]], []
     for own in owned or [("*",)]:
-        its = [any(fnmatchcase(serial, pattern) for pattern in own) for serial in blank["serial"]]
-        each.append(blank.loc[its].groupby("vm")["size_bytes"])
+        each.append(matching(blank, own).groupby("vm")["size_bytes"])
     if not all(len(its) for its in each):
         return {}
     load = f"vms: {min(len(its) for its in each)}, numjobs: {min(its.size().min() for its in each)}"

@@ -12,9 +12,8 @@ from hcilib.drive.hosts.hosts import fields, sections
 from hcilib.model.testbed import identity
 
 # Plain sh and what every distribution has; /sys is the authority, since its files read the same everywhere, and lsblk
-# adds
-# what only udev knows. A column that an old lsblk lacks (MOUNTPOINTS before 2.37, PTTYPE before 2.33) must not cost the
-# rest.
+# adds what only udev knows. A column that an old lsblk lacks (MOUNTPOINTS before 2.37, PTTYPE before 2.33) must not
+# cost the rest.
 # One process of each mount namespace is enough (three, as one may end meanwhile). What the user may not look into is
 # left out.
 MOUNTS = r"""cat /proc/self/mountinfo /proc/1/mountinfo $(stat -L -c '%i %n' /proc/[0-9]*/ns/mnt 2>/dev/null | awk 'seen[$1]++ < 3 {

@@ -12,7 +12,7 @@ from typing import Any
 
 from hcilib.drive import beds
 from hcilib.drive.guard.devices import END, INVENTORY, Device, DevicesError, Inventory, find, parse
-from hcilib.drive.hosts.hosts import ANSWER_S, Fleet, Outcome
+from hcilib.drive.hosts.hosts import ANSWER_S, Fleet
 from hcilib.drive.hosts.lease import Lease, Place
 from hcilib.model.testbed import Disk, Testbed
 
@@ -74,7 +74,8 @@ def refusals(
     if listings is None:
         return refused
     unasked: Looked = {(vm, disk.serial): [] for vm, disk in testbed.targets(vms, numjobs)}
-    return refused + judge(*asked, _read(listings), writes, unasked)[1]
+    known = {vm: _read(text) for vm, text in listings.items()}
+    return refused + judge(*asked, known, writes, unasked)[1]
 
 
 def without_hosts(
@@ -255,27 +256,19 @@ def briefly(fleet: Fleet, testbed: Testbed, found: Guarded, run_dir: str | Path,
 def inventory(fleet: Fleet, vms: Iterable[str]) -> dict[str, Inventory | str]:
     """VM -> its devices, or one sentence on why they are not known. None is opened."""
     answers = fleet.run(INVENTORY + END, vms, limit_s=ANSWER_S)
-    return {vm: read_inventory(outcome) for vm, outcome in answers.items()}
+    return {vm: _read(o.value) if o.ok else _unlisted(o.error.rpartition("` ")[2]) for vm, o in answers.items()}
 
 
-def read_inventory(outcome: Outcome) -> Inventory | str:
-    """The inventory in one host's answer; the script itself, which a failure would quote, is left out of the
-    sentence."""
-    if not outcome.ok:
-        head, _, tail = outcome.error.rpartition("` ")
-        return f"its devices could not be listed: {tail if head else outcome.error}"
-    return _read({outcome.host: outcome.value})[outcome.host]
+def _read(text: str) -> Inventory | str:
+    try:
+        return parse(text)
+    except DevicesError as error:
+        return _unlisted(error)
 
 
-def _read(listings: Mapping[str, str]) -> dict[str, Inventory | str]:
-    """VM -> its devices, or one sentence on why they are not known."""
-    found: dict[str, Inventory | str] = {}
-    for vm, text in listings.items():
-        try:
-            found[vm] = parse(text)
-        except DevicesError as error:
-            found[vm] = f"its devices could not be listed: {error}"
-    return found
+def _unlisted(why: object) -> str:
+    """Of a failure without the script, which it would quote."""
+    return f"its devices could not be listed: {why}"
 
 
 def judge(

@@ -62,11 +62,11 @@ class FleetError(RuntimeError):
 
 
 class _Bounded(fabric.runners.Remote):
-    """A command whose connection is closed as soon as it has printed more than `most` bytes."""
+    """A command whose connection is closed as soon as it has printed more than MOST_BYTES."""
 
-    def __init__(self, connection: Connection, most: int):
+    def __init__(self, connection: Connection):
         super().__init__(connection, inline_env=connection.inline_ssh_env)
-        self._left = most
+        self._left = MOST_BYTES
 
     def wait(self) -> None:
         """Be woken by the channel when the command has ended. Invoke asks again and again, of every host at once."""
@@ -153,21 +153,16 @@ class Fleet(AbstractContextManager["Fleet"]):
         return {name: why for name, why in away.items() if name not in refusing}, refusing
 
     def run(
-        self,
-        command: str | Mapping[str, str],
-        hosts: Iterable[str] | None = None,
-        limit_s: float = 30,
-        most_bytes: int | None = None,
+        self, command: str | Mapping[str, str], hosts: Iterable[str] | None = None, limit_s: float = 30
     ) -> dict[str, Outcome]:
         """Run a command (or one a host) under `timeout` on the far side; `value` is its standard output.
 
         A non-zero exit is an outcome with ok False whose error carries the exit code and the end of standard error; so
-        is an answer of more than `most_bytes` (MOST_BYTES).
+        is an answer of more than MOST_BYTES.
         """
-        most = MOST_BYTES if most_bytes is None else most_bytes
         asked, most_s = self.names if hosts is None else hosts, limit_s + 4 * CONNECT_S
         commands = command if isinstance(command, Mapping) else dict.fromkeys(asked, command)
-        return self.each(commands, lambda name: self._command(name, commands[name], limit_s, most), limit_s=most_s)
+        return self.each(commands, lambda name: self._command(name, commands[name], limit_s), limit_s=most_s)
 
     def each(self, hosts: Iterable[str], ask: Callable[[str], Any], limit_s: float) -> dict[str, Outcome]:
         """Ask every host in parallel within one deadline."""
@@ -191,14 +186,14 @@ class Fleet(AbstractContextManager["Fleet"]):
                 self.logins[name] += 1
         return connection
 
-    def _command(self, name: str, command: str, limit_s: float, most_bytes: int) -> str:
+    def _command(self, name: str, command: str, limit_s: float) -> str:
         # Windows has no `timeout` that ends a command: there only this end's limit holds
         wrapped = command if name in self.windows else f"timeout -k 5 {limit_s:g} sh -c {shlex.quote(command)}"
         started = time.monotonic()
-        runner = _Bounded(self._open(name), most_bytes)
+        runner = _Bounded(self._open(name))
         done = runner.run(wrapped, hide=True, warn=True, in_stream=False, timeout=limit_s + 10)
         if runner.too_long:
-            what = f"printed more than {most_bytes:,} bytes, the limit of an answer"
+            what = f"printed more than {MOST_BYTES:,} bytes, the limit of an answer"
             raise OSError(f"`{command}` {what}. Run it on the host to see why.")
         killed = done.exited == 137 and time.monotonic() - started >= limit_s  # TERM was not enough
         if done.exited == 124 or killed:

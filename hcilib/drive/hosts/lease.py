@@ -360,9 +360,9 @@ def _seen(text: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
-# Who has leased a machine? Asked of the machine itself, by its processes: a lease is a shell that holds it there.
-# The holder's arguments are ..., hci-lease, who, token. An argument may hold line ends, so that these become blanks
-# before each argument becomes a line. Where other accounts' processes are hidden, none is no answer.
+# Who has leased a machine? Asked of the machine itself, by its processes: a lease is a process that holds it there.
+# Its arguments are ..., hci-lease, who, token. An argument may hold line ends, so that these become blanks before each
+# argument becomes a line. Where other accounts' processes are hidden, none is no answer.
 QUESTION = r"""
 cat /proc/1/cmdline >/dev/null || { echo 'its processes are hidden from this account (hidepid of /proc)' >&2; exit 1; }
 for f in $(grep -ls hci-lease /proc/[0-9]*/cmdline); do
