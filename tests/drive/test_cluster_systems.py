@@ -13,7 +13,7 @@ from hcilab.cluster import cluster, running
 from hcilib import load_system
 from hcilib.drive.guard.guard import judge
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.drive.hosts.network import network
+from hcilib.drive.hosts.network import measure
 
 pytestmark = [pytest.mark.box, pytest.mark.deep]
 SYSTEMS = hci.ROOT / "params" / "systems"
@@ -58,7 +58,8 @@ def test_a_mirror_of_three_on_four_nodes_outlives_one(box_programs, tmp_path):
     what stands on it goes on with two."""
     with running("box-mirror3", drive_bytes=DRIVE_BYTES, root=tmp_path) as box:
         assert [len(node.drives) for node in box._guests().values()] == [1, 1, 1, 1]
-        links = network(box.testbed, seconds=1).query("transport == 'TCP'")
+        with Fleet(box.testbed) as fleet:
+            links = measure(fleet, box.testbed, 1).query("transport == 'TCP'")
         assert len(links) == 4 * 3
         assert (links["bytes_per_s"] > 1e6).all(), links["note"].tolist()
         assert set(links["card"]) == {"repl"}

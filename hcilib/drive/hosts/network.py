@@ -18,7 +18,10 @@ from hcilib.drive.hosts.hosts import Fleet, sections
 from hcilib.model.testbed import Node, Testbed
 from hcilib.read.nodes.facts import LINK_COLUMNS, NetworkOutputError, parse_iperf3, parse_ping
 
-PORT, STREAMS, SLOW = 5201, 4, 0.8
+PORT = 5201
+STREAMS = 4
+"""Of TCP at once: one connection seldom fills a fast link."""
+SLOW = 0.8
 """A link that gives less than this share of what its card says of itself is said to be slow."""
 _PATH = "PATH=$PATH:/usr/sbin:/sbin\n"
 _TOOLS = f"""{_PATH}echo '==== tools'
@@ -42,14 +45,13 @@ printf '%s\\n' "$said"
 """
 
 
-def network(testbed: Testbed, seconds: float = 5.0, streams: int = STREAMS) -> pd.DataFrame:
+def measure(fleet: Fleet, testbed: Testbed, seconds: float) -> pd.DataFrame:
     """What the links between the nodes of a testbed give, and at which latency: every node to every other, one at a
     time.
 
     Parameters
     ----------
     seconds : how long each test sends, in whole seconds: the tools count no other
-    streams : of TCP at once: one connection seldom fills a fast link
 
     Returns
     -------
@@ -58,18 +60,10 @@ def network(testbed: Testbed, seconds: float = 5.0, streams: int = STREAMS) -> p
 
     Raises
     ------
-    ValueError : the testbed has fewer than two nodes, or a number that is not above zero
+    ValueError : the testbed has one node
     """
-    with Fleet(testbed) as fleet:
-        return measure(fleet, testbed, seconds, streams)
-
-
-def measure(fleet: Fleet, testbed: Testbed, seconds: float, streams: int = STREAMS) -> pd.DataFrame:
-    """The same over connections that are open."""
     if len(testbed.nodes) < 2:
         raise ValueError(f"testbed {testbed.name}: it has one node, so there is no link between nodes to measure")
-    if not seconds > 0 or not streams > 0:
-        raise ValueError(f"{seconds!r} s of {streams!r} streams: expected numbers above zero")
     linux = [node for node in testbed.nodes if node.name not in testbed.windows]
     told = fleet.run(_TOOLS, [node.name for node in linux])
     tools = {name: sections(o.value)["tools"].split() if o.ok else [] for name, o in told.items()}
@@ -80,7 +74,7 @@ def measure(fleet: Fleet, testbed: Testbed, seconds: float, streams: int = STREA
             rows.append({**pair, "note": f"{windows[0]} runs Windows: measure it there with iperf3"})
             continue
         card = _card(fleet, source, target, tools)
-        rows.append({**pair, **card, **_tcp(fleet, source, target, tools, seconds, streams)})
+        rows.append({**pair, **card, **_tcp(fleet, source, target, tools, seconds)})
     table = pd.DataFrame(rows).reindex(columns=list(LINK_COLUMNS))
     table["note"] = [_noted(row) for row in table.to_dict("records")]
     return table.assign(one_kernel=bool(testbed.lab_root))
@@ -111,17 +105,15 @@ def _card(fleet: Fleet, source: Node, target: Node, tools: Mapping[str, Sequence
     return found
 
 
-def _tcp(
-    fleet: Fleet, source: Node, target: Node, tools: Mapping[str, Sequence[str]], seconds: float, streams: int
-) -> dict:
-    row = {"transport": "TCP", "tool": "iperf3", "streams": streams}
+def _tcp(fleet: Fleet, source: Node, target: Node, tools: Mapping[str, Sequence[str]], seconds: float) -> dict:
+    row = {"transport": "TCP", "tool": "iperf3", "streams": STREAMS}
     if without := [n.name for n in (source, target) if "iperf3" not in tools[n.name]]:
         return {**row, "note": f"no iperf3 on {' and '.join(without)}: apt-get install iperf3"}
     own, address = (shlex.quote(_address(node)) for node in (source, target))
     # Its one test may be a connection that was given up, after which it ends as after any other: it is started again.
     once = f"iperf3 -s -1 -B {address} -p {PORT} 2>&1 | grep receiver && break"
     server = f"{_PATH}for again in $(seq 30); do {once}; sleep 0.3; done"
-    client = f"iperf3 -c {address} -B {own} -p {PORT} -t {max(1, round(seconds))} -P {streams} -J"
+    client = f"iperf3 -c {address} -B {own} -p {PORT} -t {max(1, round(seconds))} -P {STREAMS} -J"
     return {**row, **_between(fleet, source, target, server, client, seconds, parse_iperf3)}
 
 
