@@ -13,6 +13,7 @@ import pandas as pd
 
 from hcilib.analyse.compare import compare
 from hcilib.analyse.rows import groups_of, refuse_mixing, valid_rows
+from hcilib.analyse.series import run_columns, runs_of
 from hcilib.analyse.stats import mean_of
 from hcilib.model.metrics import FACTORS, KEYS, in_order
 
@@ -33,13 +34,13 @@ class Part(NamedTuple):
     is the device for which it is not divided."""
 
     part: str
-    branch: str
     place: str
     part_ns: float
-    error_ns: float
-    visits: float
+    error_ns: float = 0.0
+    visits: float = np.nan
     code: str = ""
     cause: str = ""
+    branch: str = "path"
 
 
 # ---- the layers of one run and direction
@@ -69,6 +70,7 @@ def _of_client(layers: pd.DataFrame, ddir: str, rate: float) -> Layers:
         time_ns=NS * ms / seconds / rate,
         error_ns=(NS * tick * of_tick * visits).where(layers["layer"].isin(BIO) & (n > 0)).fillna(0.0),
         moved=(seconds > 0) & (done / seconds > COUNT_TOLERANCE * rate),
+        code=layers["code"].replace("idle", ""),
         beneath=layers["below"].str.split(),
         beside=layers["over"].str.split(),
     )
@@ -96,7 +98,7 @@ def _nested_ns(above: Any, under: Any) -> float:
 def _refusal(layers: Layers, place: str, above: str = "") -> str:
     """Return why a layer cannot be believed; empty where it can."""
     row, over = layers.get(place), layers.get(above)
-    if row is None or row.code not in ("", "idle"):
+    if row is None or row.code:
         return "not-sampled" if row is None else row.code
     if not row.n > 0:
         return "counts-nothing"
@@ -113,50 +115,54 @@ def _refusal(layers: Layers, place: str, above: str = "") -> str:
 # ---- from a device downwards
 
 
-def _divided(layers: Layers, place: str, branch: str = "path") -> list[Part]:
+def _divided(layers: Layers, place: str) -> list[Part]:
     """Return the parts of a device and of all below it."""
     row = layers[place]
     if row.layer == "md" and row.level in PARITY:
-        return _array(layers, row, branch)
+        return _array(layers, row)
     if row.layer == "drbd" or (row.layer == "md" and row.level == "raid1"):
-        return _mirror(layers, row, branch)
+        return _mirror(layers, row)
     if row.beside:
-        return _one(layers, row, row.beside[0], "network", branch)
+        return _one(layers, row, row.beside[0], "network")
     if len(row.beneath) == 1:
-        return _one(layers, row, _counting(layers, row.beneath[0]), "volume", branch)
+        return _one(layers, row, _counting(layers, row.beneath[0]), "volume")
     is_drive = row.layer in ("drive", "partition")
     is_virtual = row.tested and any(own.moved and own.node != row.node for own in layers.values())
     if row.beneath or not is_drive or is_virtual:
         code = "several-below" if row.beneath else "virtual-drive" if is_drive else "no-other-end"
-        return [_whole(branch, row, code)]
-    return [_part("drive", branch, row, row.time_ns)]
+        return [_whole(row, code)]
+    return [_part("drive", row, row.time_ns)]
 
 
-def _part(name: str, branch: str, row: Any, ns: float, error_ns: float | None = None) -> Part:
-    return Part(name, branch, row.place, ns, row.error_ns if error_ns is None else error_ns, row.visits)
+def _part(name: str, row: Any, ns: float, code: str = "", cause: str = "") -> Part:
+    return Part(name, row.place, ns, row.error_ns, row.visits, code, cause)
 
 
-def _whole(branch: str, row: Any, code: str, cause: str = "") -> Part:
+def _whole(row: Any, code: str, cause: str = "") -> Part:
     """Return a device that is not divided further."""
-    return _part("undivided", branch, row, row.time_ns)._replace(code=code, cause=cause or row.place)
+    return _part("undivided", row, row.time_ns, code, cause or row.place)
 
 
-def _one(layers: Layers, row: Any, under: str, name: str, branch: str) -> list[Part]:
+def _beyond(name: str, row: Any, under: Any) -> Part:
+    """Return what a device takes beyond the one under it."""
+    return _part(name, row, row.time_ns - under.time_ns)._replace(error_ns=_nested_ns(row, under))
+
+
+def _one(layers: Layers, row: Any, under: str, name: str) -> list[Part]:
     if code := _refusal(layers, under, row.place):
-        return [_whole(branch, row, code, under)]
+        return [_whole(row, code, under)]
     below = layers[under]
     # a volume counts flushes as writes of its own, which the array below passes on and does not count
     flushes = any(layers[p].flushes > 0 for p in below.beneath if p in layers) and below.layer == "md"
     if flushes and below.node == row.node and row.ddir == "write" and row.visits > 1 + COUNT_TOLERANCE:
         name = "flush"
-    rest = _part(name, branch, row, row.time_ns - below.time_ns, _nested_ns(row, below))
-    return [rest, *_divided(layers, under, branch)]
+    return [_beyond(name, row, below), *_divided(layers, under)]
 
 
-def _array(layers: Layers, row: Any, branch: str) -> list[Part]:
+def _array(layers: Layers, row: Any) -> list[Part]:
     drives = [layers[p] for p in row.beneath if p in layers]
     codes = {p: layers[p].code if p in layers else "not-sampled" for p in row.beneath}
-    cause = next((p for p, code in codes.items() if code not in ("", "idle")), "")
+    cause = next((p for p, code in codes.items() if code), "")
     code = codes.get(cause, "" if codes else "not-sampled") or ("mixed-directions" if row.mixed else "")
     if not code and not sum(drive.n for drive in drives) > 0:
         code = "counts-nothing"
@@ -165,12 +171,12 @@ def _array(layers: Layers, row: Any, branch: str) -> list[Part]:
     if not code and rest < -3 * row.error_ns - 2 * row.time_ns / row.n:
         code = "below-exceeds"
     if code:
-        return [_whole(branch, row, code, cause)]
-    parts = [_part("array", branch, row, rest)]
+        return [_whole(row, code, cause)]
+    parts = [_part("array", row, rest)]
     for way, ns in phases.items():
         ios = sum((getattr(own, f"{way}s") - (way == "write") * own.flushes) / own.seconds for own in drives)
         name = "drive-reads-first" if way != row.ddir else f"drive-{way}s"
-        parts.append(Part(name, branch, row.place, ns, 0.0, ios * row.visits * row.seconds / row.n))
+        parts.append(Part(name, row.place, ns, visits=ios * row.visits * row.seconds / row.n))
     return parts
 
 
@@ -181,35 +187,32 @@ def _phases(drives: Sequence[Any]) -> dict[str, float]:
     return {"read": NS * read_ms / reads if reads else 0.0, "write": NS * write_ms / writes if writes else 0.0}
 
 
-def _mirror(layers: Layers, row: Any, branch: str) -> list[Part]:
+def _mirror(layers: Layers, row: Any) -> list[Part]:
     legs = [_counting(layers, place) for place in (*row.beneath, *row.beside)]
     if row.ddir == "read":
         read = [p for p in legs if p in layers and layers[p].n > 0 and layers[p].visits > COUNT_TOLERANCE]
         unseen = next((p for p in legs if _refusal(layers, p) not in ("", "counts-nothing")), "")
         if len(read) == 1 and (not unseen or layers[read[0]].visits > 1 - COUNT_TOLERANCE):
-            return _one(layers, row, read[0], "mirror", branch)
+            return _one(layers, row, read[0], "mirror")
         code = _refusal(layers, unseen) if unseen else "several-below" if read else "counts-nothing"
-        return [_whole(branch, row, code, unseen)]
+        return [_whole(row, code, unseen)]
     codes = {leg: _refusal(layers, leg, row.place) for leg in legs}
     good, bad = [leg for leg in legs if not codes[leg]], next((leg for leg in legs if codes[leg]), "")
     if bad or (row.layer == "drbd" and not row.beside):
-        whole = _whole(branch, row, codes.get(bad, "no-other-end"), bad)
-        return [whole, *_legs(layers, row, good, "unexplained", branch)]
+        whole = _whole(row, codes.get(bad, "no-other-end"), bad)
+        return [whole, *_legs(layers, row, good, "unexplained")]
     slower = max(good, key=lambda leg: layers[leg].time_ns)
-    name, under = "network" if slower in row.beside else "unexplained", layers[slower]
-    rest = _part(name, branch, row, row.time_ns - under.time_ns, _nested_ns(row, under))
-    others = _legs(layers, row, [leg for leg in legs if leg != slower], "wait", branch)
-    return [rest, *_divided(layers, slower, branch), *others]
+    rest = _beyond("network" if slower in row.beside else "unexplained", row, layers[slower])
+    others = _legs(layers, row, [leg for leg in legs if leg != slower], "wait")
+    return [rest, *_divided(layers, slower), *others]
 
 
-def _legs(layers: Layers, row: Any, legs: Sequence[str], rest: str, branch: str) -> list[Part]:
-    """Return copies beside the path, each with what the mirror takes beyond it. `rest`: what that is called."""
-    return [
-        part
-        for leg in (legs if branch == "path" else ())
-        for beyond in [_part(rest, leg, row, row.time_ns - layers[leg].time_ns, _nested_ns(row, layers[leg]))]
-        for part in (*_divided(layers, leg, leg), beyond)
-    ]
+def _legs(layers: Layers, row: Any, legs: Sequence[str], rest: str) -> Iterator[Part]:
+    """Yield copies beside the path, each with what the mirror takes beyond it. `rest`: what that is called."""
+    for leg in legs:
+        for part in (*_divided(layers, leg), _beyond(rest, row, layers[leg])):
+            if part.branch == "path":  # a leg is not divided into legs
+                yield part._replace(branch=leg)
 
 
 # ---- the parts of each run
@@ -230,7 +233,7 @@ def latency_parts(results: pd.DataFrame, layers: pd.DataFrame, osds: pd.DataFram
         The columns that name a run, ddir, part, branch (``path``, or the device at which the faster leg of a mirror
         begins), place (node:device), lat_ns (fio's mean), part_ns (of one client I/O; NaN where it is missing; below 0
         where the true value is near 0), error_ns (standard error of counters that count in ticks), visits (I/Os of the
-        layer for one of the client), share_pct (of lat_ns), code (why a part is missing, or not divided further),
+        layer for one of the client), code (why a part is missing, or not divided further),
         cause (the device for which it is not).
 
     Notes
@@ -244,59 +247,48 @@ def latency_parts(results: pd.DataFrame, layers: pd.DataFrame, osds: pd.DataFram
     >>> latency_parts(results, hci.read_layers(hci.samples()["lab-mirror"]))["code"].unique().tolist()
     ['not-sampled']
     """
-    keys, is_valid = [name for name in (*KEYS, *FACTORS) if name in results], valid_rows(results)
-    of_layers, of_osds = _by_run(layers, keys), _by_run(osds, keys)
-    rows = []
-    for (_, run), valid in zip(results.iterrows(), is_valid, strict=True):
-        place = tuple(str(run[name]) for name in _NAMES if name in keys)
+    keys, rows = [name for name in (*KEYS, *FACTORS) if name in results], []
+    sampled = _of_runs(results, layers), _of_runs(results, osds)
+    for (_, run), valid, own, own_osds in zip(results.iterrows(), valid_rows(results), *sampled, strict=True):
         for ddir in ("read", "write"):
             rate, lat_ns = run[f"{ddir}_iops"], run[f"{ddir}_lat_ns"]
             if rate > 0 and not pd.isna(lat_ns):
-                parts = [_undivided(lat_ns, "invalid-run")]
+                parts = [Part("undivided", "", lat_ns, code="invalid-run")]
                 if valid:
-                    parts = _run_parts(of_layers.get(place), of_osds.get(place), run, ddir)
+                    parts = _run_parts(own, own_osds, run, ddir)
                 rows += [{**run[keys], "ddir": ddir, "lat_ns": lat_ns, **part._asdict()} for part in parts]
-    columns = [*keys, "ddir", "part", "branch", "place", "lat_ns", "part_ns", "error_ns", "visits", "code", "cause"]
-    table = in_order(pd.DataFrame(rows, columns=columns))
-    table.insert(len(columns) - 2, "share_pct", 100 * table["part_ns"].astype(float) / table["lat_ns"].astype(float))
-    return table
+    columns = ["part", "branch", "place", "lat_ns", "part_ns", "error_ns", "visits", "code", "cause"]
+    return in_order(pd.DataFrame(rows, columns=[*keys, "ddir", *columns]))
 
 
-def _undivided(lat_ns: float, code: str, place: str = "", cause: str = "") -> Part:
-    return Part("undivided", "path", place, lat_ns, 0.0, np.nan, code, cause)
-
-
-def _by_run(table: pd.DataFrame | None, keys: Sequence[str]) -> dict[tuple, pd.DataFrame]:
-    if table is None or table.empty:
-        return {}
-    shared = [name for name in _NAMES if name in table and name in keys]
-    return {tuple(map(str, place)): rows for place, rows in table.groupby(shared, dropna=False)}
-
-
-_NAMES = ("run_id", "system", "block", "rep", "pattern", "numjobs", "iodepth", "vms")
+def _of_runs(results: pd.DataFrame, table: pd.DataFrame | None) -> list[pd.DataFrame | None]:
+    """Return each run's rows of a table; None where it has none."""
+    keys = run_columns(results, pd.DataFrame() if table is None else table)
+    runs, places = runs_of(table, keys), results[keys].astype(object)
+    return [runs.get(place) for place in places.where(places.notna(), None).itertuples(index=False, name=None)]
 
 
 def _run_parts(layers: pd.DataFrame | None, osds: pd.DataFrame | None, run: pd.Series, ddir: str) -> list[Part]:
     rate, lat_ns = run[f"{ddir}_iops"], run[f"{ddir}_lat_ns"]
-    if osds is not None and len(osds):
+    if osds is not None:
         return _ceph_parts(osds, ddir, lat_ns)
     if layers is None:
-        return [_undivided(lat_ns, "not-sampled")]
+        return [Part("undivided", "", lat_ns, code="not-sampled")]
     layers = layers.assign(mixed=bool(run["read_iops"] > 0) and bool(run["write_iops"] > 0))
     rows = _of_client(layers, ddir, 1.0)
     tops = [rows[_counting(rows, place)] for place, row in rows.items() if row.tested]
     busy = [top for top in tops if top.n > 0]
-    code = next((top.code for top in tops if top.code not in ("", "idle")), "")
+    code = next((top.code for top in tops if top.code), "")
     code = code or ("no-device" if not tops else "counts-nothing" if not busy else "")
     if not code and abs(sum(top.visits for top in busy) / rate - 1) > COUNT_TOLERANCE:
         code = "counts-differ"
     code = code or ("several-disks" if len(busy) > 1 else _refusal(rows, busy[0].place))
     if code:
         places = " ".join(top.place for top in tops)
-        return [_undivided(lat_ns, code, places, places)]
+        return [Part("undivided", places, lat_ns, code=code, cause=places)]
     rows = _of_client(layers, ddir, busy[0].visits)
     top = rows[busy[0].place]
-    client = Part("client", "path", "", lat_ns - top.time_ns, top.error_ns, 1.0)
+    client = Part("client", "", lat_ns - top.time_ns, top.error_ns, 1.0)
     return list(_from_the_client([client, *_divided(rows, top.place)]))
 
 
@@ -316,19 +308,24 @@ def _ceph_parts(osds: pd.DataFrame, ddir: str, lat_ns: float) -> list[Part]:
     mean_ns = 1e9 * sums["seconds"] / sums["count"].where(sums["count"] > 0)
     whole, process = (mean_ns.get(f"op_{ddir[0]}_{name}", np.nan) for name in ("latency", "process_latency"))
     if isnan(whole) or isnan(process):
-        return [_undivided(lat_ns, "no-osd-counters")]
-    outside = Part("outside", "path", "", lat_ns - whole, 0.0, 1.0)
+        return [Part("undivided", "", lat_ns, code="no-osd-counters")]
+    times, visits = {"outside": lat_ns - whole, "osd-queue": whole - process}, 1.0
     if ddir == "read":
-        return [outside, outside._replace(part="osd-queue", part_ns=whole - process),
-                outside._replace(part="osd-read", part_ns=process)]  # fmt: skip
-    prepare = float(np.nan_to_num(mean_ns.get("op_w_prepare_latency", 0.0)))
-    name = next((name for name in ("txc_commit_lat", "commit_lat") if name in mean_ns.index), "")
-    commit = mean_ns.get(name, np.nan)
-    visits = float(sums["count"].get(name, np.nan)) / float(sums["count"]["op_w_latency"])
-    code = "" if commit == commit else "no-osd-counters"
-    queue = outside._replace(part="osd-queue", part_ns=whole - process + prepare)
-    replica = outside._replace(part="osd-replica", part_ns=process - prepare - commit, code=code)
-    return [outside, queue, replica, replica._replace(part="osd-commit", part_ns=commit, visits=visits)]
+        times["osd-read"] = process
+    else:
+        prepare = float(np.nan_to_num(mean_ns.get("op_w_prepare_latency", 0.0)))
+        name = next((name for name in ("txc_commit_lat", "commit_lat") if name in mean_ns.index), "")
+        commit = mean_ns.get(name, np.nan)
+        visits = float(sums["count"].get(name, np.nan)) / float(sums["count"]["op_w_latency"])
+        times["osd-queue"] += prepare
+        times |= {"osd-replica": process - prepare - commit, "osd-commit": commit}
+    return [
+        Part(
+            name, "", ns,
+            visits=visits if name == "osd-commit" else 1.0, code="no-osd-counters" if isnan(ns) else "",
+        )
+        for name, ns in times.items()
+    ]  # fmt: skip
 
 
 def latency_budget(
@@ -380,7 +377,7 @@ def latency_budget(
 def _on_one_path(parts: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """The runs of each group that have the path of most; of another run its latency alone, undivided."""
     refuse_mixing(parts, by)
-    names, pieces = [name for name in _NAMES if name in parts], [parts[:0]]
+    names, pieces = run_columns(parts), [parts[:0]]
     for _, its in groups_of(parts, [*by, "ddir"]):
         runs = [run for _, run in groups_of(its, names)]
         paths = [run[run["branch"] == "path"] for run in runs]
@@ -389,8 +386,9 @@ def _on_one_path(parts: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
         usual = mode(divided or ways)
         for run, path, way in zip(runs, paths, ways, strict=True):
             last = path.iloc[-1]
-            left = _undivided(last["lat_ns"], last["code"] or "other-path", last["place"], last["cause"])._asdict()
-            pieces.append(run if way == usual else path[:1].assign(**left, share_pct=100.0))
+            code = last["code"] or "other-path"
+            left = Part("undivided", last["place"], last["lat_ns"], code=code, cause=last["cause"])
+            pieces.append(run if way == usual else path[:1].assign(**left._asdict()))
     return pd.concat(pieces, ignore_index=True)
 
 

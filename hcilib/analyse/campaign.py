@@ -226,7 +226,7 @@ def _with_seconds(results: pd.DataFrame, series: pd.DataFrame | None, metric: st
     if series is None or series.empty:
         return runs.assign(within2=np.nan, second2=np.nan, tau_s=np.nan)
     inside = mean_interval(series, metric=metric)
-    keys = [c for c in run_columns(inside) if c in results and c != "step_id"]
+    keys = run_columns(inside, results)
     inside = inside.assign(within2=(inside["se"] / inside["mean"]) ** 2)
     runs = runs.merge(inside[[*keys, "within2", "tau", "seconds"]], on=keys, how="left", validate="one_to_one")
     step_s = runs["runtime_s"] / runs["seconds"]  # a log may be finer than a second

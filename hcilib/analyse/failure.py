@@ -13,7 +13,7 @@ import pandas as pd
 
 from hcilib.analyse.compare import SINGLE_RUN, TWO_RUNS
 from hcilib.analyse.rows import as_list, groups_of, numbered, refuse_varying
-from hcilib.analyse.series import mean_interval, mser5, run_columns
+from hcilib.analyse.series import mean_interval, mser5, run_columns, runs_of
 from hcilib.analyse.stats import mean_of
 from hcilib.model.caveats import add_codes, join_codes
 from hcilib.model.metrics import FACTORS, in_order
@@ -81,12 +81,11 @@ def failures(
     >>> costs["failure"].unique().tolist()
     ['kill-osd1']
     """
-    keys = [c for c in run_columns(events) if c in series]
-    seen = events["seen"].astype(bool)
-    rates, complete = _by_run(series, keys), _by_run(events[seen & (events["what"] == "whole")], keys)
-    quiet, ios = ({} if table is None else _by_run(table, keys) for table in (silences, hosts))
+    keys, seen = run_columns(events, series), events["seen"].astype(bool)
+    reports = events[seen & events["what"].eq("whole")]
+    rates, complete, quiet, ios = (runs_of(table, keys) for table in (series, reports, silences, hosts))
     rows = []
-    for key, done in _by_run(events[~seen], keys).items():
+    for key, done in runs_of(events[~seen], keys).items():
         place = dict(zip(keys, key, strict=True))
         if key not in rates:
             raise ValueError(f"no series of {place}, in which {done['what'].iloc[0]} was done")
@@ -129,20 +128,14 @@ def aligned(series: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
     >>> hci.aligned(series, costs)["since_s"].min()
     np.float64(-10.0)
     """
-    keys = [c for c in run_columns(costs) if c in series]
-    runs, columns = _by_run(series, keys), [*keys, "t_s", "since_s", "iops"]
+    keys = run_columns(costs, series)
+    runs, columns = runs_of(series, keys), [*keys, "t_s", "since_s", "iops"]
     frames = [pd.DataFrame(columns=columns)] if costs.empty else []
-    for key, own in _by_run(costs, keys).items():
+    for key, own in runs_of(costs, keys).items():
         rate = _rates(runs[key]).rename_axis("t_s").reset_index(name="iops")
         rate["since_s"] = rate["t_s"] - np.floor(own["fail_s"].iloc[0])
         frames.append(rate.assign(**dict(zip(keys, key, strict=True))))
     return in_order(pd.concat(frames, ignore_index=True)[columns])
-
-
-def _by_run(table: pd.DataFrame, keys: list[str]) -> dict[tuple, pd.DataFrame]:
-    """Return the rows of each run. A missing key is None, as NaN does not equal itself."""
-    runs = groups_of(table, keys)
-    return {tuple(None if pd.isna(key) else key for key in place.values()): rows for place, rows in runs}
 
 
 def _rates(run: pd.DataFrame) -> pd.Series:

@@ -16,8 +16,6 @@ from hcilib.model.caveats import BEYOND, THIN_TAIL, add_codes
 from hcilib.model.fio_buckets import BUCKETS, MIDPOINTS, TAIL, ios_to_reach
 from hcilib.model.metrics import FACTORS, in_order
 
-RUN = ("run_id", "system", "block", "rep", "pattern", "numjobs", "iodepth", "vms")
-"""Columns that tell a run in the results and in the bins."""
 RIDGE = 24
 """Bins of `latency_shares` in a decade: each is a tenth wider than the one below."""
 A_DECADE = 12
@@ -144,7 +142,7 @@ def latency_shares(bins: pd.DataFrame, runs: pd.DataFrame, by: Sequence[str] = (
     keys = list(by)
     if bins.empty:
         return pd.DataFrame(columns=[*keys, "lat_lo_ns", "lat_hi_ns", "count", "pct_of_ios"])
-    same = [name for name in RUN if name in bins and name in runs]
+    same = run_columns(bins, runs)
     counted = in_order(bins[bins["kind"].eq("measure")].merge(runs[same].drop_duplicates(), on=same))
     refuse_mixing(counted, keys)
     table = _in_ranges(counted, keys, RIDGE)

@@ -7,6 +7,7 @@ samples, one a second unless the log says otherwise.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -191,9 +192,18 @@ def mean_interval(series: pd.DataFrame, metric: str = "iops") -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*keys, "seconds", "mean", "mean_lo", "mean_hi", "se", "tau", "warnings"])
 
 
-def run_columns(table: pd.DataFrame) -> list[str]:
-    """Return the columns that tell one run from another, of those the table has; none means it holds a single run."""
-    return [c for c in ("run", "step_id", *KEYS, *FACTORS) if c in table]
+def run_columns(*tables: pd.DataFrame) -> list[str]:
+    """Return the columns that tell one run from another, of those that all tables have; none means a single run."""
+    return [c for c in ("run", *KEYS, *FACTORS) if all(c in table for table in tables)]
+
+
+def runs_of(table: pd.DataFrame | None, keys: Sequence[str]) -> dict[tuple, pd.DataFrame]:
+    """Return the rows of each run by its values of `keys`; none of no table. A missing value is None, as NaN is not
+    equal to itself."""
+    if table is None or table.empty:
+        return {}
+    runs = groups_of(table, keys)
+    return {tuple(None if pd.isna(key) else key for key in place.values()): rows for place, rows in runs}
 
 
 def _fleet(run: pd.DataFrame, metric: str) -> tuple[pd.Series, list[str]]:

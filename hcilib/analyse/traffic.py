@@ -10,9 +10,10 @@ import pandas as pd
 
 from hcilib.analyse.compare import SINGLE_RUN, summarize
 from hcilib.analyse.rows import numbered, numbers_of, refuse_mixing, valid_rows
+from hcilib.analyse.series import run_columns
 from hcilib.analyse.stats import CONFIDENCE, half_width
 from hcilib.model.caveats import add_codes
-from hcilib.model.metrics import FACTORS, KEYS, in_order
+from hcilib.model.metrics import in_order
 from hcilib.model.patterns import READ_PCT
 from hcilib.model.schemes import ErasureCode, Product, Scheme, Tiers, Wrapped
 
@@ -177,7 +178,7 @@ def traffic(
         raise ValueError(
             f"{results.loc[mixed, 'pattern'].iloc[0]} mixes reads and writes, which a network card counts together"
         )
-    keys = [c for c in (*KEYS, *FACTORS) if c in results and c in counters]
+    keys = run_columns(results, counters)
     spans = own.assign(moved=own["rx_bytes_per_s"] * own["interval_s"]).groupby([*keys, "node"], dropna=False)
     rates = spans["moved"].sum() / spans["interval_s"].sum()
     received = rates.groupby(level=keys, dropna=False).sum().rename("net_bytes_per_s").reset_index()
@@ -383,7 +384,7 @@ def drive_rates_of(results: pd.DataFrame, drives: pd.DataFrame, devices: str | N
     sampled, or where those of one node are not known. On the results' index."""
     names = [*MEASURES, "drives"]
     own = drives[of_system(drives, devices)] if len(drives) else drives
-    keys = [name for name in (*KEYS, *FACTORS) if name in results and name in own]
+    keys = run_columns(results, own)
     if own.empty or not keys:
         return pd.DataFrame(np.nan, index=results.index, columns=names)
     rates = own[keys].assign(drives=1, **{name: own[name] / own["seconds"] for name in MEASURES})
