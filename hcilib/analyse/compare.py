@@ -18,7 +18,9 @@ from hcilib.analyse.rows import (
     listed,
     not_among,
     numbered,
+    numbers_of,
     refuse_currencies,
+    refuse_mixing,
     refuse_varying,
     require_columns,
     run_values,
@@ -39,7 +41,7 @@ from hcilib.analyse.stats import (
     shared,
     welch,
 )
-from hcilib.model.caveats import BEYOND, LEFT_OUT, PERCENTILES, THIN_TAIL, add_codes, join_codes, warnings_of
+from hcilib.model.caveats import BEYOND, LEFT_OUT, PERCENTILES, THIN_TAIL, add_codes, has_code, join_codes, warnings_of
 from hcilib.model.metrics import MAY_BE_UNTOLD, METRICS, SETTINGS, better_sign, factors, in_order, own_columns
 
 UNSTABLE = 0.1
@@ -72,50 +74,39 @@ def cells_of(results: pd.DataFrame, metric: str, by: Sequence[str]) -> tuple[pd.
     lacking = runs["valid"] & ~runs["usable"] & is_percentile(metric)
     runs["usable"] &= ~runs["cell"].isin(runs.loc[lacking, "cell"])
     usable = runs[runs["usable"]]
-    known = [c for c in ("system", *factors(results), "source", "tool") if c in results]
-    told = [c for c in known if c not in (*by, metric)]
-    for name in (c for c in told if c not in ("source", "tool")):
-        refuse_varying(results.loc[usable.index, name], usable["cell"])
+    refuse_mixing(results.loc[usable.index], by, besides=[metric])
     refuse_varying(results.loc[usable.index, "tool"], usable["cell"], "tools measure differently: filter one")
     _refuse_twice(results, runs, by)
     first = runs.sort_values("usable", ascending=False, kind="stable").drop_duplicates("cell")
-    facts = results.loc[first.index, [*by, *(c for c in told if c != "system")]]
-    cells = facts.set_axis(first["cell"]).sort_index()
+    told = [c for c in (*factors(results), "source", "tool") if c in results and c not in (*by, metric)]
+    cells = results.loc[first.index, [*by, *told]].set_axis(first["cell"]).sort_index()
     groups = usable.groupby("cell")
     moments = groups["log"].agg(n="size", log_mean="mean", log_var="var")
-    cells = cells.join(moments.join(groups["value"].agg(mean="mean", sd="std", high="max", low="min")))
+    cells = cells.join(moments.join(groups["value"].agg(mean="mean", sd="std", high="max")))
     cells["n"] = cells["n"].fillna(0).astype(int)
     cells["center"] = np.exp(cells["log_mean"])
     cells["cv_pct"] = 100 * cells["sd"] / cells["mean"]
-    several = (cells["n"] > 1) & (cells["high"] > 0)
-    cells["unstable"] = several & ~(cells["log_var"] <= UNSTABLE**2)
+    cells["unstable"] = (cells["n"] > 1) & (cells["high"] > 0) & ~(cells["log_var"] <= UNSTABLE**2)
     cells["warnings"] = _codes(results, runs, cells, metric)
-    cells = cells.drop(columns=["mean", "sd", "high", "low"]).rename_axis("cell").reset_index()
-    return cells, usable
+    return cells.drop(columns=["mean", "sd", "high"]).reset_index(), usable
 
 
 def _codes(results: pd.DataFrame, runs: pd.DataFrame, cells: pd.DataFrame, metric: str) -> np.ndarray:
     """Return what to know of each cell."""
-    cell, tail = runs["cell"], is_percentile(metric)
-    said = warnings_of(results).str.split().explode()
-    rows = runs.reindex(said.index)
-    of_tails = said.isin([PERCENTILES, BEYOND])
-    counts = np.where(of_tails, tail, rows["valid"] & rows["number"]) & said.ne(THIN_TAIL) & said.notna()
-    own = said[counts].groupby(cell.reindex(said[counts].index)).agg(lambda codes: join_codes(*codes))
-    too_short = said[said.eq(THIN_TAIL)].index
-    unusable = runs["valid"] & ~runs["number"]
-    short = unusable & runs.index.isin(too_short) & tail
-    averaged = results.get("runs_behind", pd.Series(np.nan, results.index)) > 1
-    usable = runs["usable"]
+    tail, usable, unusable = is_percentile(metric), runs["usable"], runs["valid"] & ~runs["number"]
+    said = runs.join(warnings_of(results).str.split().explode().rename("code")).dropna(subset="code")
+    is_usable = np.where(said["code"].isin([PERCENTILES, BEYOND]), tail, said["valid"] & said["number"])
+    told = said[is_usable & said["code"].ne(THIN_TAIL)].groupby("cell")["code"].agg(lambda codes: join_codes(*codes))
+    short = unusable & has_code(results, THIN_TAIL) & tail
+    averaged = numbers_of(results, "runs_behind") > 1
 
     def any_of(rows: pd.Series) -> pd.Series:
-        return rows.groupby(cell).any().reindex(cells.index)
+        return rows.groupby(runs["cell"]).any()
 
     campaigns = runs[usable].groupby("cell")[["source", "run_id"]].nunique().max(axis=1).reindex(cells.index)
     single, printed = cells["n"] == 1, any_of(averaged & usable)
-    several = (cells["n"] > 1) & (cells["high"] > 0)
     return add_codes(
-        own.reindex(cells.index).fillna(""),
+        told.reindex(cells.index).fillna(""),
         (any_of(~runs["valid"]), "invalid"),
         (any_of(unusable & ~short), "unusable"),
         (any_of(short), THIN_TAIL),
@@ -124,7 +115,7 @@ def _codes(results: pd.DataFrame, runs: pd.DataFrame, cells: pd.DataFrame, metri
         (single & printed, PRINTED_MEAN),
         (cells["n"] == 2, TWO_RUNS),
         (any_of(usable & runs["value"].eq(0)), "zero"),
-        (several & (cells["log_var"] < IDENTICAL), "zero-variance"),
+        (cells["log_var"] < IDENTICAL, "zero-variance"),
         (cells["unstable"], "unstable"),
     )
 
