@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from hcilib.analyse.compare import compare, summarize
-from hcilib.analyse.rows import as_list, interval_names, require_columns, until_stable, valid_rows
+from hcilib.analyse.rows import as_list, require_columns, until_stable, valid_rows
 from hcilib.model.metrics import in_order
 from hcilib.model.patterns import READ_PCT
 from hcilib.model.schemes import Scheme, parse_scheme
@@ -61,11 +61,12 @@ def against_datasheet(
            pattern  measured verdict
     0  4k-randread  997000.0   meets
     """
-    word = raw.get("statistic", pd.Series("", raw.index)).eq("datasheet")
+    word = raw.reindex(columns=["statistic"])["statistic"].eq("datasheet")
     stated = raw[word].groupby("pattern")["iops"].max().to_dict() | dict(datasheet or {})
     if wrong := [pattern for pattern, iops in stated.items() if not iops > 0]:
         raise ValueError(f"datasheet: {', '.join(wrong)} has no positive IOPS; leave out what is not stated")
-    cells = summarize(raw[~word], "iops", by=("pattern", *LOAD)).rename(columns=interval_names("iops", "measured"))
+    cells = summarize(raw[~word], "iops", by=("pattern", *LOAD))
+    cells = cells.rename(columns=lambda name: name.replace("iops", "measured"))
     best = cells.sort_values("measured", na_position="first", kind="stable").drop_duplicates("pattern", keep="last")
     figures = pd.DataFrame({"pattern": [*stated], "datasheet": np.array([*stated.values()], float)})
     table = in_order(best.merge(figures, how="outer", on="pattern")).sort_values("pattern", ignore_index=True)
@@ -276,13 +277,13 @@ def best_share(
     1  4k-randread         printed  20.0            23.1
     """
     keys = list(dict.fromkeys([*by, "system", "rw", "rwmixread", "bs_bytes", "vms"]))
-    means = summarize(told, "iops", by=keys)
+    measures = ["iops", "nodes", "bw_bytes", "net_bytes_per_s", "node_cpu_pct"]  # what the other ceilings rest on
+    means = summarize(told, "iops", by=keys)[keys]
+    for name in told.filter(measures):
+        means[name] = summarize(told, name, by=keys)[name]
     highest = means["iops"].fillna(-1.0).groupby([means[c] for c in by], sort=False).idxmax()
-    best = means.loc[highest, [*keys, "iops"]]
+    best = means.loc[highest].reset_index(drop=True)
     best["vms"] = best["vms"].where(best["iops"].notna())
-    for name in ("nodes", "bw_bytes", "net_bytes_per_s", "node_cpu_pct"):  # what the other ceilings rest on
-        if name in told:
-            best = best.merge(summarize(told, name, by=keys)[[*keys, name]], on=keys, how="left")
     return against_ceiling(best, rates, drives, scheme, stripes)
 
 

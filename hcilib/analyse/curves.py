@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 
 from hcilib.analyse.compare import cells_of, every_pair, summarize
-from hcilib.analyse.rows import refuse_varying, sorted_by
+from hcilib.analyse.rows import refuse_mixing, sorted_by
 from hcilib.analyse.stats import ALPHA, below, guarded, welch
 from hcilib.model.caveats import LEFT_OUT, add_codes, has_code
-from hcilib.model.metrics import FACTORS, better_sign, factors, in_order
+from hcilib.model.metrics import FACTORS, better_sign, in_order
 
 BY = ["system", "pattern"]
 LOAD = ("iodepth", "numjobs", "outstanding")
@@ -25,12 +25,8 @@ def _curves(results: pd.DataFrame, metric: str) -> pd.DataFrame:
     cells = cells_of(results, metric, [*BY, "iodepth"])[0]
     if len(cells) and not pd.api.types.is_numeric_dtype(cells["iodepth"]):
         raise ValueError(f"iodepth holds {cells['iodepth'].iloc[0]!r}; a curve runs over numbers")
-    cells["curve"] = cells.groupby(BY, dropna=False, sort=False, observed=True).ngroup()
-    measured = cells[cells["n"] > 0]
-    for name in factors(cells):
-        if name not in (*BY, "iodepth", "outstanding", metric):
-            refuse_varying(measured[name], measured["curve"])
-    return cells
+    refuse_mixing(cells[cells["n"] > 0], BY, besides=["iodepth", metric])
+    return cells.assign(curve=cells.groupby(BY, dropna=False, sort=False, observed=True).ngroup())
 
 
 def _pairs(cells: pd.DataFrame, sign: int) -> pd.DataFrame:
@@ -131,8 +127,8 @@ def load_losses(results: pd.DataFrame, drop: float = 0.1) -> pd.DataFrame:
     True
     """
     keys = [c for c in ("source", "system", *FACTORS) if c in results and c != "iodepth"]
-    known = [c for c in (*keys, "iodepth", "iops", "run_id", "block", "rep", "valid") if c in results]
-    rows = results.loc[(results["iops"] > 0) & results["iodepth"].notna(), known]
+    rows = results.filter([*keys, "iodepth", "iops", "run_id", "block", "rep", "valid"])
+    rows = rows[(rows["iops"] > 0) & rows["iodepth"].notna()]
     cells = cells_of(rows, "iops", [*keys, "iodepth"])[0].query("n > 0")
     cells = cells.assign(curve=cells.groupby(keys, dropna=False, sort=False, observed=True).ngroup())
     pairs = _pairs(cells, 1).query("iodepth > iodepth_baseline")
@@ -284,7 +280,10 @@ def best_points(results: pd.DataFrame, metric: str = "iops", margin: float = 0.0
         pairs = every_pair(same_load, metric, ["pattern"], margin)
     else:  # verdicts are those of all loads, as `compare` gives them
         pairs = every_pair(results, metric, load, margin).merge(at[load])
-    here = summarize(same_load, metric, BY).query("n > 0")[[*BY, "n", metric]]
+    here = summarize(same_load, metric, BY)
+    if "iops_per_cpu_pct" in rows:
+        here["iops_per_cpu_pct"] = summarize(same_load, "iops_per_cpu_pct", BY)["iops_per_cpu_pct"]
+    here = here.filter([*BY, "n", metric, "iops_per_cpu_pct"]).query("n > 0")
     here = here.merge(rows.drop_duplicates(BY)[[*BY, "iodepth", "tries"]], on=BY)
     first = here.loc[(sign * here[metric]).groupby(here["pattern"], observed=True).idxmax()]
     of_first = first[[*BY, "tries"]].rename(columns={"system": "system_baseline"})
@@ -292,9 +291,6 @@ def best_points(results: pd.DataFrame, metric: str = "iops", margin: float = 0.0
     every = results[["system"]].drop_duplicates().merge(results[["pattern"]].drop_duplicates(), how="cross")
     table = every.merge(here, on=BY, how="left").merge(_states(pairs, first, margin), on=BY, how="left")
     table = table.fillna({"n": 0, "state": "missing"}).astype({"n": int})
-    if "iops_per_cpu_pct" in rows and metric != "iops_per_cpu_pct":
-        cpu = summarize(same_load, "iops_per_cpu_pct", BY)[[*BY, "iops_per_cpu_pct"]]
-        table = table.merge(cpu, on=BY, how="left")
     share = [f"pct_of_best{end}" for end in ENDS]
     shown = [*BY, "iodepth", "n", metric, *share, "state", "iops_per_cpu_pct"]
     codes = LEFT_OUT if has_code(results, LEFT_OUT).any() else ""

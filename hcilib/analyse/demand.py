@@ -19,7 +19,6 @@ from hcilib.analyse.compare import SINGLE_RUN, summarize
 from hcilib.analyse.rows import (
     as_list,
     groups_of,
-    interval_names,
     numbers_of,
     refuse_mixing,
     require_columns,
@@ -128,10 +127,9 @@ def latency_over_iops(results: pd.DataFrame) -> pd.DataFrame:
     """
     if "offered_iops" in results and results["offered_iops"].notna().any():
         return load_curve(results, "lat_ns")
-    latency = summarize(results, "lat_ns").rename(columns=interval_names("lat_ns", "latency_ns"))
-    delivered = summarize(results, "iops")[[*BY, "iodepth", "iops"]]
-    table = latency.merge(delivered, on=[*BY, "iodepth"])
-    return table.assign(metric="lat_ns", open_loop=True).sort_values("iodepth", kind="stable", ignore_index=True)
+    table = summarize(results, "lat_ns").rename(columns=lambda name: name.replace("lat_ns", "latency_ns"))
+    table = table.assign(iops=summarize(results, "iops")["iops"], metric="lat_ns", open_loop=True)
+    return table.sort_values("iodepth", kind="stable", ignore_index=True)
 
 
 def load_within(results: pd.DataFrame, **limits: float | Sequence[float]) -> pd.DataFrame:

@@ -215,8 +215,7 @@ def run_values(results: pd.DataFrame, metric: str) -> pd.DataFrame:
 
 def tools_of(results: pd.DataFrame) -> pd.Series:
     """Return what measured each row, missing where it is not known."""
-    tools = results.get("tool", pd.Series(None, results.index, dtype=object)).astype(object)
-    return tools.map(lambda tool: None if pd.isna(tool) else ENGINES.get(tool, tool)).rename("tool")
+    return results.reindex(columns=["tool"])["tool"].replace(ENGINES)
 
 
 def groups_of(table: pd.DataFrame, by: Sequence[str], sort: bool = False) -> Iterator[tuple[dict, pd.DataFrame]]:
@@ -303,8 +302,3 @@ def refuse_currencies(results: pd.DataFrame, names: Iterable[str]) -> None:
             f"{priced[0]} is in {' and '.join(currencies)}: different currencies are not compared. "
             f"Take the rows of one, such as results.query(\"currency == '{currencies[0]}'\")"
         )
-
-
-def interval_names(old: str, new: str) -> dict[str, str]:
-    """Return old -> new name of a value's column and of the two of its interval."""
-    return {f"{old}{end}": f"{new}{end}" for end in ("", "_lo", "_hi")}

@@ -318,9 +318,9 @@ def loads(
         raise ValueError(f"within_ns is {within_ns!r}: expected nanoseconds above zero, or None for any latency")
     by = list(by)
     keys = [*by, "numjobs", "iodepth"]
-    table = summarize(results, "iops", by=keys)[[*keys, "n", "iops", "warnings"]]
-    cost = summarize(results, latency, by=keys)[[*keys, latency]]
-    table = table.merge(cost, on=keys, how="left").sort_values(keys, ignore_index=True)
+    table = summarize(results, "iops", by=keys)
+    table[latency] = summarize(results, latency, by=keys)[latency]
+    table = table.sort_values(keys, ignore_index=True)
     table["outstanding"] = table["numjobs"] * table["iodepth"]
     in_time = True if within_ns is None else table[latency] <= within_ns  # not bounded: nothing has to be known
     table["within"] = table["iops"].notna() & in_time
@@ -387,10 +387,10 @@ def stops(results: pd.DataFrame, gain_pct: float | None = None, cpu_pct: float |
     'gain below 5 % of a VM at 6 VMs: the'
     """
     known = results.assign(node_cpu_pct=numbers_of(results, "node_cpu_pct"))
-    curve = summarize(known, "iops", by=["vms"])[["vms", "iops"]].dropna(subset=["iops"])
-    curve = curve.merge(summarize(known, "node_cpu_pct", by=["vms"])[["vms", "node_cpu_pct"]], on="vms")
-    curve = curve.sort_values("vms", ignore_index=True)
-    vms, cpu = curve["vms"], curve["node_cpu_pct"]
+    curve = summarize(known, "iops", by=["vms"])
+    curve["cpu"] = summarize(known, "node_cpu_pct", by=["vms"])["node_cpu_pct"]
+    curve = curve.dropna(subset=["iops"]).sort_values("vms", ignore_index=True)
+    vms, cpu = curve["vms"], curve["cpu"]
     added, fair = curve["iops"].diff() / vms.diff(), curve["iops"].shift() / vms.shift()
     why = []
     if gain_pct is not None and len(small := curve.index[100 * added < gain_pct * fair]):
