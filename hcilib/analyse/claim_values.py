@@ -16,7 +16,7 @@ from itertools import pairwise, product
 
 import pandas as pd
 
-from hcilib.analyse.rows import valid_rows
+from hcilib.analyse.rows import listed, valid_rows
 from hcilib.model.metrics import metric as described
 
 STATISTICS: dict[str, Callable] = {
@@ -44,6 +44,8 @@ SIGNED = ("pct_higher", "pct_lower", "times_higher", "difference", "spread_lower
 
 REDUCE = ("at", "max", "min", "mean", "any", "each")
 METRICS = ("iops", "bw_bytes", "lat_ns", "lat_unweighted_ns", "node_cpu_pct", "iops_per_cpu_pct")
+FACT = r"[A-Za-z_]\w*(?:\.\w+)+"
+"""A fact's key in a formula, such as ``cluster.nodes``."""
 LOADS = ("numjobs", "vms", "nodes", "rate_bytes", "span_bytes", "placement")
 """What must not vary between rows taken for runs of one cell."""
 
@@ -54,11 +56,10 @@ class NotCheckableError(LookupError):
 
 @dataclass(frozen=True)
 class Printed:
-    """A printed number, half a unit of its last printed digit, and the cell it stands in."""
+    """A printed number, half a unit of its last printed digit, and the cell of its system that it stands in."""
 
     value: float
     half: float = 0.0
-    system: str = ""
     pattern: str = ""
     iodepth: int = 0
 
@@ -99,13 +100,13 @@ def from_facts(claim: dict, facts: pd.DataFrame | None) -> Recomputed:
     """The claim's `formula` over the facts of its source: fact keys, numbers, + - * /, min and max. In base units."""
     if facts is None:
         raise NotCheckableError("it rests on facts, and none were passed (facts=)")
-    keys = _fact_keys(claim)
+    keys = list(dict.fromkeys(re.findall(FACT, claim["formula"])))
     if claim["formula"].strip() in keys and not is_reading(claim):  # a threshold is not the number itself
         kinds = facts.loc[(facts["source"] == claim["source"]) & (facts["key"] == keys[0]), "kind"]
         if kinds.ne("setting").all():
             raise NotCheckableError("it rests on one printed number, its own")
     names = {key: f"_{position}" for position, key in enumerate(keys)}
-    text = re.sub(r"[A-Za-z_]\w*(?:\.\w+)+", lambda match: names[match[0]], claim["formula"])
+    text = re.sub(FACT, lambda match: names[match[0]], claim["formula"])
     try:
         tree = ast.parse(text, mode="eval").body
     except SyntaxError:
@@ -122,10 +123,6 @@ def is_reading(claim: Mapping) -> bool:
 def outside(claim: Mapping, value: float) -> float:
     """How far a number, in the unit of the bounds, lies outside the word's bounds. Inside it is 0 or below."""
     return max(claim["low"] - value, value - claim["high"])
-
-
-def _fact_keys(claim: dict) -> list[str]:
-    return list(dict.fromkeys(re.findall(r"[A-Za-z_]\w*(?:\.\w+)+", claim["formula"])))
 
 
 def valid_runs(results: pd.DataFrame) -> Runs:
@@ -155,7 +152,7 @@ def _mean_run(rows: list[dict], metric: str, system: str, pattern: str, iodepth:
     varying = [load for load in LOADS if len({str(row.get(load)) for row in rows}) > 1]
     if varying:
         raise NotCheckableError(f"rows of {system} in {pattern} at iodepth {iodepth} vary in {', '.join(varying)}")
-    return Printed(*_means((r[metric], half_unit(r, metric)) for r in rows), system, pattern, iodepth)
+    return Printed(*_means((r[metric], half_unit(r, metric)) for r in rows), pattern, iodepth)
 
 
 def _means(pairs: Iterable[tuple[float, float]]) -> tuple[float, float]:
@@ -207,7 +204,7 @@ def _at_extreme(claim: dict, subject: list[Printed], comparators: list[list[Prin
     at = [cell.iodepth for cell in subject if cell.value == best[0].value]
     if not stated or {*stated} & {*at}:
         return made
-    return replace(made, fault=f"the {claim['reduce']}imum is at iodepth {_list(at)}, not {_list(stated)}")
+    return replace(made, fault=f"the {claim['reduce']}imum is at iodepth {listed(at)}, not {listed(stated)}")
 
 
 def _pairs(claim: dict, subject: list[Printed], comparators: list[list[Printed]]) -> list[list[Printed]]:
@@ -215,7 +212,7 @@ def _pairs(claim: dict, subject: list[Printed], comparators: list[list[Printed]]
     chosen = _at_stated_depths(claim, subject)
     absent = {*_depths(claim)} - {cell.iodepth for cell in chosen}
     if absent:
-        raise NotCheckableError(f"the tables have no row of {claim['subject']} at iodepth {_list(sorted(absent))}")
+        raise NotCheckableError(f"the tables have no row of {claim['subject']} at iodepth {listed(absent)}")
     if not comparators:
         return [[cell] for cell in chosen]
     both = ([a, b] for side, a in product(comparators, chosen) for b in side)
@@ -335,7 +332,3 @@ def _arithmetic(node: ast.expr, values: dict[str, float]) -> float:
         case ast.Call(func=ast.Name(id=name), args=args) if name in _FUNCTIONS:
             return _FUNCTIONS[name](*(_arithmetic(arg, values) for arg in args))
     raise ValueError(f"formula: {ast.unparse(node)!r} is not a fact, a number, + - * /, min or max")
-
-
-def _list(numbers) -> str:
-    return ", ".join(str(n) for n in numbers)

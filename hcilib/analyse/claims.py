@@ -101,8 +101,7 @@ def check_claims(
     claims = _validated(claims, results)
     runs = valid_runs(results)
     judged = [_judge(claim, runs, facts) for claim in claims.to_dict("records")]
-    table = pd.DataFrame(judged, columns=COLUMNS)
-    return table.assign(reason=table["reason"].astype(object).fillna(""))
+    return pd.DataFrame(judged, columns=COLUMNS)
 
 
 def _judge(claim: dict, runs: Runs, facts: pd.DataFrame | None) -> dict:
@@ -157,14 +156,18 @@ def _verdict_of_figure(claim: Mapping, value: float, slack: float) -> str:
     return "rounding" if is_cut_off or error < resolution / 2 + slack else "off"
 
 
-def _validated(claims: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
-    """Return the claims with every column there, words checked, empty text as ''."""
-    if absent := [column for column in REQUIRED if column not in claims]:
-        raise ValueError(f"claims: column {', '.join(absent)} is missing; expected {', '.join(REQUIRED + OPTIONAL)}")
+def completed(claims: pd.DataFrame) -> pd.DataFrame:
+    """Return the claims with every column, empty text as ''."""
     claims = claims.reindex(columns=[*REQUIRED, *OPTIONAL])
     text = claims.columns.difference(["id", "claimed", "resolution", "vms", "low", "high"])
-    claims[text] = claims[text].astype(object).where(claims[text].notna(), "")
-    claims = claims.assign(low=claims["low"].fillna(-math.inf), high=claims["high"].fillna(math.inf))
+    return claims.assign(**claims[text].astype(object).fillna(""))
+
+
+def _validated(claims: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
+    """Return the completed claims, words checked, bounds that are not given as infinite."""
+    if absent := [column for column in REQUIRED if column not in claims]:
+        raise ValueError(f"claims: column {', '.join(absent)} is missing; expected {', '.join(REQUIRED + OPTIONAL)}")
+    claims = completed(claims).fillna({"low": -math.inf, "high": math.inf})
     statistic, others = claims["statistic"], claims["comparator"].str.split().str.len()
     is_open, worded = statistic == UNMEASURED, claims["word"].ne("")
     is_number = claims["resolution"].gt(0) & claims["claimed"].notna()

@@ -225,7 +225,7 @@ def groups_of(table: pd.DataFrame, by: Sequence[str], sort: bool = False) -> Ite
         yield dict(zip(by, key, strict=True)), rows
 
 
-def listed(values: Sequence) -> str:
+def listed(values: Iterable) -> str:
     """Return a few values in one line, sorted; none stands for a missing one."""
     values = list(values)
     with contextlib.suppress(TypeError):  # unlike types keep the order they came in

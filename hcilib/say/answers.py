@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from hcilib.model.metrics import column_of, metric_of
+from hcilib.model.metrics import column_of
 from hcilib.model.system import known_labels
 from hcilib.say import codes, words
 from hcilib.say.campaigns import plan
@@ -64,14 +64,6 @@ def label(name: str) -> str:
     return known_labels().get(name, name)
 
 
-def change(ratio: float, metric: str, named: bool = False) -> str:
-    """Return how far a ratio is from 1: ``31 % fewer``, ``2.4 times``; with its metric ``2.4 times the IOPS``."""
-    if ratio != ratio:
-        return "missing"
-    way = ("the" if named else "") if words.is_factor(ratio) else words.more_or_less(metric, ratio)
-    return " ".join(filter(None, [words.size(ratio), way, noun(metric) if named else ""]))
-
-
 def verdict(row: Mapping[str, Any], column: str = "ratio") -> str:
     """Return the interval of a ratio with the verdict higher or lower; else the verdict."""
     low, high = row.get(f"{column}_lo", math.nan), row.get(f"{column}_hi", math.nan)
@@ -84,7 +76,7 @@ def amount(value: float, metric: str) -> str:
     """Return a value with the unit of its column: ``6.77 ms``, ``4,840,000 IOPS``; ``missing`` without a value."""
     column = column_of(metric)
     shown = column.show(value)
-    return shown if value != value else f"{shown} {column.unit or words.noun(column)}"
+    return shown if value != value else f"{shown} {column.unit or words.noun(metric)}"
 
 
 def part(name: str) -> str:
@@ -92,16 +84,11 @@ def part(name: str) -> str:
     return words.PARTS[name][1]
 
 
-def noun(metric: str) -> str:
-    """Return a metric in the middle of a sentence: ``IOPS``, ``mean latency``."""
-    return words.noun(metric_of(metric))
-
-
 @lru_cache(maxsize=1)
 def _templates() -> Environment:
     templates = Environment(loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined, autoescape=False)
-    templates.filters |= {"label": label, "n": words.counted, "change": change, "verdict": verdict}
-    templates.filters |= {"amount": amount, "noun": noun, "pattern": words.pattern_words, "listed": words.listed}
+    templates.filters |= {"label": label, "n": words.counted, "change": words.change, "verdict": verdict}
+    templates.filters |= {"amount": amount, "noun": words.noun, "pattern": words.pattern_words, "listed": words.listed}
     templates.filters |= {"number": "{:,.10g}".format, "rounded": words.number, "sentence": words.sentence}
     templates.filters |= {"event": codes.event_words, "part": part, "scheme": words.scheme_words}
     templates.filters |= {"duration": plan.duration, "written": plan.written}

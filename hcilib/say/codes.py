@@ -86,13 +86,8 @@ def events_words(events: str) -> str:
 
 
 def action_words(action: str) -> str:
-    """Return what an action does; other text stays as it is."""
-    return _action(action) or action
-
-
-def report_words(report: str) -> str:
-    """Return an action, or a system's report on its copies, in words; other text stays as it is."""
-    return WHOLE.get(report) or action_words(report)
+    """Return what an action does, or a system's report on its copies; other text stays as it is."""
+    return WHOLE.get(action) or _action(action) or action
 
 
 def limit_words(limits: str) -> str:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
-from hcilib.model.metrics import Metric, steady
+from hcilib.model.metrics import column_of, steady
 from hcilib.model.patterns import NAME
 
 Labels: TypeAlias = Mapping[str, str] | None
@@ -76,11 +76,12 @@ def size(ratio: float, lo: float = math.nan, hi: float = math.nan) -> str:
     return f"{_percent(ratio, lo, hi)} %"
 
 
-def change(ratio: float, lo: float = math.nan, hi: float = math.nan) -> str:
-    """Return how a count differs: ``31 % fewer`` for 0.69, ``31 % more`` for 1.31, ``2.4 times as many`` for 2.4."""
-    if is_factor(ratio, hi):
-        return f"{size(ratio, lo, hi)} as many"
-    return f"{size(ratio, lo, hi)} {'more' if ratio > 1 else 'fewer'}"
+def change(ratio: float, metric: str, named: bool = False, lo: float = math.nan, hi: float = math.nan) -> str:
+    """Return how far a ratio is from 1: ``31 % fewer``, ``2.4 times``; with its metric ``2.4 times the IOPS``."""
+    if ratio != ratio:
+        return "missing"
+    way = ("the" if named else "") if is_factor(ratio, hi) else more_or_less(metric, ratio)
+    return " ".join(filter(None, [size(ratio, lo, hi), way, noun(metric) if named else ""]))
 
 
 def _factor(ratio: float) -> str:
@@ -184,16 +185,10 @@ ORDERS = {"blocks": "in rounds", "back-to-back": "back to back"}
 _COPIES = {"2": "two-way", "3": "three-way"}
 
 
-def noun(what: Metric) -> str:
+def noun(metric: str) -> str:
     """The metric in the middle of a sentence: ``IOPS``, ``mean latency``."""
-    return (
-        what.label if what.label[:2].isalpha() and what.label[:2].isupper() else what.label[:1].lower() + what.label[1:]
-    )
-
-
-def value(what: Metric, number: float) -> str:
-    """A value with its unit."""
-    return f"{what.show(number)} {what.unit}".strip()
+    label = column_of(metric).label
+    return label if label[:2].isalpha() and label[:2].isupper() else label[:1].lower() + label[1:]
 
 
 def where(cell: Mapping[str, Any]) -> str:

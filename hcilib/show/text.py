@@ -26,7 +26,7 @@ from hcilib.model.metrics import (
     time_unit,
 )
 from hcilib.model.system import known_labels
-from hcilib.say.codes import REASONS, action_words, events_words, limit_words, report_words
+from hcilib.say.codes import REASONS, action_words, events_words, limit_words
 from hcilib.say.words import CHECK_UNITS, CHECKS, CURVES, ORDERS, PARTS, PLACES
 
 DIGITS = 3
@@ -70,7 +70,7 @@ FORMED: dict[str, Callable[[str], str]] = {
     "failure": action_words,
     "heal": action_words,
     "events": events_words,
-    "event": report_words,
+    "event": action_words,
 }
 """Column whose values have a form, such as ``64m`` and ``cut-link@12`` -> how one is called."""
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from hcilib.model.metrics import FACTORS, SETTINGS, metric_of
-from hcilib.say.words import change, counted, interval, more_or_less, noun, number, size, where
+from hcilib.model.metrics import FACTORS, SETTINGS
+from hcilib.say.words import change, counted, interval, number, where
 
 CELL = ("system", "pattern", "iodepth")
 """Keys of a cell that lines name first; others follow where cells differ in them."""
@@ -61,7 +61,9 @@ def _checked(row: Mapping[str, Any], keys: list[str], declared: float) -> str:
         accepted = " The new level is accepted." * (row["verdict"] == "accepted")
         others = row["candidates"].replace("; ", ", ")
         also = f" Also changed at that time: {others}." * bool(others)
-        return f"{_change(row)} {cell} since {row['campaign']}.{accepted}{also}"
+        ratio, ends = row["ratio"], (row["ratio_lo"], row["ratio_hi"])
+        far = change(ratio, row["metric"], True, *ends) + interval(ratio, *ends)
+        return f"{far} {cell} since {row['campaign']}.{accepted}{also}"
     if row["verdict"] == "too-few":
         return f"Undecided {cell}, with only {campaigns}. Seven are needed, five of them before a change."
     if row["verdict"] == "too-noisy":
@@ -74,14 +76,6 @@ def _checked(row: Mapping[str, Any], keys: list[str], declared: float) -> str:
         return f"Suspect {cell}: the newest campaign is worse than its level. Three are needed to prove a loss."
     visible = f"Three more campaigns would prove a loss of {number(row['visible_pct'])} % or more"
     return f"No change {cell} in {campaigns}. {visible}."
-
-
-def _change(row: Mapping[str, Any]) -> str:
-    """Return the size of a change: ``12 % fewer IOPS (95 % interval 11.8 to 12 %)``."""
-    ratio, ends, what = row["ratio"], (row["ratio_lo"], row["ratio_hi"]), noun(metric_of(row["metric"]))
-    is_count = what.endswith("IOPS")
-    far = change(ratio, *ends) if is_count else f"{size(ratio, *ends)} {more_or_less(row['metric'], ratio)}"
-    return f"{far} {what}{interval(ratio, *ends)}"
 
 
 def _cell(row: Mapping[str, Any], keys: list[str]) -> str:

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 import pandas as pd
 
 from hcilib.analyse.claim_values import METRICS, words
-from hcilib.analyse.claims import OPTIONAL, REQUIRED
+from hcilib.analyse.claims import completed
 from hcilib.model.metrics import metric
 from hcilib.say.words import Labels
 
-TEXTS = ("metric", "pattern", "reduce", "iodepth", "comparator", "word")
 CURVES = {
     "spread": "highest above lowest",
     "spread_lower": "smaller spread over iodepth",
@@ -42,13 +41,7 @@ def claim_words(claims: pd.DataFrame, labels: Labels = None) -> list[str]:
     >>> hci.claim_words(hci.published_claims().query("id == 155"), hci.short_labels())
     ['StarWind RDMA: Mean latency, 1m-read, iodepth 16, 20 VMs, against S2D mirror tier']
     """
-    return [_words(claim, labels or {}) for claim in _records(claims)]
-
-
-def _records(claims: pd.DataFrame) -> list[dict]:
-    """Return the claims with every column, empty texts as ''."""
-    table = claims.reindex(columns=[*REQUIRED, *OPTIONAL])
-    return table.assign(**{name: table[name].astype(object).fillna("") for name in TEXTS}).to_dict("records")
+    return [_words(claim, labels or {}) for claim in completed(claims).to_dict("records")]
 
 
 def _words(claim: Mapping, labels: Mapping[str, str]) -> str:
