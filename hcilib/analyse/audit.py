@@ -5,6 +5,8 @@ A row that could not be checked is not ok: `ok` is <NA> and the code says why (M
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
@@ -77,9 +79,8 @@ def audit(results: pd.DataFrame, drives: pd.DataFrame | None = None) -> pd.DataF
         checks.append(_ceiling(results))
     if drives is not None:
         checks.append(_drives(results, drives))
-    by_row = np.argsort(np.tile(np.arange(len(results)), len(checks)), kind="stable")
-    table = pd.concat(checks, ignore_index=True).iloc[by_row].reset_index(drop=True)
-    names = results.loc[table["row"], [name for name in NAMES if name in results]]
+    table = pd.concat(checks).sort_index(kind="stable").reset_index(drop=True)
+    names = results.filter(NAMES).loc[table["row"]]
     return in_order(pd.concat([names.reset_index(drop=True), table], axis=1))
 
 
@@ -104,8 +105,7 @@ def _little(results: pd.DataFrame) -> pd.DataFrame:
     capped |= (asked.get("rate_iops", False) | (loose & (busy < low * expected))) & ~demanded
     table = _judge(results, "little", busy, expected, low, high)
     codes = np.select([only_unweighted, capped, demanded], [UNWEIGHTED, "capped", "demand"], "")
-    is_open = (codes != "") & expected.notna().to_numpy()
-    return table.assign(ok=table["ok"].mask(is_open), code=table["code"].mask(is_open, codes))
+    return _decided(table, (codes != "") & expected.notna().to_numpy(), pd.NA, codes)
 
 
 def _bandwidth(results: pd.DataFrame) -> pd.DataFrame:
@@ -132,8 +132,8 @@ def _cpu_efficiency(results: pd.DataFrame) -> pd.DataFrame:
 def _ceiling(results: pd.DataFrame) -> pd.DataFrame:
     table = _judge(results, "ceiling", results["iops"], results["ceiling_iops"], 0, 1)
     full = numbers_of(results, "full_stripe_iops").to_numpy()
-    is_open = table["ok"].eq(False).fillna(False).astype(bool) & (table["measured"] <= full)  # its chunk is not known
-    return table.assign(ok=table["ok"].mask(is_open), code=table["code"].mask(is_open, "chunk"))
+    is_open = table["code"].eq(OUTSIDE) & (table["measured"] <= full)  # its chunk is not known
+    return _decided(table, is_open, pd.NA, "chunk")
 
 
 def _drives(results: pd.DataFrame, drives: pd.DataFrame) -> pd.DataFrame:
@@ -143,21 +143,24 @@ def _drives(results: pd.DataFrame, drives: pd.DataFrame) -> pd.DataFrame:
     gave = drive_rates_of(results, drives)["read_bytes"]
     table = _judge(results, "drives", read.where(read > 0), gave, 0, DRIVES_SLACK)
     above = ((read > 0) & (read > DRIVES_SLACK * gave)).to_numpy()
-    ratio = table["ratio"].mask(above & table["ratio"].isna(), np.inf)  # the drives gave nothing at all
-    return table.assign(ratio=ratio, ok=table["ok"].mask(above, False), code=table["code"].mask(above, "cache"))
+    table["ratio"] = table["ratio"].mask(above & table["ratio"].isna(), np.inf)  # the drives gave nothing at all
+    return _decided(table, above, False, "cache")
 
 
 def _judge(results: pd.DataFrame, check: str, measured: pd.Series, expected: pd.Series, low, high) -> pd.DataFrame:
     """measured / expected within [low, high], row by row; <NA> and the reason where either side is missing."""
     measured, expected = measured.astype(float), expected.astype(float)
-    ratio = (measured / expected.where(expected > 0)).to_numpy()
-    low, high = np.broadcast_to(low, ratio.shape), np.broadcast_to(high, ratio.shape)
-    table = pd.DataFrame({"row": results.index, "check": check, "measured": measured.array, "expected": expected.array})
-    table["ratio"], table["least"], table["most"] = ratio, low, high
-    table["ok"] = pd.array((ratio >= low - 1e-9) & (ratio <= high + 1e-9), dtype="boolean")
-    table.loc[np.isnan(ratio), "ok"] = pd.NA
-    table["code"] = np.select([np.isnan(ratio), table["ok"].eq(False).fillna(False)], ["missing", OUTSIDE], "")
-    return table[COLUMNS]
+    ratio = measured / expected.where(expected > 0)
+    sides = {"measured": measured, "expected": expected, "ratio": ratio, "least": low, "most": high}
+    inside = (ratio >= low - 1e-9) & (ratio <= high + 1e-9)
+    table = pd.DataFrame(sides | {"ok": inside.astype("boolean").mask(ratio.isna())}, results.index)
+    table["code"] = np.select([ratio.isna(), ~inside], ["missing", OUTSIDE], "")
+    return table.rename_axis("row").reset_index().assign(check=check)[COLUMNS]
+
+
+def _decided(table: pd.DataFrame, rows: pd.Series | np.ndarray, ok: Any, code: str | np.ndarray) -> pd.DataFrame:
+    """Return the table of a check, where these rows have another verdict and code."""
+    return table.assign(ok=table["ok"].mask(rows, ok), code=table["code"].mask(rows, code))
 
 
 def _or_truncated(table: pd.DataFrame, results: pd.DataFrame, name: str, slack: pd.Series) -> pd.DataFrame:
@@ -168,12 +171,12 @@ def _or_truncated(table: pd.DataFrame, results: pd.DataFrame, name: str, slack: 
     measured, expected, unit = table["measured"], table["expected"], 2 * _half_unit(results, name).to_numpy()
     least, most = expected * (1 - slack.to_numpy()), expected * (1 + slack.to_numpy())
     cut = (measured <= most * (1 + 1e-9)) & (least < measured * (1 + unit))
-    cut &= table["ok"].eq(False).fillna(False) & _published(results).to_numpy()
-    return table.assign(ok=table["ok"].mask(cut, True), code=table["code"].mask(cut, TRUNCATED))
+    cut &= table["code"].eq(OUTSIDE) & _published(results).to_numpy()
+    return _decided(table, cut, True, TRUNCATED)
 
 
 def _published(results: pd.DataFrame) -> pd.Series:
-    run_id = results.get("run_id", pd.Series(None, results.index, dtype=object))
+    run_id = results.reindex(columns=["run_id"])["run_id"]
     return run_id.isna() | run_id.eq("") | (numbers_of(results, "rep") == 0)
 
 
@@ -191,7 +194,7 @@ def _half_unit(results: pd.DataFrame, name: str) -> pd.Series:
     """
     shown = (numbers_of(results, name) / METRICS[name].scale).abs()
     texts = shown.map(_printed).astype("string")
-    source = results["source"] if "source" in results else pd.Series("", results.index)
+    source = results.reindex(columns=["source"])["source"]
     digits = texts.str.replace(".", "").str.strip("0").str.len().groupby(source, dropna=False)
     # between two and four, and three where fewer than five numbers show it
     usual = digits.transform("median").clip(2, 4).where(digits.transform("count") >= 5, 3)
