@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from hcilib.analyse.compare import compare, summarize
-from hcilib.analyse.rows import as_list, require_columns, until_stable, valid_rows
+from hcilib.analyse.rows import as_list, of_systems, reads_pct, require_columns, until_stable, valid_rows
 from hcilib.model.metrics import in_order
 from hcilib.model.patterns import READ_PCT
 from hcilib.model.schemes import Scheme, parse_scheme
@@ -159,10 +159,6 @@ def drive_rates(raw: pd.DataFrame) -> pd.DataFrame:
 def _access(results: pd.DataFrame) -> pd.Series:
     """Return whether each row is random or sequential."""
     return results["rw"].isin(RANDOM).map({True: "random", False: "sequential"}).rename("access")
-
-
-def _reads_pct(results: pd.DataFrame) -> pd.Series:
-    return results["rw"].map(READ_PCT).fillna(results["rwmixread"])
 
 
 def datasheet_rates(datasheet: Mapping[str, Any] | None) -> pd.DataFrame | None:
@@ -314,7 +310,7 @@ def _limits(rows: pd.DataFrame, drives: int, scheme: Scheme) -> pd.DataFrame:
     reads, writes = (np.where(full, *costs) for costs in zip((0, scheme.stripe_cost), scheme.write_ios, strict=True))
     cost, per_read, per_write = reads + writes, 1 / rates["read_iops"], 1 / rates["write_iops"]
     of_reads, of_writes = _times(r + w * reads, per_read), _times(w * writes, per_write)
-    is_separate = rows.get("limits", pd.Series("shared", rows.index)).eq("separate")
+    is_separate = rows.reindex(columns=["limits"])["limits"].eq("separate")
     table = pd.DataFrame({"write_cost": cost.astype(float)}, rows.index)
     table["harmonic_iops"] = drives / (_times(r, per_read) + _times(w * cost, per_write))
     table["split_iops"] = drives / np.where(is_separate, np.maximum(of_reads, of_writes), of_reads + of_writes)
@@ -363,25 +359,22 @@ def against_ceiling(
          iodepth     iops  ceiling_iops
     248        1  10600.0     9970000.0
     """
-    limits = pd.DataFrame(np.nan, index=range(len(results)), columns=["split_iops", "arithmetic_iops", "full"])
+    names = ["ceiling_iops", "arithmetic_iops", "full_stripe_iops"]
+    limits = pd.DataFrame(np.nan, index=range(len(results)), columns=names)
     rows = results[["system", "rw", "rwmixread", "bs_bytes"]].assign(access=_access(results)).reset_index(drop=True)
-    size = rows["system"].map(stripes) if isinstance(stripes, Mapping) else pd.Series(stripes, rows.index, dtype=float)
+    size = of_systems(rows, stripes).astype(float)
     rows["full"] = rows["access"].eq("sequential") | (rows["bs_bytes"] >= size)
     if rates is not None and len(rates):
-        rows = rows.assign(rwmixread=_reads_pct(rows)).join(rates, on=["bs_bytes", "access"])
-        for name, own in rows.groupby("system", observed=True):
-            if of := scheme.get(str(name)) if isinstance(scheme, Mapping) else scheme:
-                found, full = _limits(own, drives, of), _limits(own.assign(full=True), drives, of)["split_iops"]
-                is_open = size[own.index].isna() & (full > found["split_iops"] * (1 + 1e-9))
-                limits.loc[own.index] = found.assign(full=full.where(is_open))[[*limits]]
-    ceiling, arithmetic, full = (limits[name].to_numpy() for name in limits)
-    return results.assign(
-        ceiling_iops=ceiling,
-        arithmetic_iops=arithmetic,
-        full_stripe_iops=full,
-        pct_of_ceiling=100 * results["iops"] / ceiling,
-        pct_of_arithmetic=100 * results["iops"] / arithmetic,
-    )
+        rows = rows.assign(rwmixread=reads_pct(rows)).join(rates, on=["bs_bytes", "access"])
+        for of, own in rows.groupby(of_systems(rows, scheme), sort=False):
+            found = _limits(own, drives, of).rename(columns={"split_iops": "ceiling_iops"})
+            full = _limits(own.assign(full=True), drives, of)["split_iops"]
+            is_open = size[own.index].isna() & (full > found["ceiling_iops"] * (1 + 1e-9))
+            limits.loc[own.index] = found.assign(full_stripe_iops=full.where(is_open))[names]
+    table = results.assign(**limits.set_index(results.index))
+    for name in ("ceiling", "arithmetic"):
+        table[f"pct_of_{name}"] = 100 * table["iops"] / table[f"{name}_iops"]
+    return table
 
 
 # ---- What must drives of a set speed deliver?
@@ -459,7 +452,7 @@ def _full_load(
         sheets = drives.drop(columns="node").value_counts(dropna=False).rename("drives").reset_index()
     sheets = sheets.reindex(columns=SHEET)[~sheets["system"].duplicated(keep=False)]
     rows = runs.merge(sheets, on="system").assign(iops=np.nan, full=False)
-    rows["rwmixread"], rows["delay_s"] = _reads_pct(rows), rows["delay_s"].fillna(0.0)
+    rows["rwmixread"], rows["delay_s"] = reads_pct(rows), rows["delay_s"].fillna(0.0)
     ios = (1 + rows["burst_s"] / rows["runtime_s"]) / rows["bs_bytes"]
     for kind in ("read", "write"):
         rows[f"{kind}_iops"] = rows[f"{kind}_iops"].fillna(rows[f"{kind}_bytes_per_s"] * ios)

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from hcilib.model.caveats import add_codes, has_code, warnings_of
 from hcilib.model.metrics import MAY_BE_UNTOLD, SETTINGS, factors, in_order, meant, natural, own_columns, per_price
+from hcilib.model.patterns import READ_PCT
 
 ENGINES = {"vmfleet": "diskspd", "hcibench": "fio", "cbt": "fio", "bench-fio": "fio"}
 """What a tool runs to measure; any other is its own."""
@@ -181,6 +182,16 @@ def require_columns(frame: pd.DataFrame, columns: Iterable[str]) -> None:
 def numbers_of(results: pd.DataFrame, name: str) -> pd.Series:
     """Return a column as numbers; NaN where the table has none of this name."""
     return results.get(name, pd.Series(np.nan, results.index)).astype(float)
+
+
+def of_systems(results: pd.DataFrame, value: Any) -> pd.Series:
+    """Return what each row's system has: one value of all systems, or a mapping's."""
+    return results["system"].map(value if isinstance(value, Mapping) else dict.fromkeys(results["system"], value))
+
+
+def reads_pct(results: pd.DataFrame) -> pd.Series:
+    """Return the share of reads of each row, in percent."""
+    return results["rw"].map(READ_PCT).fillna(results["rwmixread"])
 
 
 def valid_rows(results: pd.DataFrame) -> np.ndarray:

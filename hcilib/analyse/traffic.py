@@ -9,12 +9,11 @@ import numpy as np
 import pandas as pd
 
 from hcilib.analyse.compare import SINGLE_RUN, summarize
-from hcilib.analyse.rows import numbered, numbers_of, refuse_mixing, valid_rows
+from hcilib.analyse.rows import numbered, numbers_of, of_systems, reads_pct, refuse_mixing, valid_rows
 from hcilib.analyse.series import run_columns
 from hcilib.analyse.stats import CONFIDENCE, half_width
 from hcilib.model.caveats import add_codes
 from hcilib.model.metrics import in_order
-from hcilib.model.patterns import READ_PCT
 from hcilib.model.schemes import ErasureCode, Product, Scheme, Tiers, Wrapped
 
 PLACEMENT = ["placement", "ddir"]
@@ -277,7 +276,7 @@ def _crossing(results: pd.DataFrame, scheme: Scheme | None, redirected: float) -
     nodes = numbers_of(results, "nodes").max()
     expected = expected_traffic(scheme, redirected, 2 if np.isnan(nodes) else int(nodes))
     each = expected.set_index("ddir")["expected"]
-    read = results["rw"].map(READ_PCT).fillna(results["rwmixread"]) / 100
+    read = reads_pct(results) / 100
     return counted.fillna(read * each["read"] + (1 - read) * each["write"])
 
 
@@ -355,15 +354,12 @@ def amplification(
     0   reads       1.0  not-sampled
     1  writes       0.0  not-sampled
     """
-    by, schemes = list(by), scheme if isinstance(scheme, Mapping) else dict.fromkeys(results["system"], scheme)
-    runs = results[results["system"].isin([*schemes])].reset_index(drop=True)
-    if runs.empty:
-        return pd.DataFrame(columns=[*by, "measure", *COUNTED])
+    by, runs = list(by), results[of_systems(results, scheme).notna()].reset_index(drop=True)
     refuse_mixing(runs, by)
     valid, rates = valid_rows(runs), drive_rates_of(runs, drives, devices)
     client = runs[["iops", "iops", "bw_bytes", "bw_bytes"]].where(lambda rate: rate > 0).set_axis(MEASURES, axis=1)
     counts = rates[[*MEASURES]].div(client)[valid].reindex(runs.index).stack(future_stack=True).to_frame("seen")
-    counts["expected"] = _costs(runs, runs["system"].map(schemes), stripe_bytes).stack(future_stack=True)
+    counts["expected"] = _costs(runs, scheme, stripe_bytes).stack(future_stack=True)
     counts = counts.reset_index(names=["run", "measure"])
     facts = pd.DataFrame({"group": numbered(runs, by), "valid": valid, "drives": rates["drives"].where(valid)})
     groups = counts.join(facts, on="run").groupby(["group", "measure"], sort=False)
@@ -393,11 +389,14 @@ def drive_rates_of(results: pd.DataFrame, drives: pd.DataFrame, devices: str | N
     return results[keys].merge(sums, on=keys, how="left").set_axis(results.index)[names]
 
 
-def _costs(runs: pd.DataFrame, schemes: pd.Series, stripe_bytes: float | Mapping[str, float] | None) -> pd.DataFrame:
+def _costs(
+    runs: pd.DataFrame, scheme: Scheme | Mapping[str, Scheme], stripe_bytes: float | Mapping[str, float] | None
+) -> pd.DataFrame:
     """Return what each run's scheme makes of one I/O and byte, by measure."""
-    stripe = runs["system"].map(stripe_bytes) if isinstance(stripe_bytes, Mapping) else stripe_bytes
+    stripe = of_systems(runs, stripe_bytes).astype(float)
     is_random, size = runs["rw"].str.startswith("rand"), runs["bs_bytes"]
-    is_full = ~is_random | (size >= (np.nan if stripe is None else stripe))
+    is_full = ~is_random | (size >= stripe)
+    schemes = of_systems(runs, scheme)
     ios = [(0, own.stripe_cost) if full else own.write_ios for own, full in zip(schemes, is_full, strict=True)]
     r = runs["read_iops"] / runs["iops"]
     costs = pd.DataFrame(ios, runs.index, ["reads", "writes"], dtype=float).mul(1 - r, axis=0)
