@@ -10,9 +10,10 @@ import ast
 import math
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise, product
+from statistics import fmean
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -54,21 +55,11 @@ class NotCheckableError(LookupError):
     """The tables hold nothing to judge this claim by."""
 
 
-@dataclass(frozen=True)
-class Printed:
-    """A printed number, half a unit of its last printed digit, and the cell of its system that it stands in."""
+class Number(NamedTuple):
+    """A printed number with the cell of its system that it stands in, or one that was worked out of such.
 
-    value: float
-    half: float = 0.0
-    pattern: str = ""
-    iodepth: int = 0
-
-
-@dataclass(frozen=True)
-class Recomputed:
-    """A claim's number, worked out again.
-
-    value, slack : the number, and how far rounding of the printed inputs can move it, in base units (ns, bytes, IOPS)
+    value, slack : the number, and how far rounding of the printed inputs can move it, in base units (ns, bytes, IOPS).
+        Of a printed number that is half a unit of its last printed digit
     fault : why the claim is wrong whatever the number, such as that a system does not lead at every iodepth
 
     `compared` are the numbers of all loads and comparators of which `value` is the one that decides.
@@ -76,6 +67,8 @@ class Recomputed:
 
     value: float
     slack: float = 0.0
+    pattern: str = ""
+    iodepth: int = 0
     fault: str = ""
     compared: tuple[float, ...] = ()
 
@@ -84,7 +77,7 @@ Runs = dict[tuple[str, str, str], list[dict]]
 """The valid rows of a results table by (source, system, pattern)."""
 
 
-def from_results(claim: dict, runs: Runs, claimed: float) -> Recomputed:
+def from_results(claim: dict, runs: Runs, claimed: float) -> Number:
     """The claim's statistic over the rows it names; `claimed` in base units settles ``any`` and ``each``."""
     if claim["statistic"] in CURVES:
         return _along_the_curve(claim, runs)
@@ -96,7 +89,7 @@ def from_results(claim: dict, runs: Runs, claimed: float) -> Recomputed:
     return _one(claim, candidates, claimed)
 
 
-def from_facts(claim: dict, facts: pd.DataFrame | None) -> Recomputed:
+def from_facts(claim: dict, facts: pd.DataFrame | None) -> Number:
     """The claim's `formula` over the facts of its source: fact keys, numbers, + - * /, min and max. In base units."""
     if facts is None:
         raise NotCheckableError("it rests on facts, and none were passed (facts=)")
@@ -133,7 +126,7 @@ def valid_runs(results: pd.DataFrame) -> Runs:
     return runs
 
 
-def cells(claim: dict, runs: Runs, system: str) -> list[Printed]:
+def cells(claim: dict, runs: Runs, system: str) -> list[Number]:
     """The claim's metric of one system, one number per (pattern, iodepth): the mean of its valid runs."""
     metric = claim["metric"]
     found: dict[tuple[str, int], list[dict]] = {}
@@ -148,16 +141,16 @@ def cells(claim: dict, runs: Runs, system: str) -> list[Printed]:
     return [_mean_run(rows, metric, system, pattern, int(iodepth)) for (pattern, iodepth), rows in found.items()]
 
 
-def _mean_run(rows: list[dict], metric: str, system: str, pattern: str, iodepth: int) -> Printed:
+def _mean_run(rows: list[dict], metric: str, system: str, pattern: str, iodepth: int) -> Number:
     varying = [load for load in LOADS if len({str(row.get(load)) for row in rows}) > 1]
     if varying:
         raise NotCheckableError(f"rows of {system} in {pattern} at iodepth {iodepth} vary in {', '.join(varying)}")
-    return Printed(*_means((r[metric], half_unit(r, metric)) for r in rows), pattern, iodepth)
+    mean = _mean([Number(row[metric], half_unit(row, metric)) for row in rows])
+    return mean._replace(pattern=pattern, iodepth=iodepth)
 
 
-def _means(pairs: Iterable[tuple[float, float]]) -> tuple[float, float]:
-    first, second = zip(*pairs, strict=True)
-    return math.fsum(first) / len(first), math.fsum(second) / len(second)
+def _mean(numbers: Sequence[Number]) -> Number:
+    return Number(fmean(number.value for number in numbers), fmean(number.slack for number in numbers))
 
 
 def half_unit(row: dict, metric: str) -> float:
@@ -190,13 +183,13 @@ def _depths(claim: dict) -> list[int]:
     return [int(float(depth)) for depth in words(claim["iodepth"])]
 
 
-def _at_stated_depths(claim: dict, cells: list[Printed]) -> list[Printed]:
+def _at_stated_depths(claim: dict, cells: list[Number]) -> list[Number]:
     """Return the cells at the stated depths, or all if none is stated."""
     stated = _depths(claim)
     return [cell for cell in cells if not stated or cell.iodepth in stated]
 
 
-def _at_extreme(claim: dict, subject: list[Printed], comparators: list[list[Printed]]) -> Recomputed:
+def _at_extreme(claim: dict, subject: list[Number], comparators: list[list[Number]]) -> Number:
     """Each system at its own maximum or minimum. A stated iodepth says where the subject's lies, and is checked."""
     pick = max if claim["reduce"] == "max" else min
     best = [pick(side, key=lambda cell: cell.value) for side in (subject, *comparators)]
@@ -204,10 +197,10 @@ def _at_extreme(claim: dict, subject: list[Printed], comparators: list[list[Prin
     at = [cell.iodepth for cell in subject if cell.value == best[0].value]
     if not stated or {*stated} & {*at}:
         return made
-    return replace(made, fault=f"the {claim['reduce']}imum is at iodepth {listed(at)}, not {listed(stated)}")
+    return made._replace(fault=f"the {claim['reduce']}imum is at iodepth {listed(at)}, not {listed(stated)}")
 
 
-def _pairs(claim: dict, subject: list[Printed], comparators: list[list[Printed]]) -> list[list[Printed]]:
+def _pairs(claim: dict, subject: list[Number], comparators: list[list[Number]]) -> list[list[Number]]:
     """The subject's cells at the stated depths (all if none is), each with the comparator's cell of the same load."""
     chosen = _at_stated_depths(claim, subject)
     absent = {*_depths(claim)} - {cell.iodepth for cell in chosen}
@@ -222,22 +215,22 @@ def _pairs(claim: dict, subject: list[Printed], comparators: list[list[Printed]]
     return pairs
 
 
-def _one(claim: dict, candidates: list[Recomputed], claimed: float) -> Recomputed:
+def _one(claim: dict, candidates: list[Number], claimed: float) -> Number:
     """One number from the candidates: their mean, the nearest to the claimed (``any``) or the farthest (``each``)."""
     match claim["reduce"]:
         case "mean":
-            return Recomputed(*_means((c.value, c.slack) for c in candidates))
+            return _mean(candidates)
         case "any":
             return min(candidates, key=lambda c: abs(c.value - claimed))
         case "each":  # decided by the one for which the claim holds last
             far = (lambda c: outside(claim, c.value)) if is_reading(claim) else (lambda c: abs(c.value - claimed))
-            return replace(max(candidates, key=far), compared=tuple(c.value for c in candidates))
+            return max(candidates, key=far)._replace(compared=tuple(c.value for c in candidates))
     if len(candidates) != 1:
         raise NotCheckableError(f"{len(candidates)} rows match instead of one. Give vms and iodepth")
     return candidates[0]
 
 
-def _along_the_curve(claim: dict, runs: Runs) -> Recomputed:
+def _along_the_curve(claim: dict, runs: Runs) -> Number:
     """One of `CURVES` over the stated depths of one pattern, or over all."""
     curves = [_curve(claim, runs, system) for system in (claim["subject"], *words(claim["comparator"]))]
     subject = curves[0]
@@ -254,24 +247,24 @@ def _along_the_curve(claim: dict, runs: Runs) -> Recomputed:
         case "fall":
             return _propagate(STATISTICS["pct_lower"], (subject[-1], ends[0]))
         case "drop":
-            return Recomputed(-least.value, least.slack)
-    return replace(least, compared=tuple(step.value for step in steps))
+            return Number(-least.value, least.slack)
+    return least._replace(compared=tuple(step.value for step in steps))
 
 
-def _ends(curve: list[Printed]) -> tuple[Printed, Printed]:
+def _ends(curve: list[Number]) -> tuple[Number, Number]:
     """Return the highest and the lowest number of a curve."""
     highest, lowest = (pick(curve, key=lambda cell: cell.value) for pick in (max, min))
     return highest, lowest
 
 
-def _curve(claim: dict, runs: Runs, system: str) -> list[Printed]:
+def _curve(claim: dict, runs: Runs, system: str) -> list[Number]:
     chosen = _at_stated_depths(claim, sorted(cells(claim, runs, system), key=lambda cell: cell.iodepth))
     if len({cell.pattern for cell in chosen}) != 1 or len(chosen) < 2:
         raise NotCheckableError(f"a curve of {system} needs one pattern at two depths or more, here are {len(chosen)}")
     return chosen
 
 
-def _overtaking(claim: dict, subject: list[Printed], other: list[Printed]) -> Recomputed:
+def _overtaking(claim: dict, subject: list[Number], other: list[Number]) -> Number:
     """The lowest depth from which on the subject is ahead at every common depth: 0 and a fault where it never is, or
     always."""
     sign = -1 if claim["metric"].endswith("_ns") or claim["metric"] == "node_cpu_pct" else 1
@@ -279,42 +272,40 @@ def _overtaking(claim: dict, subject: list[Printed], other: list[Printed]) -> Re
     common = [cell for cell in subject if cell.iodepth in there]
     behind = [at for at, cell in enumerate(common) if sign * (cell.value - there[cell.iodepth]) <= 0]
     if not common or len(common) - 1 in behind:
-        return Recomputed(0.0, fault="it does not lead at the deepest iodepth")
+        return Number(0.0, fault="it does not lead at the deepest iodepth")
     if not behind:
-        return Recomputed(0.0, fault="it leads at every iodepth, so it overtakes nowhere")
-    return Recomputed(float(common[behind[-1] + 1].iodepth))
+        return Number(0.0, fault="it leads at every iodepth, so it overtakes nowhere")
+    return Number(float(common[behind[-1] + 1].iodepth))
 
 
-def _evaluate(claim: dict, inputs: Iterable[Printed]) -> Recomputed:
+def _evaluate(claim: dict, inputs: Sequence[Number]) -> Number:
     """The statistic of printed inputs. A claim that quotes one number gets no slack: it must be that number."""
-    inputs = tuple(inputs)
     made = _propagate(STATISTICS[claim["statistic"]], inputs)
-    return made if len(inputs) > 1 else Recomputed(made.value)
+    return made if len(inputs) > 1 else Number(made.value)
 
 
-def _propagate(function: Callable, inputs: Iterable[Printed]) -> Recomputed:
+def _propagate(function: Callable, inputs: Sequence[Number]) -> Number:
     """Value and, to first order, the most that half a unit in every input can add up to."""
-    inputs = tuple(inputs)
     values = [cell.value for cell in inputs]
     try:
         value = function(*values)
     except ZeroDivisionError:
         raise NotCheckableError("the number to divide by is 0") from None
-    moved = (abs(function(*[*values[:i], v.value + v.half, *values[i + 1 :]]) - value) for i, v in enumerate(inputs))
-    return Recomputed(value, math.fsum(moved))
+    moved = (abs(function(*[*values[:i], v.value + v.slack, *values[i + 1 :]]) - value) for i, v in enumerate(inputs))
+    return Number(value, math.fsum(moved))
 
 
-def _fact(facts: pd.DataFrame, source: str, key: str) -> Printed:
+def _fact(facts: pd.DataFrame, source: str, key: str) -> Number:
     """Settings are exact; a measured fact is known to half a unit of its last printed digit."""
     found = facts[(facts["source"] == source) & (facts["key"] == key) & facts["number"].notna()]
     if found.empty:
         raise NotCheckableError(f"the article gives no number for {key}")
     fact = found.iloc[0]
     if fact["kind"] != "measured":
-        return Printed(fact["number"])
+        return Number(fact["number"])
     text = str(fact["value"])
     place = 10.0 ** -len(text.partition(".")[2]) if "." in text else last_place(float(text), 1000)
-    return Printed(fact["number"], place / 2 * fact["number"] / float(text) if float(text) else 0.0)
+    return Number(fact["number"], place / 2 * fact["number"] / float(text) if float(text) else 0.0)
 
 
 _OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}

@@ -166,9 +166,9 @@ def of_mean(tests: pd.DataFrame, rounds: pd.DataFrame, common: float) -> tuple[f
     return se, 1 / (rest + (part**2 / of_rounds if of_rounds > 0 else 0))
 
 
-def below(pairs: pd.DataFrame, bound: float = 0.0) -> pd.Series:
-    """Return the one-sided p of the hypothesis that the log ratio is `bound` or more."""
-    return pd.Series(t.cdf((pairs["log_ratio"] - bound) / pairs["se"], pairs["df"]), pairs.index)
+def below(pairs: pd.DataFrame) -> pd.Series:
+    """Return the one-sided p of the hypothesis that the log ratio is 0 or more."""
+    return pd.Series(t.cdf(pairs["log_ratio"] / pairs["se"], pairs["df"]), pairs.index)
 
 
 # ---- verdicts
