@@ -93,7 +93,7 @@ def regression(
         raise ValueError(f"the history has one campaign, {new}: nothing earlier to compare with; add a source")
     now, keys = rows[rows["campaign"] == new], keys_of(rows)
     before = rows[rows["campaign"].isin(earlier)].merge(now[SERIES].drop_duplicates())
-    cells = before.groupby(keys, dropna=False, observed=True)["y"].agg(k="count", mean="mean", log_var="var")
+    cells = before.groupby(keys, dropna=False)["y"].agg(k="count", mean="mean", log_var="var")
     table = sorted_by(now.merge(cells.reset_index(), "outer", keys), keys)
     n, k = table["n"].where(table["y"].notna(), 0).astype(int), table["k"].fillna(0).astype(int)
     table = table.assign(n=n, k=k, n_baseline=k, log_ratio=table["y"] - table["mean"], test=table.index)

@@ -424,13 +424,13 @@ def predicted(
     keys = [name for name in ("system", "pattern", "iodepth", "numjobs", "vms") if name in results]
     told = ["rw", "rwmixread", "bs_bytes", "sync", "rate_bytes", "offered_iops", "runtime_s", "outstanding", "iops"]
     runs = results.reindex(columns=[*keys, *told]).reset_index(drop=True).rename(columns={"iops": "measured"})
-    runs["runtime_s"] = runs.groupby("pattern", observed=True)["runtime_s"].transform("mean")
+    runs["runtime_s"] = runs.groupby("pattern")["runtime_s"].transform("mean")
     is_limited = (runs["rate_bytes"] > 0) | runs["offered_iops"].notna()
     runs = runs[runs["rw"].isin(RANDOM) & runs["sync"].eq(0) & ~is_limited]
-    runs["measured"] = runs.groupby(keys, dropna=False, observed=True)["measured"].transform("median")
+    runs["measured"] = runs.groupby(keys, dropna=False)["measured"].transform("median")
     table = _full_load(runs.drop_duplicates(keys), drives, systems)
     deepest_first = table.sort_values("outstanding", ascending=False)
-    reached = deepest_first.groupby(["system", "pattern"], observed=True)["measured"].cummax().sort_index()
+    reached = deepest_first.groupby(["system", "pattern"])["measured"].cummax().sort_index()
     is_idle = table["outstanding"] < table["iops"] * table["delay_s"]
     is_idle |= table["measured"] < SATURATED * reached
     table = table.loc[~is_idle, [*keys, "iops"]].dropna(subset="iops")
@@ -456,7 +456,7 @@ def _full_load(
     ios = (1 + rows["burst_s"] / rows["runtime_s"]) / rows["bs_bytes"]
     for kind in ("read", "write"):
         rows[f"{kind}_iops"] = rows[f"{kind}_iops"].fillna(rows[f"{kind}_bytes_per_s"] * ios)
-    for name, own in rows.groupby("system", observed=True):
+    for name, own in rows.groupby("system"):
         if (system := systems.get(str(name))) and system.scheme:
             limits = _limits(own, own["drives"].iloc[0], parse_scheme(system.scheme))
             rows.loc[own.index, "iops"] = limits["split_iops"]

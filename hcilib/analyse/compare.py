@@ -238,7 +238,7 @@ def every_pair(
             raise ValueError("pairs=True, but no two systems of these results were measured side by side (column pair)")
         found.loc[beside.index, beside.columns] = beside
     usable = found[(found["v"] > 0) & (found["df"] > 0) & ~found["flat"].astype(bool)]
-    for _, tests in usable.groupby(["system", "system_baseline", "paired"], observed=True):
+    for _, tests in usable.groupby(["system", "system_baseline", "paired"]):
         if len(tests) > 1:
             moves = _moves(runs, tests)
             widened = np.sqrt(guarded(tests["v"], tests["f"]) / tests["v"])
@@ -416,10 +416,10 @@ def rank(
     differ = pairs["verdict"].isin(["higher", "lower"]).mask(point, pairs["log_ratio"].abs() > np.log1p(margin))
     ahead = sign * pairs["log_ratio"] > 0
     pairs = pairs.assign(point=point, behind=differ & ~ahead, beaten=differ & ahead & ~point)
-    found = pairs.groupby(keys, dropna=False, observed=True)[["behind", "beaten", "point"]].sum()
-    tied = pairs[~differ].groupby(keys, dropna=False, observed=True)["system_baseline"]
-    found["tied_with"] = tied.agg(", ".join)
-    found["unlike"] = pairs.groupby(keys, dropna=False, observed=True)["unlike"].agg(lambda codes: join_codes(*codes))
+    groups, tied = (rows.groupby(keys, dropna=False) for rows in (pairs, pairs[~differ]))
+    found = groups[["behind", "beaten", "point"]].sum()
+    found["tied_with"] = tied["system_baseline"].agg(", ".join)
+    found["unlike"] = groups["unlike"].agg(lambda codes: join_codes(*codes))
     table = summarize(results, metric, keys).merge(found.reset_index(), on=keys, how="left")
     ranked, systems = table[metric] > 0, table["system"].nunique()
     table["rank"] = (1.0 + table["behind"].fillna(0)).where(ranked)
@@ -431,7 +431,7 @@ def rank(
     codes = table["warnings"].str.replace("no-run", "").str.strip()
     table["warnings"] = add_codes(codes, (True, table["unlike"].fillna("")), (ranked & (there < systems), "missing"))
     table = table.fillna({"tied_with": ""}).assign(score=-sign * table[metric].fillna(0))
-    table = sorted_by(table.sort_values(["rank", "score"], kind="stable"), by)
+    table = sorted_by(table.sort_values(["rank", "score"]), by)
     shown = ["rank", "system", "tied_with", "n", metric, f"{metric}_lo", f"{metric}_hi"]
     return table[[*by, *shown, "confidence", "verdict", "best", "warnings"]].reset_index(drop=True)
 

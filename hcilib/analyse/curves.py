@@ -26,7 +26,7 @@ def _curves(results: pd.DataFrame, metric: str) -> pd.DataFrame:
     if len(cells) and not pd.api.types.is_numeric_dtype(cells["iodepth"]):
         raise ValueError(f"iodepth holds {cells['iodepth'].iloc[0]!r}; a curve runs over numbers")
     refuse_mixing(cells[cells["n"] > 0], BY, besides=["iodepth", metric])
-    return cells.assign(curve=cells.groupby(BY, dropna=False, sort=False, observed=True).ngroup())
+    return cells.assign(curve=cells.groupby(BY, dropna=False, sort=False).ngroup())
 
 
 def _pairs(cells: pd.DataFrame, sign: int) -> pd.DataFrame:
@@ -130,7 +130,7 @@ def load_losses(results: pd.DataFrame, drop: float = 0.1) -> pd.DataFrame:
     rows = results.filter([*keys, "iodepth", "iops", "run_id", "block", "rep", "valid"])
     rows = rows[(rows["iops"] > 0) & rows["iodepth"].notna()]
     cells = cells_of(rows, "iops", [*keys, "iodepth"])[0].query("n > 0")
-    cells = cells.assign(curve=cells.groupby(keys, dropna=False, sort=False, observed=True).ngroup())
+    cells = cells.assign(curve=cells.groupby(keys, dropna=False, sort=False).ngroup())
     pairs = _pairs(cells, 1).query("iodepth > iodepth_baseline")
     is_untested, ratio = pairs["fewest"] == 1, pairs["center"] / pairs["center_baseline"]
     less = (ratio < 1) & (is_untested | pairs["worse"])
@@ -192,9 +192,9 @@ def crossover(results: pd.DataFrame, a: str, b: str, metric: str = "iops") -> pd
     curve = met["pattern"]
     # A point exactly at 1 continues the side it came from, so that touching 1 is not crossing it.
     side = np.sign(np.log(met["ratio"])).replace(0, np.nan)
-    side = side.groupby(curve, observed=True).ffill().groupby(curve, observed=True).bfill()
-    crosses = side * side.groupby(curve, observed=True).shift(-1) < 0
-    above = met.groupby("pattern", observed=True).shift(-1)[crosses].add_suffix("_above")
+    side = side.groupby(curve).ffill().groupby(curve).bfill()
+    crosses = side * side.groupby(curve).shift(-1) < 0
+    above = met.groupby("pattern").shift(-1)[crosses].add_suffix("_above")
     found = met[crosses].join(above)
     verdicts = found[["verdict", "verdict_above"]]
     conditions = [verdicts.eq("untested").any(axis=1), verdicts.isin(["higher", "lower"]).all(axis=1)]
@@ -211,7 +211,7 @@ def crossover(results: pd.DataFrame, a: str, b: str, metric: str = "iops") -> pd
         n=found[["least", "least_above"]].min(axis=1),
         warnings=add_codes(found["warnings"], (True, found["warnings_above"])),
     )
-    ends, tests = met.groupby("pattern", observed=True), pairs.groupby("pattern", observed=True)
+    ends, tests = met.groupby("pattern"), pairs.groupby("pattern")
     apart = {"ratio_below": ends["ratio"].first(), "ratio_above": ends["ratio"].last(), "n": ends["least"].min()}
     left = two.loc[~two["pattern"].isin(found["pattern"]), "pattern"].unique()
     apart = pd.DataFrame(apart).reindex(pd.Index(left, name="pattern"))
@@ -285,7 +285,7 @@ def best_points(results: pd.DataFrame, metric: str = "iops", margin: float = 0.0
         here["iops_per_cpu_pct"] = summarize(same_load, "iops_per_cpu_pct", BY)["iops_per_cpu_pct"]
     here = here.filter([*BY, "n", metric, "iops_per_cpu_pct"]).query("n > 0")
     here = here.merge(rows.drop_duplicates(BY)[[*BY, "iodepth", "tries"]], on=BY)
-    first = here.loc[(sign * here[metric]).groupby(here["pattern"], observed=True).idxmax()]
+    first = here.loc[(sign * here[metric]).groupby(here["pattern"]).idxmax()]
     of_first = first[[*BY, "tries"]].rename(columns={"system": "system_baseline"})
     pairs = pairs.merge(of_first, on=["system_baseline", "pattern"])
     every = results[["system"]].drop_duplicates().merge(results[["pattern"]].drop_duplicates(), how="cross")
@@ -305,7 +305,7 @@ def _states(pairs: pd.DataFrame, first: pd.DataFrame, margin: float) -> pd.DataF
     within = pairs["log_ratio"].abs() <= np.log1p(margin)
     conditions = [is_shown, is_untested & within, is_untested]
     others = pairs.assign(state=np.select(conditions, ["behind", "untested", "behind"], "undecided"), shown=is_shown)
-    lead = others.groupby("pattern", observed=True).agg(proven=("shown", "all"), fewest=("n", "min"))
+    lead = others.groupby("pattern").agg(proven=("shown", "all"), fewest=("n", "min"))
     lead = first[["system", "pattern", "n"]].merge(lead, on="pattern", how="left")
     conditions = [lead["proven"].isna(), lead["proven"].eq(True), lead[["n", "fewest"]].min(axis=1) == 1]
     lead = lead.assign(state=np.select(conditions, ["alone", "leads", "untested"], "undecided"), ratio=1.0)
@@ -326,6 +326,6 @@ def _equal_load(results: pd.DataFrame, metric: str) -> pd.DataFrame:
     """Return the highest load of each pattern that most systems share."""
     load = [c for c in ("iodepth", "outstanding") if c in results]
     cells = cells_of(results, metric, ["system", "pattern", *load])[0]
-    shared = cells[cells["n"] > 0].groupby(["pattern", *load], dropna=False, observed=True).size().rename("systems")
+    shared = cells[cells["n"] > 0].groupby(["pattern", *load], dropna=False).size().rename("systems")
     fullest = shared.reset_index().sort_values(["systems", *load])
     return fullest.drop_duplicates("pattern", keep="last").drop(columns="systems").assign(tries=1)

@@ -83,7 +83,7 @@ def _curve(results: pd.DataFrame, metric: str) -> pd.DataFrame:
     """Return `load_curve` of one metric."""
     runs, keys = _offered(results, metric), [*BY, "rate_iops"]
     n, mean, lo, hi = _means(runs, keys, [metric, "offered_iops", "iops"])
-    levels = runs.groupby(keys, sort=False, dropna=False, observed=True)
+    levels = runs.groupby(keys, sort=False, dropna=False)
     said = levels[["saturated", "above", "unsure"]].any()
     table = mean[["offered_iops", "iops"]].assign(metric=metric, n=n[metric], open_loop=levels["kept_up"].all())
     table["latency_ns"] = mean[metric]
@@ -168,7 +168,7 @@ def load_within(results: pd.DataFrame, **limits: float | Sequence[float]) -> pd.
     rounds = pd.concat([_crossings(results, *limit) for limit in _limits(limits)])
     keys = [*BY, "metric", "limit_ns"]
     n, mean, least, most = _means(rounds, keys, ["iops", "least", "most", "maximum"])
-    every = rounds.groupby(keys, sort=False, dropna=False, observed=True)
+    every = rounds.groupby(keys, sort=False, dropna=False)
     under, over = every["under"].any(), every["over"].any()
     disagree = under & over
     lowest = least["least"].fillna(every["least"].min()) / (1 + every["behind"].max())
@@ -185,8 +185,8 @@ def load_within(results: pd.DataFrame, **limits: float | Sequence[float]) -> pd.
     table[ends] = table[ends].mask(disagree)
     # What a limit allows, a larger one allows too.
     rising = table.sort_index(level="limit_ns", kind="stable")
-    table["iops_lo"] = rising.groupby(keys[:-1], dropna=False, observed=True)["iops_lo"].cummax()
-    table["iops_hi"] = rising[::-1].groupby(keys[:-1], dropna=False, observed=True)["iops_hi"].cummin()
+    table["iops_lo"] = rising.groupby(keys[:-1], dropna=False)["iops_lo"].cummax()
+    table["iops_hi"] = rising[::-1].groupby(keys[:-1], dropna=False)["iops_hi"].cummin()
     table["iops"] = table["iops"].mask(over, table["iops_lo"]).mask(under, table["iops_hi"])
     return table.reset_index()[[*keys, "n", *ends, "bound", "warnings"]]
 
@@ -265,7 +265,7 @@ def latency_at(results: pd.DataFrame, iops: float | Sequence[float], metric: str
     1  5000.0  0         NaN
     """
     runs, tables = _offered(results, metric), []
-    measured = runs.groupby(BY, sort=False, observed=True)["measured"].first()
+    measured = runs.groupby(BY, sort=False)["measured"].first()
     for asked in np.atleast_1d(np.asarray(iops, dtype=float)):
         rows = [key | _at(asked, metric, *curve) for key, *curve in _rounds(runs, metric)]
         n, mean, lo, hi = _means(in_order(pd.DataFrame(rows)), BY, ["latency_ns", "least", "most"])
@@ -301,13 +301,13 @@ def _offered(results: pd.DataFrame, metric: str) -> pd.DataFrame:
     # Of the same storage; of the same round where it was measured there.
     closed, most = runs["iops"].where(is_closed), pd.Series(np.nan, runs.index)
     for keys in (_round_keys(runs), BY):
-        most = most.fillna(closed.groupby([runs[k] for k in keys], dropna=False, observed=True).transform("max"))
+        most = most.fillna(closed.groupby([runs[k] for k in keys], dropna=False).transform("max"))
     runs = runs.assign(maximum=most.fillna(np.inf))[~is_closed]
     refuse_mixing(runs, BY, besides=OF_A_LEVEL)
     runs["saturated"], runs["unsure"] = runs["open_loop"].eq(False), runs["open_loop"].isna()
     runs["above"] = runs["offered_iops"] > ABOVE * runs["maximum"]
     runs["kept_up"] = ~(runs["saturated"] | runs["above"])
-    runs["measured"] = runs.groupby(BY, observed=True)[metric].transform("max")
+    runs["measured"] = runs.groupby(BY)[metric].transform("max")
     return sorted_by(runs, _round_keys(runs))
 
 
@@ -327,7 +327,7 @@ def _limits(limits: Mapping[str, float | Sequence[float]]) -> list[tuple[str, fl
 def _means(rows: pd.DataFrame, keys: list[str], columns: list[str]) -> list[pd.DataFrame]:
     """Return n, the geometric mean and both ends of its t interval on logs, of each group and column."""
     logs = np.log(rows[columns].astype(float))
-    groups = logs.where(np.isfinite(logs)).groupby([rows[key] for key in keys], sort=False, dropna=False, observed=True)
+    groups = logs.where(np.isfinite(logs)).groupby([rows[key] for key in keys], sort=False, dropna=False)
     n, mean = groups.count(), groups.mean()
     half = half_width(groups.std(), n)
     return [n, *map(np.exp, (mean, mean - half, mean + half))]

@@ -365,7 +365,7 @@ def failure_verdicts(summary: pd.DataFrame, results: pd.DataFrame | None = None)
     table["verdict"] = np.select(cases, ["missing", "untested", "faster", "slower"], "undecided")
     table = table.join(_integrity(table, by, results))
     order = {"loses": table["lost"] > 0, "never": table["worst"].eq(np.inf)}
-    table = table.assign(**order).sort_values([*order, "longest_s"], ascending=False, kind="stable")
+    table = table.assign(**order).sort_values([*order, "longest_s"], ascending=False)
     return in_order(table[[*by, "runs", "verdict", *INTEGRITY]].reset_index(drop=True))
 
 
@@ -436,8 +436,8 @@ def places(costs: pd.DataFrame) -> pd.Series:
     back_s = costs["back_s"].fillna(np.inf).where(judged, 0.0)
     order = costs.assign(never=np.isinf(back_s), still=costs["gap_s"].fillna(0), back_s=back_s)
     columns = ["never", "still", "back_s", "degraded_iops"]
-    order = order.sort_values(columns, ascending=[False] * 3 + [True], kind="stable")
-    runs = order.groupby([c for c in BY if c in costs], sort=False, dropna=False, observed=True)["failure"]
+    order = order.sort_values(columns, ascending=[False] * 3 + [True])
+    runs = order.groupby([c for c in BY if c in costs], sort=False, dropna=False)["failure"]
     rank, size = runs.cumcount(), runs.transform("size")
     median = (rank == size // 2) & (size > 2)
     return pd.Series(np.select([rank == 0, median], ["worst", "median"], ""), order.index)

@@ -260,7 +260,7 @@ def keys_of(rows: pd.DataFrame) -> list[str]:
 
 def shown_keys(rows: pd.DataFrame) -> list[str]:
     """Return the keys that a reader expects, then those in which cells that look alike differ."""
-    alike = rows.groupby([*CELL], dropna=False, observed=True)[keys_of(rows)].nunique(dropna=False).max()
+    alike = rows.groupby([*CELL], dropna=False)[keys_of(rows)].nunique(dropna=False).max()
     return [name for name in keys_of(rows) if name in CELL or alike[name] > 1]
 
 
@@ -280,7 +280,7 @@ def _cells(history: pd.DataFrame, metric: str) -> tuple[list[str], list[tuple[pd
     for name in rows.loc[rows["start"].isna(), "campaign"]:
         remedy = "Give it one, or set valid to False."
         raise ValueError(f"campaign {name} has no start, so it has no place in time. {remedy}")
-    rows["cell"] = rows.groupby(keys_of(rows), dropna=False, observed=True).ngroup()
+    rows["cell"] = rows.groupby(keys_of(rows), dropna=False).ngroup()
     cells = rows.groupby("cell")
     wide = rows.assign(place=cells.cumcount()).pivot(index="cell", columns="place", values=["y", "log_se"])
     found = find_levels(wide["y"].to_numpy(float), wide["log_se"].to_numpy(float))

@@ -58,7 +58,7 @@ def percentiles(
         bins = bins[bins["kind"].eq("measure")]
     cells = merged_by(bins, by)
     refuse_mixing(bins, by, among=("log", *FACTORS))
-    group = cells.groupby(by, dropna=False, observed=True).ngroup() if by else pd.Series(0, cells.index)
+    group = cells.groupby(by, dropna=False).ngroup() if by else pd.Series(0, cells.index)
     n = cells["count"].groupby(group).sum().to_numpy()
     total, before = cells["count"].cumsum(), n.cumsum() - n
     reached = {name: np.searchsorted(total, before + ios_to_reach(q, n)) for name, q in names.items()}
@@ -102,7 +102,7 @@ def merged_by(bins: pd.DataFrame, by: list[str]) -> pd.DataFrame:
         raise ValueError(f"bins: row {told.index[bad][0]} has no known {latency}, or a missing or negative count")
     lat_ns = told["lat_ns"] if latency == "lat_ns" else np.array(MIDPOINTS)[told["bucket"].to_numpy(int)]
     cells = told[by].assign(lat_ns=lat_ns, count=told["count"].astype("int64"))
-    return cells.groupby([*by, "lat_ns"], dropna=False, observed=True)["count"].sum().reset_index()
+    return cells.groupby([*by, "lat_ns"], dropna=False)["count"].sum().reset_index()
 
 
 def _in_ranges(bins: pd.DataFrame, by: list[str], a_decade: int) -> pd.DataFrame:
@@ -110,7 +110,7 @@ def _in_ranges(bins: pd.DataFrame, by: list[str], a_decade: int) -> pd.DataFrame
     step = np.floor(a_decade * np.log10(bins["lat_ns"]))
     ranges = bins[[*by, "count"]].assign(lat_lo_ns=10 ** (step / a_decade), lat_hi_ns=10 ** ((step + 1) / a_decade))
     edges = ["lat_lo_ns", "lat_hi_ns"]
-    return ranges.groupby([*by, *edges], dropna=False, observed=True, as_index=False)["count"].sum()
+    return ranges.groupby([*by, *edges], dropna=False, as_index=False)["count"].sum()
 
 
 def latency_shares(bins: pd.DataFrame, runs: pd.DataFrame, by: Sequence[str] = ("system", "pattern")) -> pd.DataFrame:
@@ -146,7 +146,7 @@ def latency_shares(bins: pd.DataFrame, runs: pd.DataFrame, by: Sequence[str] = (
     counted = in_order(bins[bins["kind"].eq("measure")].merge(runs[same].drop_duplicates(), on=same))
     refuse_mixing(counted, keys)
     table = _in_ranges(counted, keys, RIDGE)
-    whole = table.groupby(keys, observed=True)["count"].transform("sum")
+    whole = table.groupby(keys)["count"].transform("sum")
     return table.assign(pct_of_ios=100 * table["count"] / whole)
 
 

@@ -61,10 +61,11 @@ def saturation(results: pd.DataFrame, by: Sequence[str] = ("system", "pattern"))
            pattern           curve  knee  smallest_vms
     0  4k-randread  gains added up   9.0          19.0
     """
-    by = list(by)
-    table = results.assign(_usable=_usable(results, by))
-    rows = []
-    for place, group in groups_of(table, by, sort=True):
+    by, rows = list(by), []
+    require_columns(results, [*by, "vms", "iops"])
+    numbers = results[["vms", "iops"]].astype(float)
+    usable = (np.isfinite(numbers) & (numbers > 0)).all(axis=1) & valid_rows(results)
+    for place, group in groups_of(results.assign(_usable=usable), by, sort=True):
         runs = group[group["_usable"]]
         warnings = _refuse_mixing(runs, by)
         if len(group) > len(runs):
@@ -209,14 +210,6 @@ def _aicc(rss: float, curve: pd.DataFrame, parameters: int) -> float:
         return np.inf
     correction = 2 * parameters * (parameters + 1) / (runs - parameters - 1)
     return runs * np.log(max(rss, _floor(runs)) / runs) + 2 * parameters + correction
-
-
-def _usable(results: pd.DataFrame, by: list[str]) -> np.ndarray:
-    """Which rows are runs one may use: valid, with a VM count and a rate above zero."""
-    require_columns(results, [*by, "vms", "iops"])
-    numbers = results[["vms", "iops"]].to_numpy(dtype=float, na_value=np.nan)
-    usable = (np.isfinite(numbers) & (numbers > 0)).all(axis=1)
-    return usable & valid_rows(results)
 
 
 def _refuse_mixing(runs: pd.DataFrame, by: list[str]) -> list[str]:

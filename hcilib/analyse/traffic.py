@@ -303,7 +303,7 @@ def of_system(drives: pd.DataFrame, devices: str | None = None) -> pd.Series:
     if devices is not None:
         return name.str.fullmatch(devices) | name.eq("")
     carries = drives["carries"].fillna("").astype(str)
-    is_mounted = carries.str.contains(r"(?:^| )/", regex=True)
+    is_mounted = carries.str.contains(r"(?:^| )/")
     return ~is_mounted & ~(name.str.startswith("loop") & carries.eq(""))
 
 
