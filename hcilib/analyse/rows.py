@@ -58,23 +58,19 @@ def select(
     if results.empty:
         reasons = "; ".join(results.attrs.get("unmeasured", {}).values())
         raise ValueError(reasons or "the sources hold no such result: nothing to compare")
-    if article is not None:
-        results = _of_article(results, article)
+    source = {} if article is None else {"source": article}
+    for column, value in {**source, **(where or {})}.items():
+        results = _with_one(results, column, value)
     if patterns is not None:
         results = _of_patterns(results, patterns)
-    for factor, value in (where or {}).items():
-        results = _with_one(results, factor, value)
     systems = [str(name) for name in pd.unique(results["system"])]
     for role, name in (("baseline", baseline), ("challenger", challenger)):
         if name is not None and name not in systems:
             raise ValueError(not_among(role, name, results))
-    if baseline is None or challenger is None:
-        return until_stable(results)
-    if len(systems) == 1:
-        raise ValueError(f"the results hold one system alone, {systems[0]}: a comparison takes two; add a source")
-    if baseline == challenger:
-        others = listed([name for name in systems if name != baseline])
-        raise ValueError(f"baseline and challenger are both {baseline!r}; the challenger is one of: {others}")
+    if baseline is not None and baseline == challenger:
+        others = listed(name for name in systems if name != baseline)
+        remedy = f"the challenger is one of: {others}" if others else "the results hold no other system; add a source"
+        raise ValueError(f"baseline and challenger are both {baseline!r}; {remedy}")
     return until_stable(results)
 
 
@@ -132,17 +128,6 @@ def load_factors(results: pd.DataFrame) -> list[str]:
     return [*by, *own, *(name for name in SETTINGS if name in results and cells[name].nunique().gt(1).any())]
 
 
-def _of_article(results: pd.DataFrame, article: str) -> pd.DataFrame:
-    rows = results[results["source"] == article]
-    if rows.empty:
-        there = listed(pd.unique(results["source"]))
-        raise ValueError(
-            f"article is {article!r}, but the sources hold results of {there} only; "
-            "for run directories it is None (null in a params file)"
-        )
-    return rows
-
-
 def _with_one(results: pd.DataFrame, column: str, value: Any) -> pd.DataFrame:
     if column not in results:
         raise ValueError(f"where: {column!r} is no column of results. hcilib/model/columns.csv lists them")
@@ -151,7 +136,8 @@ def _with_one(results: pd.DataFrame, column: str, value: Any) -> pd.DataFrame:
     if kept.empty:
         if why := results.attrs.get("unmeasured", {}).get(value):
             raise ValueError(why)
-        raise ValueError(f"where: {column}: no row has {value!r}; there are: {listed(there) if len(there) else 'none'}")
+        remedy = " (article is None for run directories)" if column == "source" else ""
+        raise ValueError(f"{column}: no row has {value!r}; there are: {listed(there) or 'none'}{remedy}")
     return kept
 
 

@@ -207,7 +207,7 @@ test_a_table_that_cannot_be_answered_is_refused = refusals(
         ("two systems that were not measured side by side", "pair", lambda: hci.compare(RUNS, "a", pairs=True)),
         *((str(given), named, partial(hci.compare, RUNS, "a", **given)) for named, given in COMPARISONS),
         *((str(wish), named, partial(chosen, **wish)) for named, wish in CHOSEN),
-        ("one system alone", "system alone, a", lambda: hci.select(A, "a", "a")),
+        ("one system alone", "add a source", lambda: hci.select(A, "a", "a")),
         ("no result", "nothing to compare", lambda: hci.select(RUNS.iloc[:0], "a", "b")),
         ("a metric without a better way", "'runtime_s'",
          lambda: hci.rank(RUNS.rename(columns={"iops": "runtime_s"}), "runtime_s")),
