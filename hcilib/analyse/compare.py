@@ -301,8 +301,8 @@ def _unlike(found: pd.DataFrame, by: list[str]) -> pd.DataFrame:
             raise ValueError(
                 f"results vary in {name}: {listed(levels)}; add it to by= or filter (systems {listed(systems)})"
             )
-        differ.append(np.where(unlike, name, ""))
-    found["differs_in"] = [join_codes(*names) for names in zip(*differ, strict=True)] if differ else ""
+        differ.append((unlike, name))
+    found["differs_in"] = add_codes([""] * len(found), *differ)
     tools = found[["tool", "tool_baseline"]]
     other = tools.notna().all(axis=1) & (tools["tool"] != tools["tool_baseline"])
     found["unlike"] = add_codes([""] * len(found), (found["differs_in"] != "", "unlike"), (other, "tools"))

@@ -13,7 +13,7 @@ import pandas as pd
 
 from hcilib.analyse.compare import SINGLE_RUN, TWO_RUNS
 from hcilib.analyse.rows import as_list, groups_of, numbered, refuse_varying
-from hcilib.analyse.series import mean_interval, mser5, run_columns, runs_of
+from hcilib.analyse.series import level_of, mser5, run_columns, runs_of
 from hcilib.analyse.stats import mean_of
 from hcilib.model.caveats import add_codes, join_codes
 from hcilib.model.metrics import FACTORS, in_order
@@ -163,7 +163,8 @@ def _cost(
     broken = rate[(rate.index >= np.floor(fail_s)) & (rate.index < turn_s)]
     plateau = _steady(_resumed(broken.iloc[1:], window_s))  # the second of the failure itself is half of each
     steady = _steady(before)
-    healthy, degraded = _level("healthy_iops", steady), _level("degraded_iops", plateau)
+    healthy = level_of("healthy_iops", steady.to_numpy())
+    degraded = level_of("degraded_iops", plateau.to_numpy())
     iops = healthy["healthy_iops"]
     spread = 2 * steady.std() / iops if iops > 0 else np.nan
     if tolerance is None:
@@ -195,19 +196,13 @@ def _cost(
 
 def _steady(phase: pd.Series) -> pd.Series:
     """Return the phase without its transient; a short one whole, of which MSER-5 would keep the luckier half."""
-    return phase.iloc[mser5(phase.to_numpy())[0] :] if len(phase) >= MIN_CUT_S else phase
+    return phase.iloc[mser5(phase.to_numpy()) :] if len(phase) >= MIN_CUT_S else phase
 
 
 def _resumed(phase: pd.Series, window_s: int) -> pd.Series:
     """Return the phase from where I/O goes on, for a whole window; nothing if it never does."""
     busy = phase.gt(0)[::-1].rolling(window_s).min().eq(1)[::-1]
     return phase[busy.cummax()]
-
-
-def _level(name: str, phase: pd.Series) -> dict[str, float]:
-    """Return the mean of a phase, and its interval."""
-    level = mean_interval(phase.to_numpy(float)).iloc[0]
-    return {f"{name}{end}": level[f"mean{end}"] for end in ("", "_lo", "_hi")}
 
 
 def _silent_seconds(rate: pd.Series) -> pd.DataFrame:

@@ -144,37 +144,45 @@ def batch_means(y: np.ndarray, batches: int) -> np.ndarray:
     return y[y.size % batches :].reshape(batches, -1).mean(axis=1)
 
 
-def mser5(y: np.ndarray) -> tuple[int, float]:
-    """Return how many leading samples are transient, and the mean of the rest, by MSER-5 (White 1997).
+def mser5(y: np.ndarray) -> int:
+    """Return how many leading samples are transient, by MSER-5 (White 1997).
 
     The cut has the least squared standard error of what is left, over batches of 5 and up to half of the
-    series. Under 10 samples nothing can be judged: (0, NaN).
+    series. Under 10 samples nothing can be judged: 0.
     """
-    if y.size < 10:
-        return 0, np.nan
+    if y.size < 10 or _is_constant(y):
+        return 0
     means = y[: y.size // 5 * 5].reshape(-1, 5).mean(axis=1)
     errors = [means[cut:].var() / (means.size - cut) for cut in range(means.size // 2 + 1)]
-    cut = 0 if _is_constant(y) else 5 * int(np.argmin(errors))
-    return cut, float(y[cut:].mean())
+    return 5 * int(np.argmin(errors))
 
 
 # ---- the mean of a run
 
 
+def level_of(name: str, y: np.ndarray) -> dict[str, float]:
+    """Return the mean of a stretch as `name`, its 95 % interval as `name`_lo and `name`_hi, and se.
+
+    From 10 batch means by t with 9 degrees of freedom; NaN of fewer than 30 independent samples.
+    """
+    is_short, mean = effective_samples(y) < MIN_EFFECTIVE, y.mean() if y.size else np.nan
+    se = np.nan if is_short else batch_means(y, BATCHES).std(ddof=1) / BATCHES**0.5
+    lo, hi = interval(mean, se, BATCHES - 1)
+    return {name: mean, f"{name}_lo": lo, f"{name}_hi": hi, "se": se}
+
+
 def mean_interval(series: pd.DataFrame, metric: str = "iops") -> pd.DataFrame:
-    """Return the mean of each run with its 95 % interval, from 10 batch means by t with 9 degrees of freedom.
+    """Return the mean of each run with its 95 % interval, as `level_of` has it.
 
     Parameters
     ----------
-    series : the `series` table (run, host, ddir, t_s, iops, bw_bytes, lat_ns), or one run's rates as an array
+    series : the `series` table (run, host, ddir, t_s, iops, bw_bytes, lat_ns)
 
     Returns
     -------
     DataFrame : a row a run: its keys, seconds (samples used), mean, mean_lo, mean_hi, se, tau (in
         samples), n_eff, warnings (``too-short``: n_eff < 30, then mean_lo, mean_hi and se are NaN)
     """
-    if not isinstance(series, pd.DataFrame):
-        series = pd.DataFrame({"t_s": np.arange(len(series)), metric: series})
     require_columns(series, ["t_s", metric, *(["iops"] if metric.endswith("lat_ns") else [])])
     if series["t_s"].isna().any():
         raise ValueError("series: t_s is missing in some rows; every row needs its second")
@@ -182,12 +190,8 @@ def mean_interval(series: pd.DataFrame, metric: str = "iops") -> pd.DataFrame:
     for key, run in groups_of(series, keys):
         total, codes = _fleet(run, metric)
         y = total.dropna().to_numpy(float)
-        is_short, mean, se = effective_samples(y) < MIN_EFFECTIVE, y.mean() if y.size else np.nan, np.nan
-        if not is_short:
-            se = batch_means(y, BATCHES).std(ddof=1) / BATCHES**0.5
-        lo, hi = interval(mean, se, BATCHES - 1)
-        row = {"seconds": y.size, "mean": mean, "mean_lo": lo, "mean_hi": hi, "se": se, "tau": autocorrelation_time(y)}
-        own = "too-short" if is_short else "no-variation" if se == 0 else ""
+        row = level_of("mean", y) | {"seconds": y.size, "tau": autocorrelation_time(y)}
+        own = "too-short" if np.isnan(row["se"]) else "no-variation" if row["se"] == 0 else ""
         rows.append(key | row | {"warnings": join_codes(own, *codes)})
     return pd.DataFrame(rows, columns=[*keys, "seconds", "mean", "mean_lo", "mean_hi", "se", "tau", "warnings"])
 

@@ -27,6 +27,8 @@ def table(y, hosts=2, ddirs=("read", "write"), run="r1"):
 
 
 def only(series, metric="iops"):
+    if not isinstance(series, pd.DataFrame):
+        series = pd.DataFrame({"t_s": np.arange(len(series)), metric: series})
     [(_, row)] = mean_interval(series, metric).iterrows()
     return row
 
@@ -40,7 +42,7 @@ def test_reference_values():
     assert row["tau"] == pytest.approx(7.681756156437814, rel=1e-9)
     assert (row["mean_hi"] - row["mean_lo"]) / 2 / row["mean"] == pytest.approx(0.005353368794700931, rel=1e-9)
     assert row[["mean", "seconds", "warnings"]].tolist() == [pytest.approx(S.mean(), rel=1e-12), 600, ""]
-    assert mser5(S * (1 + 0.5 * np.exp(-np.arange(600) / 60))) == (175, pytest.approx(99850.08910310506, rel=1e-9))
+    assert mser5(S * (1 + 0.5 * np.exp(-np.arange(600) / 60))) == 175
     widths = confidence_sequence([60, 300, 1800])
     assert widths == pytest.approx([0.4342760380156085, 0.17523787276405017, 0.07484365080347892], rel=1e-9)
     assert confidence_sequence(300, s=7.0) == pytest.approx(7 * 0.17523787276405017, rel=1e-9)
@@ -113,9 +115,9 @@ def test_latency_is_weighted_by_iops():
 
 
 def test_mser5_cuts_nothing_from_a_level():
-    assert mser5(np.full(100, 0.1)) == (0, pytest.approx(0.1))
-    assert mser5(np.ones(9)) == (0, pytest.approx(np.nan, nan_ok=True))
-    assert mser5(S)[0] <= 50
+    assert mser5(np.full(100, 0.1)) == 0
+    assert mser5(np.ones(9)) == 0
+    assert mser5(S) <= 50
 
 
 # ---- stopping
