@@ -274,12 +274,14 @@ def best_share(
     """
     keys = list(dict.fromkeys([*by, "system", "rw", "rwmixread", "bs_bytes", "vms"]))
     measures = ["iops", "nodes", "bw_bytes", "net_bytes_per_s", "node_cpu_pct"]  # what the other ceilings rest on
+    measures = [name for name in measures if name in told]
     means = summarize(told, "iops", by=keys)[keys]
-    for name in told.filter(measures):
+    for name in measures:
         means[name] = summarize(told, name, by=keys)[name]
     highest = means["iops"].fillna(-1.0).groupby([means[c] for c in by], sort=False).idxmax()
     best = means.loc[highest].reset_index(drop=True)
-    best["vms"] = best["vms"].where(best["iops"].notna())
+    for name in ("vms", *measures):
+        best[name] = best[name].where(best["iops"].notna())
     return against_ceiling(best, rates, drives, scheme, stripes)
 
 

@@ -211,14 +211,12 @@ def crossover(results: pd.DataFrame, a: str, b: str, metric: str = "iops") -> pd
         n=found[["least", "least_above"]].min(axis=1),
         warnings=add_codes(found["warnings"], (True, found["warnings_above"])),
     )
-    ends, tests = met.groupby("pattern"), pairs.groupby("pattern")
-    apart = {"ratio_below": ends["ratio"].first(), "ratio_above": ends["ratio"].last(), "n": ends["least"].min()}
-    left = two.loc[~two["pattern"].isin(found["pattern"]), "pattern"].unique()
-    apart = pd.DataFrame(apart).reindex(pd.Index(left, name="pattern"))
+    left = pd.Index(two.loc[~two["pattern"].isin(found["pattern"]), "pattern"].unique(), name="pattern")
+    ends, tests = met.groupby("pattern"), pairs.groupby("pattern")["ratio"]
+    apart = ends.agg(ratio_below=("ratio", "first"), ratio_above=("ratio", "last"), n=("least", "min")).reindex(left)
     apart["verdict"] = np.where(apart["n"].isna(), "missing", "none")
-    apart["n"] = apart["n"].fillna(0)
-    apart["warnings"] = np.where(tests["ratio"].count().reindex(left) < tests.size().reindex(left), "no-ratio", "")
-    table = pd.concat([found, apart.reset_index()]).assign(a=a, b=b)
+    apart["warnings"] = np.where((tests.count() < tests.size()).reindex(left, fill_value=False), "no-ratio", "")
+    table = pd.concat([found, apart.reset_index()]).assign(a=a, b=b).fillna({"n": 0})
     shown = ["iodepth", "iodepth_lo", "iodepth_hi", "below", "above", "ratio_below", "ratio_above", "n"]
     table = table.reindex(columns=["pattern", "a", "b", *shown, "verdict", "warnings"])
     return in_order(sorted_by(table.astype({"n": int}), ["pattern"]))
