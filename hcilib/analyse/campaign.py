@@ -137,7 +137,7 @@ def chance_to_see(
 
     Returns
     -------
-    DataFrame : loss_pct, k, chance_pct (at least; missing where k is 1, which is no test), cv_n
+    DataFrame : loss_pct, k, chance_pct (at least; missing where k is 1, which is no test)
 
     Examples
     --------
@@ -154,7 +154,7 @@ def chance_to_see(
         bound = float(critical(k - 1)) * np.sqrt(2 * gammaincinv((k - 1) / 2, _EVENLY) / (k - 1))
         far = shift[:, None] / np.sqrt(1 + 1 / k)
         chance = (ndtr(far - bound) + ndtr(-far - bound)).mean(axis=1)
-        parts.append(pd.DataFrame({"loss_pct": losses_pct, "k": k, "chance_pct": 100 * chance, "cv_n": cv_n}))
+        parts.append(pd.DataFrame({"loss_pct": losses_pct, "k": k, "chance_pct": 100 * chance}))
     return pd.concat(parts, ignore_index=True)
 
 

@@ -48,7 +48,7 @@ REQUIRED = ("id", "source", "statistic", "subject", "claimed", "unit", "resoluti
 OPTIONAL = ("metric", "pattern", "vms", "reduce", "iodepth", "comparator", "formula", "note", "word", "low", "high")
 
 
-COLUMNS = ("id", "claimed", "recomputed", "verdict", "off_by", "unit", "source", "reason", "note")
+COLUMNS = ("id", "claimed", "recomputed", "verdict", "unit", "source", "reason", "note")
 VERDICTS = ("opposite", "off", "rounding", "not checkable", "holds")
 """Verdicts, those first that an editor should look at first."""
 
@@ -76,8 +76,6 @@ def check_claims(
 
         - id, claimed, recomputed (both in `unit`), unit, source, note (the claim's own);
         - verdict: ``holds``, ``rounding``, ``off``, ``opposite`` or ``not checkable``;
-        - off_by: claimed minus recomputed, or how far the number lies outside the word's bounds, in `unit`. NaN where
-          the claim is not ``off`` or ``opposite``;
         - reason: why it is not checkable, or a fault other than its size.
 
     Raises
@@ -120,28 +118,25 @@ def _judge(claim: dict, runs: Runs, facts: pd.DataFrame | None) -> dict:
         return row | {"recomputed": math.nan, "verdict": "not checkable", "reason": str(error)}
     value, slack = made.value / scale, made.slack / scale
     if is_reading(claim):
-        verdict, off_by = _verdict_of_word(claim, value, slack, made.compared or (value,))
+        verdict = _verdict_of_word(claim, value, slack, made.compared or (value,))
     else:
-        verdict, off_by = _verdict_of_figure(claim, value, slack), claim["claimed"] - value
+        verdict = _verdict_of_figure(claim, value, slack)
     if made.fault and verdict in ("holds", "rounding"):
         verdict = "off"
-    row |= {"recomputed": value, "verdict": verdict}
-    row["off_by"] = off_by if verdict in ("off", "opposite") else math.nan
-    return row | {"reason": "" if verdict == "holds" else made.fault}
+    return row | {"recomputed": value, "verdict": verdict, "reason": "" if verdict == "holds" else made.fault}
 
 
-def _verdict_of_word(claim: Mapping, value: float, slack: float, compared: Iterable[float]) -> tuple[str, float]:
-    """Return the verdict by the word's bounds, and how far the number lies below (-) or above (+) them."""
+def _verdict_of_word(claim: Mapping, value: float, slack: float, compared: Iterable[float]) -> str:
+    """Return the verdict by the word's bounds."""
     low, high = claim["low"], claim["high"]
-    off_by = value - low if value <= low else value - high
     is_one_sided, is_order = math.inf in (-low, high), 0 in (low, high)
     if outside(claim, value) < 0 or (not is_one_sided and outside(claim, value) <= 1e-9):
-        return "holds", off_by  # a bound without another one is outside
+        return "holds"  # a bound without another one is outside
     reversed_ = all(number < 0 if low >= 0 else number > 0 for number in compared)
     if claim["statistic"] in SIGNED and (low >= 0) != (high <= 0) and reversed_:
-        return "opposite", off_by
+        return "opposite"
     is_close = outside(claim, value) <= slack and not (is_order and is_one_sided)
-    return "rounding" if is_close else "off", off_by
+    return "rounding" if is_close else "off"
 
 
 def _verdict_of_figure(claim: Mapping, value: float, slack: float) -> str:

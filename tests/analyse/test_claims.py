@@ -155,17 +155,16 @@ def test_the_verdicts_meet_at_their_limits(a, b, given, verdict):
 
 
 @pytest.mark.parametrize(
-    ("given", "recomputed", "off_by"),
+    ("given", "recomputed"),
     [
-        ({"claimed": 41_000}, 40_000, 1000),
-        ({**WORDS, "low": 0, "high": 15}, 50, 35),
-        ({**EACH, "reduce": "each", "claimed": 53}, -20, 73),
-        ({"iodepth": 16.0, "claimed": 90_000}, 90_000, float("nan")),
+        ({"claimed": 41_000}, 40_000),
+        ({**WORDS, "low": 0, "high": 15}, 50),
+        ({**EACH, "reduce": "each", "claimed": 53}, -20),
+        ({"iodepth": 16.0, "claimed": 90_000}, 90_000),
     ],
 )
-def test_the_number_that_decides_and_the_size_of_what_is_off(given, recomputed, off_by):
-    found = judge(AB, **given)
-    assert (found["recomputed"], found["off_by"]) == pytest.approx((recomputed, off_by), nan_ok=True)
+def test_the_number_that_decides(given, recomputed):
+    assert judge(AB, **given)["recomputed"] == pytest.approx(recomputed)
 
 
 def test_a_peak_claimed_at_another_depth_is_wrong_though_its_size_is_right():
