@@ -215,7 +215,6 @@ def every_pair(
     by: list[str],
     margin: float,
     adjust: str | None = "bh",
-    pairs: bool | str = "auto",
 ) -> pd.DataFrame:
     """Return every two systems of a test, both ways round, judged as one family.
 
@@ -232,11 +231,8 @@ def every_pair(
     found = found[(found["system"] != found["system_baseline"]) & there].reset_index(drop=True)
     found[["n", "n_baseline"]] = found[["n", "n_baseline"]].fillna(0).astype(int)
     found = found.assign(**welch(found), paired=False, unpaired=0, common=1.0)
-    if pairs:
-        beside = _side_by_side(runs, found)
-        if pairs is True and beside.empty:
-            raise ValueError("pairs=True, but no two systems of these results were measured side by side (column pair)")
-        found.loc[beside.index, beside.columns] = beside
+    beside = _side_by_side(runs, found)
+    found.loc[beside.index, beside.columns] = beside
     usable = found[(found["v"] > 0) & (found["df"] > 0) & ~found["flat"].astype(bool)]
     for _, tests in usable.groupby(["system", "system_baseline", "paired"]):
         if len(tests) > 1:
@@ -336,7 +332,6 @@ def compare(
     by: str | Sequence[str] = ("pattern", "iodepth"),
     margin: float = 0.05,
     adjust: str | None = "bh",
-    pairs: bool | str = "auto",
 ) -> pd.DataFrame:
     """Compare every other system with `baseline`, test by test: the ratio of geometric means, t on logs.
 
@@ -345,8 +340,9 @@ def compare(
     by : the factors that make a test. Rows that vary in another factor are refused
     margin : a ratio inside [1 / (1 + margin), 1 + margin] is the same, by two one-sided tests
     adjust : ``bh`` for a grid that is explored, ``holm`` for a few declared claims, None for one
-    pairs : ``auto``: runs that were measured side by side are compared pair by pair; True insists on
-        pairs, False leaves them unused
+
+    Runs that were measured side by side (column `pair`) are compared pair by pair. Without the column they
+    are not.
 
     Returns
     -------
@@ -370,7 +366,7 @@ def compare(
     1  ceph-pve        2  0.547  untested
     """
     by = [name for name in as_list(by) if name != "system"]
-    found = _against(baseline, results, every_pair(results, metric, by, margin, adjust, pairs))
+    found = _against(baseline, results, every_pair(results, metric, by, margin, adjust))
     table = found.rename(columns={"center": "value", "center_baseline": "value_baseline"})
     table = table.assign(metric=metric, baseline=baseline)
     return sorted_by(table, ["system", *by])[["system", *by, *SHOWN]]

@@ -204,7 +204,6 @@ test_a_table_that_cannot_be_answered_is_refused = refusals(
         ("a run twice", "run_id r, block 0, rep 0", lambda: hci.compare(pd.concat([RUNS, RUNS.iloc[:1]]), "a")),
         ("a text for IOPS", "'iops'", lambda: hci.compare(RUNS.assign(iops="fast"), "a")),
         ("a baseline that nobody measured", "'aa'", lambda: hci.compare(RUNS, "aa")),
-        ("two systems that were not measured side by side", "pair", lambda: hci.compare(RUNS, "a", pairs=True)),
         *((str(given), named, partial(hci.compare, RUNS, "a", **given)) for named, given in COMPARISONS),
         *((str(wish), named, partial(chosen, **wish)) for named, wish in CHOSEN),
         ("one system alone", "add a source", lambda: hci.select(A, "a", "a")),
