@@ -247,9 +247,8 @@ def _with_throughput(results: pd.DataFrame) -> pd.DataFrame:
     """Return the rows with gb_per_s and its interval, by the block size that the pattern names."""
     if not {"iops", "pattern"} <= set(results):
         return results
-    named = {name: NAME.match(str(name)) for name in results["pattern"].unique()}
-    sizes = {name: float(found["size"]) * UNIT[found["unit"]] for name, found in named.items() if found}
-    gb = results["pattern"].map(sizes).astype(float) / GB
+    named = results["pattern"].astype(str).str.extract(f"^{NAME.pattern}")
+    gb = named["size"].astype(float) * named["unit"].map(UNIT) / GB
     ends = [end for end in ("", "_lo", "_hi") if f"iops{end}" in results]
     return results.assign(**{f"gb_per_s{end}": results[f"iops{end}"] * gb for end in ends})
 

@@ -482,7 +482,7 @@ def overall(
     runs = cells_of(results, metric, ["system", *by])[1]
     runs = runs.assign(round=runs["round"].fillna(runs.groupby("cell").cumcount()))
     found = _against(baseline, results, every_pair(results, metric, by, margin))
-    kinds = found["pattern"].astype(str) if "pattern" in found else pd.Series("", found.index)
+    kinds = found.reindex(columns=["pattern"])["pattern"].astype(str)
     found["kind"] = kinds.str.extract("(rw|read|write)", expand=False).map(KINDS).fillna("other")
     rows = []
     for system, own in found.groupby("system", sort=True):

@@ -229,7 +229,7 @@ def _recovery(after: pd.Series, healthy: float, heal_s: float, tolerance: float,
     seconds = back.index[back]
     return {
         "dip_pct": 100 * max(0.0, 1 - after.min() / healthy),
-        "back_s": max(0.0, seconds.min() - heal_s) if len(seconds) else np.nan,
+        "back_s": np.maximum(0.0, seconds.min() - heal_s),
     }
 
 

@@ -68,8 +68,7 @@ def percentiles(
     is_thin = n * (1 - highest / 100) < TAIL - 1e-6  # the story of those few
     codes = add_codes([""] * len(n), (is_thin, THIN_TAIL), (is_beyond.any(axis=1), BEYOND))
     keys = cells.loc[~group.duplicated(), by].reset_index(drop=True)
-    latencies = latencies.mask(is_beyond) if is_beyond.any(axis=None) else latencies
-    return in_order(keys).assign(n=n, **latencies, warnings=codes)
+    return in_order(keys).assign(n=n, **latencies.mask(is_beyond), warnings=codes)
 
 
 def _names(q: Sequence[float]) -> dict[str, float]:

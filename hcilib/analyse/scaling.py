@@ -14,14 +14,12 @@ from scipy.special import fdtrc
 
 from hcilib.analyse.compare import summarize
 from hcilib.analyse.rows import groups_of, numbers_of, refuse_mixing, require_columns, valid_rows
-from hcilib.analyse.stats import CONFIDENCE, critical
+from hcilib.analyse.stats import ALPHA, CONFIDENCE, critical
 from hcilib.model.metrics import FACTORS, MAY_BE_UNTOLD, in_order
 
 GRID = 0.25
 NEAR_PEAK = 0.95
 DRAWS = 2000
-ALPHA = 0.05
-"""A knee is believed when a straight line is worse by more than chance at this level."""
 
 MAY_FOLLOW = ("nodes", "placement", "span_bytes", "pool_fill_pct")
 """Factors that may change with the number of VMs because they describe where the VMs and their data are; named in a
@@ -77,7 +75,7 @@ def saturation(results: pd.DataFrame, by: Sequence[str] = ("system", "pattern"))
 
 def _saturate(vms: np.ndarray, x: np.ndarray, warnings: list[str]) -> dict:
     """One group's row. `warnings` is added to."""
-    row = dict.fromkeys(COLUMNS, np.nan) | {"n": 0, "points": 0, "model": "", "confidence": CONFIDENCE}
+    row = {"n": 0, "points": 0, "model": "", "confidence": CONFIDENCE}
     if x.size:
         curve = _curve(vms, x)
         row |= _plateau(curve, warnings)

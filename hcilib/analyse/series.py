@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -160,7 +161,7 @@ def mser5(y: np.ndarray) -> int:
 # ---- the mean of a run
 
 
-def level_of(name: str, y: np.ndarray) -> dict[str, float]:
+def level_of(name: str, y: np.ndarray) -> dict[str, Any]:
     """Return the mean of a stretch as `name`, its 95 % interval as `name`_lo and `name`_hi, and se.
 
     From 10 batch means by t with 9 degrees of freedom; NaN of fewer than 30 independent samples.

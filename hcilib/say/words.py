@@ -5,13 +5,11 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 from hcilib.model.metrics import column_of, steady
 from hcilib.model.patterns import NAME
 
-Labels: TypeAlias = Mapping[str, str] | None
-"""System -> its name in sentences; None for the names that results use."""
 INTERVAL = "95 % interval"
 """How an interval is called in a sentence: without its name it looks like a range over tests."""
 TIMES = 2.0

@@ -9,7 +9,6 @@ import pandas as pd
 from hcilib.analyse.claim_values import METRICS, words
 from hcilib.analyse.claims import completed
 from hcilib.model.metrics import metric
-from hcilib.say.words import Labels
 
 CURVES = {
     "spread": "highest above lowest",
@@ -21,7 +20,7 @@ CURVES = {
 }
 
 
-def claim_words(claims: pd.DataFrame, labels: Labels = None) -> list[str]:
+def claim_words(claims: pd.DataFrame, labels: Mapping[str, str] | None = None) -> list[str]:
     """Return each claim in words: subject, metric, pattern, load, comparator.
 
     Parameters
