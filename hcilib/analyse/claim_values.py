@@ -234,7 +234,7 @@ def _along_the_curve(claim: dict, runs: Runs) -> Number:
     """One of `CURVES` over the stated depths of one pattern, or over all."""
     curves = [_curve(claim, runs, system) for system in (claim["subject"], *words(claim["comparator"]))]
     subject = curves[0]
-    ends = [end for curve in curves for end in _ends(curve)]
+    ends = [pick(curve, key=lambda cell: cell.value) for curve in curves for pick in (max, min)]
     steps = [_propagate(STATISTICS["pct_higher"], (deeper, cell)) for cell, deeper in pairwise(subject)]
     least = min(steps, key=lambda step: step.value)
     match claim["statistic"]:
@@ -249,12 +249,6 @@ def _along_the_curve(claim: dict, runs: Runs) -> Number:
         case "drop":
             return Number(-least.value, least.slack)
     return least._replace(compared=tuple(step.value for step in steps))
-
-
-def _ends(curve: list[Number]) -> tuple[Number, Number]:
-    """Return the highest and the lowest number of a curve."""
-    highest, lowest = (pick(curve, key=lambda cell: cell.value) for pick in (max, min))
-    return highest, lowest
 
 
 def _curve(claim: dict, runs: Runs, system: str) -> list[Number]:

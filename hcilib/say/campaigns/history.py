@@ -7,11 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from hcilib.model.metrics import FACTORS, SETTINGS
 from hcilib.say.words import change, counted, interval, number, where
 
-CELL = ("system", "pattern", "iodepth")
-"""Keys of a cell that lines name first; others follow where cells differ in them."""
 CHANGED = ("regression", "improvement", "changed", "accepted")
 
 
@@ -79,12 +76,7 @@ def _checked(row: Mapping[str, Any], keys: list[str], declared: float) -> str:
 
 
 def _cell(row: Mapping[str, Any], keys: list[str]) -> str:
-    named = {name: row[name] for name in keys if name in CELL}
-    others = {
-        name: row[name]
-        for name in keys
-        if name in (*FACTORS, *SETTINGS) and name not in CELL and row[name] == row[name]
-    }
-    testbed = f" on testbed {row['testbed']}" if "testbed" in keys and row["testbed"] else ""
-    setup = f" with {row['setup'].replace('=', ' ')}" if "setup" in keys and row["setup"] else ""
-    return f"{where(named | others)}{testbed}{setup}"
+    named = {name: row[name] for name in keys if name not in ("testbed", "setup") and row[name] == row[name]}
+    testbed = f" on testbed {row['testbed']}" if row.get("testbed") else ""
+    setup = f" with {row['setup'].replace('=', ' ')}" if row.get("setup") else ""
+    return f"{where(named)}{testbed}{setup}"
