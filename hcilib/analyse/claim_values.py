@@ -18,6 +18,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from hcilib.analyse.rows import listed, valid_rows
+from hcilib.model.metrics import better_sign
 from hcilib.model.metrics import metric as described
 
 STATISTICS: dict[str, Callable] = {
@@ -261,7 +262,7 @@ def _curve(claim: dict, runs: Runs, system: str) -> list[Number]:
 def _overtaking(claim: dict, subject: list[Number], other: list[Number]) -> Number:
     """The lowest depth from which on the subject is ahead at every common depth: 0 and a fault where it never is, or
     always."""
-    sign = -1 if claim["metric"].endswith("_ns") or claim["metric"] == "node_cpu_pct" else 1
+    sign = better_sign(claim["metric"])
     there = {cell.iodepth: cell.value for cell in other}
     common = [cell for cell in subject if cell.iodepth in there]
     behind = [at for at, cell in enumerate(common) if sign * (cell.value - there[cell.iodepth]) <= 0]

@@ -144,8 +144,8 @@ def _refuse_twice(results: pd.DataFrame, runs: pd.DataFrame, by: list[str]) -> N
     columns = [c for c in ("source", "system") if c in results and c not in by]
     known = results.loc[told, [*columns, *identity]].assign(cell=runs.loc[told, "cell"])
     if (twice := known.duplicated()).any():
-        which = known.groupby([*known], dropna=False).ngroup()
-        alike = results.loc[known.index[which == which[twice].iloc[0]]]
+        copies = known[known.duplicated(keep=False)].groupby([*known], dropna=False, sort=False)
+        alike = results.loc[next(iter(copies))[1].index]
         named = ", ".join(f"{c} {alike[c].iloc[0]}" for c in dict.fromkeys([*columns, *identity, *by]))
         unlike = [name for name in own_columns(results) if alike[name].nunique(dropna=False) > 1]
         remedy = f"they differ in {', '.join(unlike)}: add it to by= or filter" if unlike else "drop the copies"
