@@ -66,14 +66,14 @@ def integrity_verdicts(
     checked = broken + found["latest"] + found["in_flight"]
     death = found[OF_DISK].apply(tuple, axis=1).map(died or {})
     some = unread.astype(str) + " of " + (checked + unread).astype(str) + " blocks could not be read"
-    cases = [broken > 0, (checked + unread) == 0, checked == 0, unread > 0, death.notna()]
-    why = ["", "no write was acknowledged", "no block could be read", some, "its writer died " + death.astype(str)]
-    reason = pd.Series(np.select(cases, why, ""), found.index).astype(object)
-    known = (checked > 0) & (broken == 0) & ~reason.str.startswith("its writer")
+    cases = [(checked + unread) == 0, checked == 0, unread > 0, death.notna()]
+    why = ["no write was acknowledged", "no block could be read", some, "its writer died " + death.astype(str)]
+    reasons = ["not checkable: " + reason for reason in why]
+    died_early = unread.eq(0) & death.notna()
     return found.assign(
         checked=checked,
-        at_most_pct=100 * (1 - ALPHA ** (1 / checked.where(known))),
-        verdict=np.where(broken > 0, "lost", np.where(reason == "", "kept", "not checkable: " + reason)),
+        at_most_pct=100 * (1 - ALPHA ** (1 / checked.where((checked > 0) & (broken == 0) & ~died_early))),
+        verdict=np.select([broken > 0, *cases], ["lost", *reasons], "kept"),
     )[[*OF_DISK, "replica", "acknowledged", "checked", *STATES, "at_most_pct", "verdict"]]
 
 
