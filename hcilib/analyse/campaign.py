@@ -7,8 +7,8 @@ its own seconds, which a longer run shrinks, and one between runs, which only mo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -31,6 +31,7 @@ from hcilib.analyse.stats import (
     smallest_difference,
 )  # fmt: skip
 from hcilib.model.caveats import add_codes
+from hcilib.model.yaml_models import Amount, Model, Whole, checked
 
 SERIES = ["system", "pattern", "testbed", "setup"]
 """Rows of a history that differ in one of these are never compared."""
@@ -236,31 +237,18 @@ def _with_seconds(results: pd.DataFrame, series: pd.DataFrame | None, metric: st
 # ---- how wide the next comparison will be
 
 
-@dataclass(frozen=True)
-class Protocol:
+class Protocol(Model):
     """How often and how long a cell is run.
 
     ``first_s`` given: a run may stop early; ``most_runs``: a cell may get more.
     """
 
-    runs: int
-    read_s: float
-    write_s: float
-    order: str = "blocks"
+    runs: Whole
+    read_s: Amount
+    write_s: Amount
+    order: Literal["blocks", "back-to-back"] = "blocks"
     first_s: float | None = None
     most_runs: int = 0
-
-
-def _protocol(name: str, fields: Mapping) -> Protocol:
-    try:
-        plan = Protocol(**fields)
-    except TypeError as error:
-        raise ValueError(f"protocol {name!r}: {error}") from error
-    wrong = {"runs": plan.runs < 2, "read_s": plan.read_s <= 0, "write_s": plan.write_s <= 0}
-    wrong |= {"order": plan.order not in ("blocks", "back-to-back")}
-    for field in (field for field, is_wrong in wrong.items() if is_wrong):
-        raise ValueError(f"protocol {name!r}: {field} is {fields[field]!r}")
-    return plan
 
 
 def precision(
@@ -300,7 +288,7 @@ def precision(
       protocol  cells  runs  hours
     0     ours      6     5   0.83
     """
-    plans = {name: _protocol(name, fields) for name, fields in protocols.items()}
+    plans = {name: checked(Protocol, own, ValueError, f"protocol {name!r}: ") for name, own in protocols.items()}
     require_columns(noise, ["rwmixread"])
     between, second, tau_s = _pooled(noise)
     cells = noise.drop_duplicates([c for c in ("pattern", "iodepth") if c in noise])

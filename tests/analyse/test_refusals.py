@@ -145,10 +145,10 @@ CEILINGS = [
 ]
 PROTOCOL = {"runs": 3, "read_s": 600, "write_s": 1800, "order": "back-to-back"}
 PROTOCOLS = [
-    ("'runtime'", PROTOCOL | {"runtime": 3}),
+    ("runtime", PROTOCOL | {"runtime": 3}),
     ("write_s", {"runs": 3, "read_s": 600}),
     ("order", PROTOCOL | {"order": "random"}),
-    ("protocol 'p': runs", PROTOCOL | {"runs": 1}),
+    ("2 runs", PROTOCOL | {"runs": 1}),
     ("write_s", PROTOCOL | {"write_s": 0}),
 ]
 NOISE = {"second_cv_pct": 6.7, "between_cv_pct": 1.0, "tau_s": 5.0}
