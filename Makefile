@@ -21,7 +21,7 @@ help:
 	@echo "make refresh    execute every notebook in place and strip it as nbval wants it"
 	@echo "make bench      side-by-side measurements, as ratios (bench/README.md)"
 	@echo "make chaos      faults done to real parts, and thirty deaths of the controller: data/samples/chaos.csv"
-	@echo "make nets       every table, figure and refusal into out/snapshot, compared with an earlier save: make nets BEFORE=out/old"
+	@echo "make nets       every table and figure into out/snapshot, compared with an earlier save: make nets BEFORE=out/old"
 	@echo "make lint       ruff over code and notebooks, mypy over the library"
 	@echo "make bounds     the quick tests and all notebooks with the lowest and the newest versions that pyproject.toml allows"
 	@echo "make pack       a campaign under data/samples as one archive: make pack CAMPAIGN=data/samples/lab-mirror"

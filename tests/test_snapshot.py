@@ -1,177 +1,106 @@
-"""The nets find a changed number, tick, bound, title, column or refusal, and not a changed name."""
+"""The nets find a changed number, row, tick, point, title, column or refusal, and not a changed order."""
 
 import json
 import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+import hcilib as hci
 from tests.snapshot.compare import compare_folders
-from tests.snapshot.content import columns_of
-from tests.snapshot.files import read
-from tests.snapshot.trees import save_tree
+from tests.snapshot.content import columns_of, moved
+from tests.snapshot.saves import SUFFIX, save_tree
 
-LIBRARY = '''
-"""A library of two functions, in the place of hcilib."""
-import matplotlib.pyplot as plt
-import pandas as pd
-
-__all__ = ["measure", "draw"]
-
-
-def measure(last, columns="system iops p99"):
-    rows = {"system": ["a", "b", "c"], "iops": [1.0, float("nan"), last], "p99": [5, 6, 7.5]}
-    table = pd.DataFrame(rows)[columns.split()]
-    table.attrs["metric"] = "iops"
-    return table
-
-
-def draw(table, ticks, title, bound, moved):
-    figure, ax = plt.subplots()
-    ax.plot([1 + moved, 2 + moved, 3 + moved], table["iops"], "o", color="#004c8c", label="a")
-    ax.errorbar([1 + moved], [1.0], yerr=[[0.1], [bound]], fmt="none", ecolor="#004c8c", capsize=3)
-    ax.set(xlim=(0, 4))
-    ax.set_xticks(ticks)
-    ax.set_xlabel(title)
-'''
 PARAMETERS = """
 last = 2.5
-columns = "system iops p99"
+rows = 3
+columns = "system iops p99_ns"
 ticks = [1, 2, 3]
 title = "depth"
 bound = 0.2
-moved = 0.0
 twice = False
 fail = False
 """
 CELLS = [
-    "import hcilib as hci\nimport numpy as np\nimport pandas as pd",
-    "table = hci.measure(last, columns)\ntable",
+    "import hcilib as hci\nimport matplotlib.pyplot as plt\nimport numpy as np\nimport pandas as pd",
+    'runs = {"system": ["a", "b", "c"], "iops": [1.0, float("nan"), last], "p99_ns": [5, 6, 7.5]}\n'
+    "table = hci.select(pd.DataFrame(runs)[columns.split()].head(rows))",
     "spread = pd.Series([np.random.random()], name='spread')",
-    "if twice:\n    hci.measure(last, columns)",
-    "hci.draw(table, ticks, title, bound, moved);",
+    "if twice:\n    hci.select(table)",
+    "figure, ax = plt.subplots()\n"
+    'ax.plot(table["iops"], "o", color="#004c8c", label="a")\n'
+    'ax.errorbar([1], [1.0], yerr=[[0.1], [bound]], fmt="none", ecolor="#004c8c")\n'
+    "ax.set(xlim=(0, 4), xticks=ticks, xlabel=title)",
     "if fail:\n    raise ValueError('no data')",
 ]
 CASES = {
     "same": {},
     "number": {"last": 2.5000000000000004},
+    "row": {"rows": 2},
     "column": {"columns": "iops system"},
     "tick": {"ticks": [1, 3]},
     "title": {"title": "iodepth"},
     "bound": {"bound": 0.25},
-    "order": {"columns": "p99 iops system"},
-    "dodge": {"moved": 0.07},
+    "order": {"columns": "p99_ns iops system"},
     "twice": {"twice": True},
+    "fails": {"fail": True},
 }
 FOUND = {
-    "number": "values: measure: iops: c: 2.5 -> 2.5000000000000004 (1 of 3, at most 2.22e-14 %)",
-    "column": "values: measure: p99: missing after",
-    "tick": "axes: ticks: 11 -> 10 rows of label, way, scale, low, high, at, text",
+    "number": 'values: select: iops: "c" 2.5 -> 2.5000000000000004 (1 of 3)',
+    "row": "values: select: 3 -> 2 rows of iops, p99_ns, system",
+    "column": "values: select: p99_ns: missing after",
+    "tick": "axes: ticks: 11 -> 10 rows of at, high, label, low, scale, text, way",
     "title": 'axes: ticks: label: "depth" -> "iodepth" (3 of 11)',
-    "bound": "figures: panel: hi: 1.2 -> 1.25 (1 of 2, at most 4.17 %)",
+    "bound": "figures: panel: y: 1.2 -> 1.25 (1 of 5)",
+    "fails": "error: None -> ValueError: no data",
 }
-SAME = ("same", "order", "dodge", "twice")
-"""The order of columns, loads moved apart and a second call are no differences."""
-
-
-def checkout(root: Path) -> Path:
-    """Make a checkout with one notebook, and a scenario for each case."""
-    code = [{"cell_type": "code", "metadata": {}, "source": source} for source in CELLS]
-    parameters = {"cell_type": "code", "metadata": {"tags": ["parameters"]}, "source": PARAMETERS}
-    files = {
-        "hcilib/__init__.py": LIBRARY,
-        "notebooks/01_small.ipynb": json.dumps({"cells": [parameters, *code]}),
-        "params/01_small.live.yaml": "testbed: params/testbeds/rack.yaml\n",
-        "params/01_small.lab.yaml": "testbed: params/testbeds/lab.yaml\n",
-        "params/01_small.fails.yaml": "fail: true\n",
-    }
-    files |= {f"params/01_small.{name}.yaml": json.dumps(CASES[name]) for name in CASES}
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text, "utf-8")
-    subprocess.run(["git", "init", "-q", str(root)], check=True)
-    return root
 
 
 @pytest.fixture(scope="module")
-def saves(tmp_path_factory):
-    """The save of all cases, and one in which each case is as the unchanged one."""
-    folder = tmp_path_factory.mktemp("snapshot")
-    only = ["params/*", "notebooks/*", "signatures"]
-    status = save_tree(folder / "after", checkout(folder / "tree"), only, 2)
-    assert status == 1, "a scenario fails, so the save does"
-    (folder / "before").mkdir()
-    for case in CASES:
-        name = f"01_small.{case}.json.gz"
-        shutil.copy(folder / "after" / "01_small.same.json.gz", folder / "before" / name)
-    return folder
+def saves(tmp_path_factory) -> Path:
+    """The save of all cases of a checkout with one notebook, and one in which each case is as the unchanged one."""
+    root = tmp_path_factory.mktemp("snapshot")
+    code = [{"cell_type": "code", "metadata": {}, "source": source, "outputs": []} for source in CELLS]
+    parameters = {**code[0], "metadata": {"tags": ["parameters"]}, "source": PARAMETERS}
+    book = {"cells": [parameters, *code], "metadata": {}, "nbformat": 4, "nbformat_minor": 2}
+    for folder in ("tree/notebooks", "tree/params", "before"):
+        (root / folder).mkdir(parents=True)
+    (root / "tree/hcilib").symlink_to(hci.ROOT / "hcilib")
+    (root / "tree/notebooks/01_small.ipynb").write_text(json.dumps(book))
+    for name, values in CASES.items():
+        (root / f"tree/params/01_small.{name}.yaml").write_text(json.dumps({"ticks": [1, 2, 3], **values}))
+    assert save_tree(root / "after", root / "tree", ["01_small.*"]) == 1, "a scenario fails"
+    for file in (root / "after").iterdir():
+        shutil.copy(root / "after" / f"01_small.same{SUFFIX}", root / "before" / file.name)
+    return root
 
 
-def differences(capsys, before: Path, after: Path, **options) -> tuple[int, list[str]]:
-    """Return the status and the lines of a comparison."""
-    status = compare_folders(before, after, **options)
-    return status, capsys.readouterr().out.splitlines()
+def test_what_moved_is_found_and_named_and_nothing_else_is(saves, capsys):
+    assert compare_folders(saves / "before", saves / "after") == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert {f"01_small.{case}: {line}" for case, line in FOUND.items()} <= {*lines}
+    assert {line.split(":")[0] for line in lines[:-1]} == {f"01_small.{case}" for case in FOUND}
 
 
-def test_a_scenario_that_failed_is_equal_to_nothing(saves, capsys):
-    status, lines = differences(capsys, saves / "after", saves / "after")
-    assert status == 1
-    failed = "01_small.fails: failed in after: cell 7: ValueError: no data"
-    assert lines[:2] == [failed, failed]
+def test_a_missing_scenario_is_found_and_the_same_save_is_equal(saves, capsys, tmp_path):
+    shutil.copytree(saves / "before", tmp_path / "less")
+    assert compare_folders(saves / "before", tmp_path / "less") == 0
+    (tmp_path / "less" / f"01_small.tick{SUFFIX}").unlink()
+    for pair in ((saves / "before", tmp_path / "less"), (tmp_path / "less", saves / "before")):
+        assert compare_folders(*pair) == 1
+        assert "01_small.tick: error: " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("case", FOUND)
-def test_a_change_is_found_and_named(saves, capsys, case):
-    only = f"*.{case}"
-    status, lines = differences(capsys, saves / "before", saves / "after", only=only)
-    assert status == 1
-    assert f"01_small.{case}: {FOUND[case]}" in lines
-
-
-@pytest.mark.parametrize("case", SAME)
-def test_what_is_no_content_makes_no_difference(saves, capsys, case):
-    only = f"*.{case}"
-    status, lines = differences(capsys, saves / "before", saves / "after", only=only)
-    assert (status, lines[0][:13]) == (0, "0 differences")
-
-
-def test_a_missing_scenario_is_found(saves, capsys, tmp_path):
-    shutil.copytree(saves / "after", tmp_path / "less")
-    (tmp_path / "less" / "01_small.tick.json.gz").unlink()
-    for pair in ((saves / "after", tmp_path / "less"), (tmp_path / "less", saves / "after")):
-        status, lines = differences(capsys, *pair)
-        assert status == 1
-        assert any(line.startswith("01_small.tick: missing in ") for line in lines)
-
-
-def test_the_scenarios_of_a_save(saves):
-    manifest = json.loads((saves / "after" / "manifest.json").read_text())
-    assert manifest["left out"]["01_small.live"] == "needs the testbed params/testbeds/rack.yaml"
-    assert list(manifest["failed"]) == ["01_small.fails"]
-    assert "01_small.lab" in manifest["scenarios"]
-    failed = read(saves / "after" / "01_small.fails.json.gz")["error"]
-    assert failed == {"cell": 7, "class": "ValueError", "message": "no data"}
-
-
-# ---- digests
-
-
-TABLE = pd.DataFrame(
-    {
-        "system": ["b", "a", "a"],
-        "iodepth": [1, 8, 1],
-        "iops": [30.5, np.nan, 10.25],
-        "verdict": ["untested", "higher", "same"],
-    }
-)
-
-
-def test_neither_order_nor_types_nor_renamed_words_are_content():
-    other = TABLE.iloc[::-1][["verdict", "iops", "system", "iodepth"]].reset_index(drop=True)
-    other["verdict"] = other["verdict"].replace({"untested": "untested", "same": "same"})
-    other["iodepth"] = other["iodepth"].astype(float)
+def test_neither_order_nor_types_are_content():
+    rows = {"system": ["b", "a", "a"], "iodepth": [1, 8, 1], "iops": [30.5, np.nan, 10.25]}
+    table = pd.DataFrame(rows)
+    other = table.iloc[::-1][["iops", "system", "iodepth"]].astype({"iodepth": float})
     other = other.astype({"system": "category", "iops": object}).set_index(["system", "iodepth"])
-    assert columns_of(other) == columns_of(TABLE)
+    assert columns_of(other) == columns_of(table)
+
+
+def test_a_net_names_what_moved_is_missing_or_is_new():
+    before, after = {"a": {"x": "1", "y": "2"}, "b": ["3"]}, {"a": {"x": "1", "y": "5"}, "c": ["3"]}
+    assert moved(before, after) == ["a: y: 2 -> 5", "b: 1: 3 -> missing", "c: 1: new -> 3"]

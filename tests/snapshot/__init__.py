@@ -1,9 +1,9 @@
-"""Save every table, figure and refusal of a checkout, and compare two saves by content.
+"""Save every table and figure of a checkout, and compare two saves by content.
 
-    python -m tests.snapshot save OUT [--tree CHECKOUT] [--only 'params/04*'] [--jobs 2]
+    python -m tests.snapshot save OUT [--tree CHECKOUT] [--only '04*'] [--jobs 2]
     python -m tests.snapshot compare BEFORE AFTER
 
-The tool runs the notebooks and the guard of any checkout with its own code, so that an older
-revision can be saved too. It imports no private part of hcilib except the guard's. Where a notebook
-calls a function, and under which of the names in renames.csv, does not matter.
+The tool runs the notebooks of any checkout with its own code, so that an older revision can be
+saved too. What readers return, hosts are told and the guard refuses is committed in tests/data/nets
+instead: `python -m tests.snapshot.readers` and `python -m tests.snapshot.drive`.
 """

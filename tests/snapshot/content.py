@@ -1,27 +1,25 @@
-"""Digest tables by content: today's names, rows in an order of their own.
+"""Tables as texts, and their digests: rows in an order of their own, numbers exact.
 
-Every net compares tables by `columns_of`. The order of rows and of columns does not matter, and
-neither do names of columns and words of verdicts that renames.csv maps.
+Every net compares tables by `columns_of`. The order of rows and of columns does not matter.
 """
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
-from pathlib import Path
+from dataclasses import is_dataclass
+from datetime import date, time, timedelta
+from enum import Enum
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 import pandas as pd
-
-from .values import Normal, parts_of, plain
+from pydantic import BaseModel
 
 Cells = Mapping[str, list[str]]
 """A table: the name of a column -> its cells as texts, which are equal where the values are."""
-RENAMES = Path(__file__).with_name("renames.csv")
 MISSING = "null"
 ATTRS = "attrs "
 """Before the name of an entry of `attrs`, which is compared beside the columns."""
@@ -31,26 +29,23 @@ FIRST = (
     "metric", "block", "rep", "second", "t_s",
 )  # fmt: skip
 """Keys that come first in the order of rows, so that a column that goes moves no other."""
+AS_TEXT = (str, PurePath, Enum, date, time, timedelta, pd.Interval)
+"""Values that are compared as texts. Of an object without fields the type is."""
+ENCODER = json.JSONEncoder(ensure_ascii=False, sort_keys=True)
 
 
-def columns_of(table: pd.DataFrame | pd.Series, normal: Normal | None = None) -> dict[str, str]:
-    """Return a digest of each column; levels of the index and entries of `attrs` are columns too.
-
-    Parameters
-    ----------
-    normal : replaces folders of this machine in texts
-    """
-    return digests_of(cells_of(table, normal or Normal()))
+def columns_of(table: pd.DataFrame | pd.Series) -> dict[str, str]:
+    """Return a digest of each column, each level of the index and each entry of `attrs`."""
+    return digests_of(cells_of(table))
 
 
-def cells_of(table: pd.DataFrame | pd.Series, normal: Normal) -> Cells:
+def cells_of(table: pd.DataFrame | pd.Series) -> Cells:
     """Return the cells of each column, of each level of the index, and the entries of `attrs`."""
     columns: dict[str, list[str]] = {}
     for name, values in columns_and_levels(table):
         unique = name if name not in columns else f"{name} ({len(columns)})"
-        columns[unique] = texts_of(values, normal)
-    entries = {f"{ATTRS}{name}": [text_of(value, normal)] for name, value in table.attrs.items()}
-    return columns | entries
+        columns[unique] = texts_of(values)
+    return columns | {f"{ATTRS}{name}": [text_of(value)] for name, value in table.attrs.items()}
 
 
 def columns_and_levels(
@@ -66,82 +61,61 @@ def columns_and_levels(
         yield str(name), frame.iloc[:, place]
 
 
-def texts_of(values: pd.Series | pd.Index, normal: Normal) -> list[str]:
+def texts_of(values: pd.Series | pd.Index) -> list[str]:
     """Return each value as text; floats without a look at the type of each."""
     if values.dtype == np.float64 and np.isfinite(values[values.notna()]).all():
         return [repr(value + 0.0) if value == value else MISSING for value in values.tolist()]
-    return [text_of(value, normal) for value in values.tolist()]
+    return [text_of(value) for value in values.tolist()]
 
 
-def text_of(value: Any, normal: Normal) -> str:
+def text_of(value: Any) -> str:
     """Return a value as JSON: 3 as 3.0, text in quotes, None, NaN and NA as null."""
-    return json.dumps(plain(value, normal), ensure_ascii=False, sort_keys=True)
+    return ENCODER.encode(plain(value))
 
 
-def tables_in(value: Any, normal: Normal) -> Iterator[tuple[str, Cells]]:
-    """Yield what a function returned as tables, each as "values" or "words".
-
-    An object is a table of one row, a column a field. What holds tables or objects is as many.
-    """
-    if isinstance(value, pd.DataFrame | pd.Series):
-        yield kind_of(value), cells_of(value, normal)
-    elif isinstance(value, str) or is_list(value):
-        items = [value] if isinstance(value, str) else list(value)
-        if single := [item for item in items if not holds_more(item)]:
-            yield kind_of(single), {"value": [text_of(item, normal) for item in single]}
-        for item in items:
-            yield from tables_in(item, normal) if holds_more(item) else ()
-    elif (parts := parts_of(value)) is not None:
-        single = {str(name): part for name, part in parts.items() if not holds_more(part)}
-        if single:
-            yield "values", {name: [text_of(part, normal)] for name, part in single.items()}
-        for part in parts.values():
-            yield from tables_in(part, normal) if holds_more(part) else ()
-    elif isinstance(value, int | float | np.number | np.bool_):
-        yield "values", {"value": [text_of(value, normal)]}
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it, an object by its fields."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or value is pd.NA or value is pd.NaT or isinstance(value, bool):
+        return None if value is pd.NA or value is pd.NaT else value
+    if isinstance(value, AS_TEXT):
+        return str(value)
+    if isinstance(value, int | float):
+        return number(value)
+    if is_dataclass(value) or isinstance(value, BaseModel):
+        value = vars(value)
+    if isinstance(value, Mapping | pd.DataFrame):
+        return {str(name): plain(part) for name, part in value.items()}
+    if isinstance(value, set | frozenset):
+        value = sorted(value, key=repr)
+    if isinstance(value, list | tuple | pd.Series | pd.Index | np.ndarray):
+        return [plain(item) for item in value]
+    return {"object": type(value).__name__}
 
 
-def is_list(value: Any) -> bool:
-    """Return whether a value is several values without names."""
-    return isinstance(value, list | tuple | set | frozenset | np.ndarray | pd.Index)
-
-
-def holds_more(value: Any) -> bool:
-    """Return whether a value is a table or an object, or a list of them."""
-    if isinstance(value, list | tuple):
-        return any(map(holds_more, value))
-    return isinstance(value, pd.Series) or parts_of(value) is not None
-
-
-def kind_of(values: Iterable[Any]) -> str:
-    """Return "words" where all values are texts, else "values"."""
-    listed = [] if isinstance(values, pd.DataFrame) else list(values)
-    return "words" if listed and all(isinstance(item, str) for item in listed) else "values"
+def number(value: float) -> float | None:
+    """Return a number as the float that is equal to it; a whole number that none is, as it is."""
+    exact = float(value)
+    if exact != exact:
+        return None
+    return exact + 0.0 if exact == value else value  # -0.0 is 0.0
 
 
 def digests_of(cells: Cells) -> dict[str, str]:
-    """Return the digest of each column, under today's names."""
-    own = today(cells)
-    order = order_of_rows(own)
-    return {
-        name: digest(texts if name.startswith(ATTRS) else [texts[row] for row in order])
-        for name, texts in sorted(own.items())
-    }
+    """Return the digest of each column."""
+    order = order_of_rows(cells)
+    return {name: digest("\n".join(in_order(cells, name, order))) for name in sorted(cells)}
 
 
-def today(cells: Cells) -> Cells:
-    """Return the same cells with today's names of columns and words of verdicts."""
-    words = {json.dumps(old): json.dumps(new) for old, new in renames("verdict").items()}
-    own = {}
-    for name, texts in cells.items():
-        new = renamed("column", name)
-        own[name if new in cells else new] = [words.get(text, text) for text in texts]
-    return own
+def digest(text: str) -> str:
+    """Return the digest of a text."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def digest(texts: list[str]) -> str:
-    """Return the digest of texts in this order."""
-    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
+def in_order(cells: Cells, name: str, order: list[int]) -> list[str]:
+    """Return a column in an order of its rows; an entry of `attrs` has one row."""
+    return cells[name] if name.startswith(ATTRS) else [cells[name][row] for row in order]
 
 
 def order_of_rows(cells: Cells, last: Iterable[str] = ()) -> list[int]:
@@ -151,10 +125,9 @@ def order_of_rows(cells: Cells, last: Iterable[str] = ()) -> list[int]:
     ----------
     last : columns that decide only between rows that are otherwise equal
     """
-    aside = set(last)
-    columns = {name: texts for name, texts in cells.items() if not name.startswith(ATTRS)}
-    names = sorted(columns, key=lambda n: (n in aside, rank_of(n, columns[n]), n))
-    rows = list(zip(*(columns[name] for name in names), strict=True))
+    columns = [name for name in cells if not name.startswith(ATTRS)]
+    names = sorted(columns, key=lambda name: (name in last, rank_of(name, cells[name]), name))
+    rows = list(zip(*(cells[name] for name in names), strict=True))
     return sorted(range(len(rows)), key=rows.__getitem__)
 
 
@@ -170,13 +143,17 @@ def is_measured(text: str) -> bool:
     return text[0] in "-0123456789[{" and not text.endswith(".0")
 
 
-@cache
-def renames(kind: str) -> dict[str, str]:
-    """Return the names before and after, of functions, columns or verdicts."""
-    with RENAMES.open(newline="", encoding="utf-8") as file:
-        return {row["before"]: row["after"] for row in csv.DictReader(file) if row["kind"] == kind}
+def moved(before: Any, after: Any) -> list[str]:
+    """Return a line for each text of a net that moved, is missing or is new."""
+    old, new = dict(leaves(before)), dict(leaves(after))
+    places = [place for place in {**old, **new} if old.get(place) != new.get(place)]
+    return [f"{place}: {old.get(place, 'new')} -> {new.get(place, 'missing')}" for place in places]
 
 
-def renamed(kind: str, name: str) -> str:
-    """Return today's name of a function, a column or a verdict."""
-    return renames(kind).get(name, name)
+def leaves(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
+    """Yield every text of a net, by the names that lead to it."""
+    if isinstance(value, str):
+        yield place, value
+        return
+    for name, part in value.items() if isinstance(value, Mapping) else enumerate(value, 1):
+        yield from leaves(part, f"{place}: {name}" if place else str(name))

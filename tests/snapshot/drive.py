@@ -7,21 +7,26 @@ Without `--write` it prints what differs from tests/data/nets.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import hashlib
 import json
 import re
 import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import hcilib as hci
 from hcilib.drive.hosts.lease import SOURCE, Keeper
+from hcilib.model.plan import Plan
 from hcilib.model.system import System
 from hcilib.model.testbed import load_testbed
+from hcilib.show.site.scenarios import Scenario, find_scenarios
+
+from .content import digest, moved
+from .refusals import decisions
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "tests" / "data" / "nets"
@@ -39,30 +44,23 @@ VARYING = {
 
 def jobs() -> dict[str, dict[str, str]]:
     """Return the digest of the job files of each step, of every plan in params."""
-    import hcilib as hci
-    from hcilib.show.site.scenarios import find_scenarios
-
     found = {}
     for folder in ("campaigns", "lab"):
         for scenario in find_scenarios(ROOT / "params" / folder, ROOT / "notebooks"):
             if "sweep" not in scenario.params:
                 continue
             plan, bed = planned(scenario), load_testbed(ROOT / scenario.params["testbed"])
-            plain_steps = {step.id: step.to_dict() for step in plan.steps}
-            steps = {
-                name: digest(json.dumps(own, sort_keys=True)) for name, own in plain_steps.items()
-            }
+            own = {step.id: json.dumps(step.to_dict(), sort_keys=True) for step in plan.steps}
+            steps = {name: digest(text)[:12] for name, text in own.items()}
             if bed.vms:
-                files = hci.job_files(plan, bed).groupby("step", sort=False)["job_file"]
-                steps = {step: f"{steps[step]} {digest(''.join(own))}" for step, own in files}
+                files = hci.job_files(plan, bed).groupby("step", sort=False)["job_file"].sum()
+                steps = {name: f"{steps[name]} {digest(job)[:12]}" for name, job in files.items()}
             found[scenario.name] = {"plan": plan.digest, "testbed": bed.digest, **steps}
     return found
 
 
-def planned(scenario: Any) -> Any:
+def planned(scenario: Scenario) -> Plan:
     """Return the plan of a scenario's params, of a search the one of all its loads."""
-    import hcilib as hci
-
     params = scenario.params
     asked = {"patterns": params["patterns"]} if "patterns" in params else {}
     asked |= {"iodepth": [params["iodepth"]]} if "iodepth" in params else {}
@@ -74,11 +72,7 @@ def planned(scenario: Any) -> Any:
 
 
 def commands() -> dict[str, Any]:
-    """Measure a short campaign on the lab, and return what its hosts were told.
-
-    Hosts of one kernel are asked for its devices once, whichever is first: such texts are "any".
-    """
-    import hcilib as hci
+    """Measure a short campaign on the lab, and return what its hosts were told."""
     from hcilab.lab import lab
 
     load = {"iodepth": 2, "vms": 2, "repeats": 1, "canary": False}
@@ -97,26 +91,15 @@ def commands() -> dict[str, Any]:
         said = {host: [plain(text, replaced) for text in own] for host, own in told.items()}
         sent = {step: plain(file.read_text("utf-8"), replaced) for step, file in files.items()}
         document = json.loads((folder / "plan.json").read_text("utf-8"))
-    groups = [{host.name for host in hosts_of} for hosts_of in (bed.nodes, bed.vms)]
-    told_by: dict[str, set[str]] = {}
-    for host, own in said.items():
-        for text in own:
-            told_by.setdefault(text, set()).add(host)
-    anybody = [
-        text
-        for text, by in told_by.items()
-        if not any(group <= by for group in groups) and not any(f"<{host}>" in text for host in by)
-    ]
-    names = {text: f"any {n}" for n, text in enumerate(sorted(anybody), 1)}
+    names: dict[str, str] = {}
     order = {}
     for host, own in sorted(said.items()):
-        its = [text for text in dict.fromkeys(own) if text not in anybody]
-        order[host] = [names.setdefault(text, f"{host} {n}") for n, text in enumerate(its, 1)]
-    texts = {name: text.splitlines() for text, name in names.items()}
+        texts = enumerate(dict.fromkeys(own), 1)
+        order[host] = [names.setdefault(text, f"{host} {n}") for n, text in texts]
     whole = json.dumps({**document, "campaign": "<id>"}, indent=1, sort_keys=True)
     return {
         "commands": order,
-        "texts": texts,
+        "texts": {name: text.splitlines() for text, name in names.items()},
         "job files": {step: text.splitlines() for step, text in sent.items()},
         "plan.json": plain(whole, replaced).splitlines(),
     }
@@ -160,80 +143,30 @@ def plain(text: str, replaced: Mapping[str, str]) -> str:
     return text
 
 
-def refusals() -> dict[str, str]:
-    """Return what the guard decides in each case: the host and the device of each refusal."""
-    from .files import read
-    from .refusals import save_refusals
-
-    with tempfile.TemporaryDirectory() as temporary:
-        save_refusals(ROOT, Path(temporary))
-        [file] = Path(temporary).iterdir()
-        return {name: decision(own) for name, own in read(file)["refusals"].items()}
-
-
-def decision(outcome: Mapping[str, Any]) -> str:
-    """Return an outcome in one line."""
-    if "checks" in outcome:
-        failed = [f"{host}:{check}" for host, check, ok in outcome["checks"] if not ok]
-        return " ".join(failed) or "ok"
-    if "class" in outcome:
-        fields = outcome["fields"]
-        named = [own if isinstance(own, str) else ":".join(map(str, own[:2])) for own in fields]
-        return " ".join([outcome["class"], *named])
-    refused = outcome.get("refused", [])
-    if not isinstance(refused, list):
-        return "refused"
-    return " ".join(":".join(pair) for pair in refused) or "accepted"
-
-
-def digest(text: str) -> str:
-    """Return the digest of a text."""
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-NETS: dict[str, Callable[[], Any]] = {"jobs": jobs, "commands": commands, "refusals": refusals}
+NETS: dict[str, Callable[[], Any]] = {
+    "jobs": jobs,
+    "commands": commands,
+    "refusals": partial(decisions, ROOT),
+}
 
 
 def differences(name: str) -> list[str]:
     """Return a line for each entry of a net that moved, is missing or is new."""
-    file = FOLDER / f"{name}.json"
-    before = dict(leaves(json.loads(file.read_text("utf-8"))))
-    after = dict(leaves(NETS[name]()))
-    lines = []
-    for place in [*before, *(place for place in after if place not in before)]:
-        old, new = before.get(place), after.get(place)
-        what = "missing after" if new is None else "new after" if old is None else f"{old} -> {new}"
-        lines += [f"{name}: {place}: {what}"] * (old != new)
-    return lines
+    return moved(json.loads((FOLDER / f"{name}.json").read_text("utf-8")), NETS[name]())
 
 
-def leaves(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
-    """Yield every text of a document, by the names that lead to it."""
-    if isinstance(value, str):
-        yield place, value
-        return
-    own = value.items() if isinstance(value, Mapping) else enumerate(value, 1)
-    for name, part in own:
-        yield from leaves(part, f"{place}: {name}" if place else str(name))
-
-
-def main(arguments: list[str] | None = None) -> int:
+def main(*arguments: str) -> int:
     """Return the exit status: 1 if a net differs from what is committed."""
-    parser = argparse.ArgumentParser(prog="tests.snapshot.drive", description=__doc__)
-    parser.add_argument("nets", nargs="*", choices=[*NETS, []], help="which; all if left out")
-    parser.add_argument("--write", action="store_true", help="write them instead")
-    given = parser.parse_args(arguments)
     found = []
-    for name in given.nets or NETS:
-        if given.write:
-            FOLDER.mkdir(exist_ok=True)
+    for name in [name for name in NETS if name in arguments] or NETS:
+        if "--write" in arguments:
             text = json.dumps(NETS[name](), indent=0, ensure_ascii=False)
             (FOLDER / f"{name}.json").write_text(f"{text}\n", "utf-8")
         else:
-            found += differences(name)
+            found += [f"{name}: {line}" for line in differences(name)]
     print(*found, sep="\n", end="\n" * bool(found))
     return int(bool(found))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))

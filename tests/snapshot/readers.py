@@ -31,7 +31,7 @@ from hcilib.read.run.accepted import RunDirWarning
 from hcilib.read.run.run import read_rollup
 from pandas.util import hash_pandas_object
 
-from .content import columns_of, renamed
+from .content import columns_of, moved
 
 DATA = Path(__file__).parents[1] / "data"
 NETS = DATA / "nets"
@@ -89,11 +89,16 @@ PUBLISHED = {
 """A file of data/published, and who reads it: of the folder, or as a table of results."""
 
 
+def name_of(reader: Callable) -> str:
+    """Return what a reader is called."""
+    return getattr(reader, "func", reader).__name__
+
+
 def ask(readers: Iterable[Callable[..., Any]], place: Path) -> Row:
     """Return what each reader makes of a place: digests, or its refusal."""
     row = {}
     for reader in readers:
-        name = renamed("function", getattr(reader, "func", reader).__name__)
+        name = name_of(reader)
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             try:
@@ -104,7 +109,8 @@ def ask(readers: Iterable[Callable[..., Any]], place: Path) -> Row:
                 row[name] = f"{len(table)} rows"
                 row |= {f"{name}: {key}": value for key, value in digests(table).items()}
         own = [str(one.message) for one in warned if one.category is RunDirWarning]
-        row |= {f"{name}: warned": " ".join(map(str, map(len, map(str.split, own))))} if own else {}
+        if own:
+            row[f"{name}: warned"] = " ".join(str(len(said.split())) for said in own)
     return row
 
 
@@ -117,13 +123,12 @@ def digests(table: pd.DataFrame) -> Row:
     """Return a digest of each column, of sentences and caveats without their words."""
     columns = {name: content(str(name), values) for name, values in table.items()}
     told = pd.DataFrame(columns, index=table.index)
-    told.attrs = {
-        name: OF_FILES.get(name, lambda found: found)(value) for name, value in table.attrs.items()
-    }
+    attrs = table.attrs.items()
+    told.attrs = {name: OF_FILES.get(name, lambda own: own)(value) for name, value in attrs}
     if len(told) <= LARGE:
         return {name: digest[:8] for name, digest in columns_of(told).items()}
     sums = ((name, hash_pandas_object(values, index=False).sum()) for name, values in told.items())
-    return {renamed("column", str(name)): f"{total:016x}"[:8] for name, total in sums}
+    return {str(name): f"{total:016x}"[:8] for name, total in sums}
 
 
 def content(name: str, values: pd.Series) -> pd.Series:
@@ -216,7 +221,7 @@ def damaged_campaign(folder: Path) -> Iterator[tuple[str, Row]]:
     place = folder / "campaign"
     extract(DATA / "rundirs" / f"{DAMAGED_CAMPAIGN}{ARCHIVE}", place)
     whole = ask(CAMPAIGN, Path(place.name))
-    told = {one for one in CAMPAIGN if whole[renamed("function", one.__name__)] != "0 rows"}
+    told = {one for one in CAMPAIGN if whole[one.__name__] != "0 rows"}
     kinds: dict[str, Path] = {}
     for file in sorted(file for file in place.rglob("*") if file.is_file()):
         of = file.parent.relative_to(place) / file.name.rpartition("_")[2]
@@ -243,8 +248,7 @@ def earlier(_: Path) -> Iterator[tuple[str, Row]]:
     """Yield a campaign of every format there was, its history, and files of another tool."""
     samples, rundirs = hci.ROOT / "data" / "samples", DATA / "rundirs"
     yield from of_archives(rundirs)
-    for name in ("pool_fill/box-ceph",):
-        yield name, ask(CAMPAIGN, DATA / name)
+    yield "pool_fill/box-ceph", ask(CAMPAIGN, DATA / "pool_fill/box-ceph")
     yield "loose-files", ask((*RESULTS, hci.recognise), samples / "loose-files")
     yield "history.csv", ask((hci.history,), samples / "history.csv")
     yield "history of rundirs", ask((hci.history,), rundirs)
@@ -278,15 +282,7 @@ def write(kind: str, net: Net) -> None:
     (NETS / f"{kind}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
-def differences(before: Net, after: Net) -> Iterator[str]:
-    """Yield a line for everything that moved, is missing or is new."""
-    for case in sorted(before.keys() | after.keys()):
-        old, new = before.get(case, {}), after.get(case, {})
-        for name in sorted(old.keys() | new.keys()):
-            if old.get(name) != new.get(name):
-                how = "missing after" if name not in new else "moved"
-                how = how if name in old else "new after"
-                yield f"{case}: {name}: {how} ({old.get(name)} -> {new.get(name)})"
+differences = moved
 
 
 def main() -> None:
@@ -294,7 +290,7 @@ def main() -> None:
     for kind in KINDS:
         with tempfile.TemporaryDirectory() as folder:
             net = made(kind, Path(folder))
-        print(*differences(committed(kind), net), sep="\n")
+        print(*moved(committed(kind), net), sep="\n")
         write(kind, net)
 
 

@@ -1,7 +1,6 @@
-"""Put known hazards before the guard of a checkout and record its decisions.
+"""Put known hazards before the guard and the model files' readers, and return what they decide.
 
-The cases are made here, so that an older and a newer checkout are asked the same. Captured
-listings of real hosts come from tests/data/devices of this checkout. The guard has one seam,
+Captured listings of real hosts come from tests/data/devices. The guard has one seam,
 `refusals(testbed, listings)`: what hosts print goes in, and every refusal comes out.
 """
 
@@ -12,21 +11,21 @@ import csv
 import os
 import re
 import tempfile
-from collections.abc import Iterator
-from importlib import import_module
+from collections.abc import Callable, Iterator
+from functools import partial, reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
+import hcilib as hci
+import pandas as pd
 import yaml
-
-from .files import SUFFIX, write
-from .outcomes import Outcomes
-from .values import Normal
+from hcilib.drive.guard import preflight
+from hcilib.drive.guard.guard import refusals
+from hcilib.model.testbed import Disk, Fio, Node, Testbed, Vm, load_testbed
+from hcilib.model.yaml_files import read_yaml
 
 DATA = Path(__file__).resolve().parents[1] / "data"
-DEVICES = DATA / "devices"
-DISKS = DATA / "nets" / "disks.csv"
-"""Every name by which a captured listing knows a device, and the device's size."""
 SIZE = 4096
 BLANK = ("debian12_proxmox", "PVE01-D0", 100 * 2**30)
 """A listing, the serial and the size of a blank disk in it, sdb, which every version accepts."""
@@ -38,6 +37,10 @@ PLAIN = {
     "ubuntu_hyperv_user": "60022480000000000000000000000001",
 }
 """Listing -> a disk that may be read, whatever lies on it."""
+FIELD = re.compile(r"(?:field |\.yaml: |; )([\w-]+(?:[.-][\w-]+)*)(?=[:,])")
+"""A field as an error about a file names it."""
+Case = tuple[str, Callable[[], Any]]
+"""The name of a case, and what is asked."""
 
 
 def column(name: str, value: str) -> tuple[str, str]:
@@ -103,211 +106,224 @@ WRONG: list[Any] = [None, "", -1, 0, 1.5, "x y", "a;b", "../a", "a\nb", [], {}, 
 """Values that are set in each field of the model files, one at a time."""
 
 
-class _Plain(yaml.SafeLoader):
-    """YAML in which ``on`` is a text, as hcilib reads it, and nothing else differs."""
-
-
-_Plain.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":bool")]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+SPOILT = {
+    "testbeds": ("proxmox.example", "lab", "box"),
+    "systems": ("starwind-rdma-pve", "lab-mirror-store"),
 }
+"""Files whose fields are removed and set to `WRONG`."""
 
 
-class Guard:
-    """The checkout's guard, found by its public names."""
-
-    def __init__(self) -> None:
-        import hcilib
-
-        self.public = hcilib
-        self.refusals = import_module("hcilib.drive.guard.guard").refusals
-        self.preflight = import_module(hcilib.preflight.__module__)
-        self.models = import_module("hcilib.model.testbed")
-        self.outcome = self.preflight.Outcome
-
-    def bed(self, vms: dict[str, dict[str, int]], consent: str | None = "wipe", **more: Any) -> Any:
-        """Return a testbed of VMs by name, each with disks by serial and size."""
-        m = self.models
-        made = [
-            m.Vm(name=vm, address=f"192.0.2.{10 + place}", node="n1", disks=tuple(
-                m.Disk(serial=serial, size_bytes=size) for serial, size in disks.items()))
-            for place, (vm, disks) in enumerate(vms.items())
-        ]  # fmt: skip
-        node = m.Node(name="n1", address="192.0.2.1")
-        return m.Testbed(name="real", nodes=(node,), vms=tuple(made), consent=consent, **more)
-
-
-def save_refusals(tree: Path, folder: Path) -> None:
-    """Ask the guard of the checkout and write refusals and their wording."""
+def decisions(tree: Path) -> dict[str, str]:
+    """Return what is decided in each case: host and device of each refusal, class and fields."""
     with tempfile.TemporaryDirectory(prefix="guard-") as temporary:
-        outcomes = Outcomes(Normal([str(tree), str(tree.resolve()), temporary]))
-        guard = Guard()
-        consents(guard, outcomes)
-        listings(guard, outcomes)
-        changed_devices(guard, outcomes)
-        shared_disks(guard, outcomes)
-        damaged_listings(guard, outcomes)
-        lab_files(guard, outcomes, Path(temporary))
-        ceph_images(guard, outcomes, Path(temporary))
-        answers(guard, outcomes)
-        tables(guard, outcomes)
-        model_files(guard, outcomes, tree, Path(temporary))
-    document = {"refusals": outcomes.refusals, "wording": outcomes.wording}
-    write(folder / f"refusals{SUFFIX}", document)
+        folder = Path(temporary)
+        cases = [
+            consents(), captured_devices(), changed_devices(), shared_disks(), damaged_listings(),
+            lab_files(folder), ceph_images(folder), answers(), failed_checks(),
+            model_files(tree, folder / "model.yaml"),
+        ]  # fmt: skip
+        return {name: decision(ask) for some in cases for name, ask in some}
 
 
-def consents(guard: Guard, outcomes: Outcomes) -> None:
+def decision(ask: Callable[[], Any]) -> str:
+    """Return what is decided, in one line."""
+    try:
+        result = ask()
+    except Exception as error:
+        return " ".join([type(error).__name__, *named(error)])
+    if isinstance(result, list) and result and isinstance(result[0], dict):
+        result = pd.DataFrame(result)
+    if isinstance(result, pd.DataFrame):
+        return " ".join(failed(result)) or "ok"
+    return " ".join(pairs(result)) if result and isinstance(result, list) else "accepted"
+
+
+def named(error: Exception) -> list[str]:
+    """Return what an error names: devices, checks, or fields."""
+    if isinstance(error, preflight.PreflightError):
+        return failed(error.table)
+    if hasattr(error, "errors"):
+        return [str(field) for one in error.errors() for field in one["loc"]]
+    return FIELD.findall(str(error))
+
+
+def pairs(refused: list[Any]) -> list[str]:
+    """Return host and device of each refusal; one entry per reason."""
+    return [f"{one.host}:{one.device}" for one in refused]
+
+
+def failed(checks: pd.DataFrame) -> list[str]:
+    """Return host and name of each check that failed."""
+    return [f"{row.host}:{row.check}" for row in checks.itertuples() if not row.ok]
+
+
+# ---- the guard
+
+
+def bed_of(disks: dict[str, dict[str, int]]) -> Testbed:
+    """Return a testbed of VMs by name, each with disks by serial and size."""
+    vms = []
+    for place, (vm, own) in enumerate(disks.items()):
+        made = tuple(Disk(serial=serial, size_bytes=size) for serial, size in own.items())
+        vms.append(Vm(name=vm, address=f"192.0.2.{10 + place}", node="n1", disks=made))
+    node = Node(name="n1", address="192.0.2.1")
+    return Testbed(name="real", nodes=(node,), vms=tuple(vms), consent="wipe")
+
+
+def with_last_vm(bed: Testbed, **changed: Any) -> Testbed:
+    """Return a testbed with fields of its last VM changed."""
+    *others, last = bed.vms
+    return bed.model_copy(update={"vms": (*others, last.model_copy(update=changed))})
+
+
+def with_last_disk(bed: Testbed, **changed: Any) -> Testbed:
+    """Return a testbed with fields of its last VM's disk changed."""
+    return with_last_vm(bed, disks=(bed.vms[-1].disks[0].model_copy(update=changed),))
+
+
+def judged(disks: dict[str, dict[str, int]], listings: dict[str, str] | None) -> list[Any]:
+    """Return the refusals of disks, with what their hosts list."""
+    return refusals(bed_of(disks), listings, consent="wipe")
+
+
+def consents() -> Iterator[Case]:
     """Ask with every consent that a testbed and a campaign may have."""
+    bed = bed_of({"vm1": {"A": SIZE}})
     for own in ("wipe", "", None):
         for given in ("wipe", "wipe ", "WIPE", "", None):
-            bed = guard.bed({"vm1": {"A": SIZE}}).model_copy(update={"consent": own})
             name = f"consent {own!r} of the testbed, {given!r} of the campaign"
-            outcomes.record(name, asked, guard, bed, None, given)
-    bed = guard.bed({"vm1": {"A": SIZE}})
-    changed = [
-        (
-            "a disk with a uri",
-            {"disks": (bed.vms[0].disks[0].model_copy(update={"uri": "nbd://h/x"}),)},
-        ),
-        ("a VM that runs Windows", {"os": "windows"}),
-    ]
-    for name, update in changed:
-        other = bed.model_copy(update={"vms": (bed.vms[0].model_copy(update=update),)})
-        outcomes.record(name, asked, guard, other, None)
+            yield name, partial(refusals, bed.model_copy(update={"consent": own}), consent=given)
+    exported, windows = with_last_disk(bed, uri="nbd://h/x"), with_last_vm(bed, os="windows")
+    yield "a disk with a uri", partial(refusals, exported, consent="wipe")
+    yield "a VM that runs Windows", partial(refusals, windows, consent="wipe")
 
 
-def asked(
-    guard: Guard, bed: Any, listings: Any, consent: str | None = "wipe", **more: Any
-) -> list[Any]:
-    """Return the refusals of a testbed's disks, with what its hosts list."""
-    return guard.refusals(bed, listings, consent=consent, **more)
+def sizes() -> dict[tuple[str, str], int]:
+    """Return the size of each device of the captured listings, by each name that it has."""
+    with (DATA / "nets" / "disks.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    return {(row["capture"], row["serial"]): int(row["size_bytes"]) for row in rows}
 
 
-def listings(guard: Guard, outcomes: Outcomes) -> None:
+def listing(capture: str) -> str:
+    """Return a captured listing."""
+    return (DATA / "devices" / f"{capture}.txt").read_text("utf-8")
+
+
+def captured_devices() -> Iterator[Case]:
     """Judge every device of the captured hosts by every name that it has, and a disk not there."""
-    with DISKS.open(newline="", encoding="utf-8") as file:
-        rows = [(r["capture"], r["serial"], int(r["size_bytes"])) for r in csv.DictReader(file)]
-    for capture, serial, size in rows:
+    for (capture, serial), size in sizes().items():
         for offset in (0, 512):
             name = f"{capture}: {serial}{' of another size' if offset else ''}"
-            judge(guard, outcomes, name, {"vm1": {serial: size + offset}}, {"vm1": text(capture)})
+            yield name, partial(judged, {"vm1": {serial: size + offset}}, {"vm1": listing(capture)})
 
 
-def text(capture: str) -> str:
-    """Return a captured listing."""
-    return (DEVICES / f"{capture}.txt").read_text("utf-8")
-
-
-def judge(guard: Guard, outcomes: Outcomes, name: str, disks: Any, listings: Any) -> None:
-    """Record the judgement of a testbed's disks; a serial that no testbed may have is skipped."""
-    try:
-        bed = guard.bed(disks)
-    except ValueError as error:
-        outcomes.add(name, {"class": type(error).__name__, "fields": ["serial"]}, [])
-        return
-    outcomes.record(name, asked, guard, bed, listings)
-
-
-def changed_devices(guard: Guard, outcomes: Outcomes) -> None:
+def changed_devices() -> Iterator[Case]:
     """Judge a blank disk with one property changed."""
     capture, serial, size = BLANK
-    listed, disks = text(capture), {"vm1": {serial: size}}
     for change, (old, new) in CHANGES.items():
-        now = {"vm1": re.sub(old, new, listed)}
-        if now["vm1"] == listed:
-            raise ValueError(f"{change}: the listing {capture} has nothing like {old!r}.")
-        judge(guard, outcomes, f"a blank disk with {change}", disks, now)
+        now = {"vm1": re.sub(old, new, listing(capture))}
+        yield f"a blank disk with {change}", partial(judged, {"vm1": {serial: size}}, now)
 
 
-def shared_disks(guard: Guard, outcomes: Outcomes) -> None:
+def shared_disks() -> Iterator[Case]:
     """Judge disks that two VMs see, and VMs that were not asked or could not answer."""
     capture, serial, size = BLANK
-    listed, disks = text(capture), {"vm1": {serial: size}, "vm2": {"PVE01-D1": size}}
+    listed, disks = listing(capture), {"vm1": {serial: size}, "vm2": {"PVE01-D1": size}}
     diskless = re.sub(r"(?s)(==== sysfs\n).*?(?===== links)", r"\1", listed)
-    answers = {
+    said = {
         "two VMs with the same disks": {"vm1": listed, "vm2": listed},
         "a VM that was not asked": {"vm1": listed},
         "a VM without an answer": {"vm1": listed, "vm2": ""},
         "a VM without disks": {"vm1": diskless, "vm2": listed},
     }
-    for name, own in answers.items():
-        judge(guard, outcomes, name, disks, own)
+    for name, listings in said.items():
+        yield name, partial(judged, disks, listings)
 
 
-def damaged_listings(guard: Guard, outcomes: Outcomes) -> None:
-    """Read listings that lack a part, end early, or come from a command that failed."""
-    with DISKS.open(newline="", encoding="utf-8") as file:
-        sizes = {(r["capture"], r["serial"]): int(r["size_bytes"]) for r in csv.DictReader(file)}
+def damaged_listings() -> Iterator[Case]:
+    """Read listings that lack a part or end early."""
+    known = sizes()
     for capture, serial in PLAIN.items():
-        bed = guard.bed({"vm1": {serial: sizes[capture, serial]}})
-        parts = ["==== " + part for part in text(capture).split("==== ")[1:]]
+        bed = bed_of({"vm1": {serial: known[capture, serial]}})
+        parts = ["==== " + part for part in listing(capture).split("==== ")[1:]]
         for place, part in enumerate(parts):
-            without = "".join(parts[:place] + parts[place + 1 :])
-            name = f"{capture} without the part {part.split()[1]} ({place})"
-            outcomes.record(name, read_text, guard, bed, without)
-            cut = "".join(parts[:place]) + part[: len(part) // 2]
-            outcomes.record(f"{capture} cut in part {place}", read_text, guard, bed, cut)
+            head, tail = "".join(parts[:place]), "".join(parts[place + 1 :])
+            damages = {
+                f"{capture} without the part {part.split()[1]} ({place})": head + tail,
+                f"{capture} cut in part {place}": head + part[: len(part) // 2],
+            }
+            for name, damaged in damages.items():
+                yield name, partial(refusals, bed, {"vm1": damaged}, writes=False)
 
 
-def read_text(guard: Guard, bed: Any, listed: str) -> list[Any]:
-    """Return the refusals of a disk that is only read, as its host lists it."""
-    return guard.refusals(bed, {"vm1": listed}, writes=False)
+# ---- disks that are files of this machine
 
 
-def lab_files(guard: Guard, outcomes: Outcomes, temporary: Path) -> None:
-    """Harm the images of an embedded lab, one way at a time."""
+def lab_files(folder: Path) -> Iterator[Case]:
+    """Harm the images of an embedded lab, one way at a time, and say wrong things of them."""
     for name, harm in LAB_HARMS.items():
-        bed = lab_bed(guard, temporary / name.replace(" ", "-"))
+        bed = lab_bed(folder / name.replace(" ", "-"))
         harm(Path(bed.vms[1].disks[0].backing[0]))
-        outcomes.record(f"lab: {name}", guard.refusals, bed)
-    bed = lab_bed(guard, temporary / "changed")
-    image = bed.vms[1].disks[0].backing[0]
-    for field, value in (
-        ("backing", ()), ("backing", ("/vm2-d0.img",)), ("backing", bed.vms[0].disks[0].backing),
-        ("backing", (image, image)), ("uri", None), ("uri", "nbd://192.0.2.1/vm2-d0"),
-        ("uri", "nbd+unix:///vm1-d0?socket=node2.sock"), ("size_bytes", SIZE + 1),
-        ("serial", "vm2-d0"),
-    ):  # fmt: skip
-        disk = bed.vms[1].disks[0].model_copy(update={field: value})
-        other = bed.model_copy(
-            update={"vms": (bed.vms[0], bed.vms[1].model_copy(update={"disks": (disk,)}))}
-        )
-        name = f"lab: a disk whose {field} is {shown_value(value, temporary)}"
-        outcomes.record(name, guard.refusals, other)
+        yield f"lab: {name}", partial(refusals, bed)
+    bed = lab_bed(folder / "changed")
+    first, last = (vm.disks[0] for vm in bed.vms)
+    image = last.backing[0]
+    wrong = {
+        "backing": [(), ("/vm2-d0.img",), first.backing, (image, image)],
+        "uri": [None, "nbd://192.0.2.1/vm2-d0", "nbd+unix:///vm1-d0?socket=node2.sock"],
+        "size_bytes": [SIZE + 1],
+        "serial": ["vm2-d0"],
+    }
+    for field, value in ((field, value) for field, values in wrong.items() for value in values):
+        shown = repr(value).replace(str(folder), "<lab>")
+        other = with_last_disk(bed, **{field: value})
+        yield f"lab: a disk whose {field} is {shown}", partial(refusals, other)
     for address in ("192.0.2.1", "localhost.example", "128.0.0.1", "::1"):
-        vm = bed.vms[1].model_copy(update={"address": address})
-        other = bed.model_copy(update={"vms": (bed.vms[0], vm)})
-        outcomes.record(f"lab: a VM at {address}", guard.refusals, other)
+        yield f"lab: a VM at {address}", partial(refusals, with_last_vm(bed, address=address))
 
 
-def shown_value(value: Any, temporary: Path) -> str:
-    """Return a value as the name of a case, without the temporary folder."""
-    return repr(value).replace(str(temporary), "<lab>")
-
-
-def lab_bed(guard: Guard, root: Path) -> Any:
+def lab_bed(root: Path) -> Testbed:
     """Return a lab as its files lie on the disk: two VMs, each with one disk on two nodes."""
-    m, vms = guard.models, []
-    for vm in ("vm1", "vm2"):
-        images = [root / node / f"{vm}-d0.img" for node in ("node1", "node2")]
+    vms = []
+    for n in (1, 2):
+        images = [root / node / f"vm{n}-d0.img" for node in ("node1", "node2")]
         for image in images:
             image.parent.mkdir(parents=True, exist_ok=True)
             image.write_bytes(b"\0" * SIZE)
-        uri = f"nbd+unix:///{vm}-d0?socket=node{vm[-1]}.sock"
-        disk = m.Disk(
-            serial=f"lab-{vm}-d0", size_bytes=SIZE, backing=tuple(map(str, images)), uri=uri
-        )
-        vms.append(
-            m.Vm(name=vm, address=f"127.66.0.10{vm[-1]}", node=f"node{vm[-1]}", disks=(disk,))
-        )
-    nodes = tuple(m.Node(name=f"node{i}", address=f"127.66.0.{i}") for i in (1, 2))
-    fio = m.Fio(ioengine="nbd", direct=0)
-    return m.Testbed(
-        name="lab", nodes=nodes, vms=tuple(vms), fio=fio, lab_root=str(root), serves="lab-mirror"
-    )
+        uri = f"nbd+unix:///vm{n}-d0?socket=node{n}.sock"
+        backing = tuple(map(str, images))
+        disk = Disk(serial=f"lab-vm{n}-d0", size_bytes=SIZE, backing=backing, uri=uri)
+        vms.append(Vm(name=f"vm{n}", address=f"127.66.0.10{n}", node=f"node{n}", disks=(disk,)))
+    nodes = tuple(Node(name=f"node{n}", address=f"127.66.0.{n}") for n in (1, 2))
+    own = {"fio": Fio(ioengine="nbd", direct=0), "lab_root": str(root), "serves": "lab-mirror"}
+    return Testbed(name="lab", nodes=nodes, vms=tuple(vms), **own)
 
 
-def ceph_images(guard: Guard, outcomes: Outcomes, temporary: Path) -> None:
+def move_out(path: Path, outside: Path) -> None:
+    """Move a file or folder out of the lab, and leave a link."""
+    path.symlink_to(path.rename(Path(tempfile.mkdtemp(dir=outside), path.name)))
+
+
+def replace(make: Callable[[Path], None], image: Path) -> None:
+    """Put something that is no file in the image's place."""
+    image.unlink()
+    make(image)
+
+
+LAB_HARMS: dict[str, Callable[[Path], Any]] = {
+    "as it should be": lambda image: None,
+    "symbolic link": lambda image: move_out(image, image.parents[2]),
+    "folder outside": lambda image: move_out(image.parent, image.parents[2]),
+    "hard link": lambda image: os.link(image, image.parents[2] / "hard.img"),
+    "another size": lambda image: image.write_bytes(b"\0" * (SIZE + 1)),
+    "missing image": Path.unlink,
+    "folder as image": partial(replace, os.mkdir),
+    "named pipe": partial(replace, os.mkfifo),
+}
+
+
+def ceph_images(folder: Path) -> Iterator[Case]:
     """Judge images of a Ceph cluster on this machine whose monitor does not run."""
     configs = {
         "a config of the folder": "[global]\nfsid = 1\nmon_host = v2:127.66.0.1:3300\n",
@@ -318,120 +334,73 @@ def ceph_images(guard: Guard, outcomes: Outcomes, temporary: Path) -> None:
     uris = ["rbd://hci-01234567/box/vm1-d0", "rbd://hci-01234567/box-meta/vm1-d0", None]
     uris += ["rbd://ceph/box/vm1-d0", "rbd://hci-01234567/other/vm1-d0", "rbd://hci-01234567/box/a"]
     for name, config in configs.items():
-        for number, uri in enumerate(uris):
-            root = temporary / f"{name.replace(' ', '-')}-{number}"
-            bed = ceph_bed(guard, root, config, uri)
-            outcomes.record(f"ceph: {name}, image {uri}", guard.refusals, bed)
+        bed = ceph_bed(folder / name.replace(" ", "-"), config)
+        for uri in uris:
+            yield f"ceph: {name}, image {uri}", partial(refusals, with_last_disk(bed, uri=uri))
 
 
-def ceph_bed(guard: Guard, root: Path, config: str | None, uri: str | None) -> Any:
+def ceph_bed(root: Path, config: str | None) -> Testbed:
     """Return a testbed with one image, whose cluster is a folder with one store."""
-    m, store = guard.models, root / "osd.0" / "block"
+    store = root / "osd.0" / "block"
     store.parent.mkdir(parents=True)
     store.touch()
     if config is not None:
         (root / "hci-01234567.conf").write_text(config, "utf-8")
-    disk = m.Disk(serial="ceph-vm1-d0", size_bytes=SIZE, backing=(str(store),))
-    disk = disk.model_copy(update={"uri": uri})
-    vm = m.Vm(name="vm1", address="127.66.0.101", node="node1", disks=(disk,))
-    node = m.Node(name="node1", address="127.66.0.1")
-    fio = m.Fio(ioengine="rbd")
-    return m.Testbed(name="ceph", nodes=(node,), vms=(vm,), fio=fio, lab_root=str(root))
+    disk = Disk(serial="ceph-vm1-d0", size_bytes=SIZE, backing=(str(store),))
+    vm = Vm(name="vm1", address="127.66.0.101", node="node1", disks=(disk,))
+    node, fio = Node(name="node1", address="127.66.0.1"), Fio(ioengine="rbd")
+    return Testbed(name="ceph", nodes=(node,), vms=(vm,), fio=fio, lab_root=str(root))
 
 
-def replace_by_link(image: Path) -> None:
-    """Put a symbolic link to a file outside the lab in the image's place."""
-    target = image.parents[2] / f"{image.parents[1].name}-precious.img"
-    image.rename(target)
-    image.symlink_to(target)
+# ---- what hosts answer, and files
 
 
-def move_folder(image: Path) -> None:
-    """Move the image's folder out of the lab and leave a link."""
-    elsewhere = image.parents[2] / f"{image.parents[1].name}-elsewhere"
-    image.parent.rename(elsewhere)
-    image.parent.symlink_to(elsewhere)
-
-
-def replace_by_folder(image: Path) -> None:
-    """Put a folder in the image's place."""
-    image.unlink()
-    image.mkdir()
-
-
-def replace_by_pipe(image: Path) -> None:
-    """Put a named pipe in the image's place."""
-    image.unlink()
-    os.mkfifo(image)
-
-
-LAB_HARMS = {
-    "as it should be": lambda image: None,
-    "symbolic link": replace_by_link,
-    "folder outside": move_folder,
-    "hard link": lambda image: os.link(
-        image, image.parents[2] / f"{image.parents[1].name}-hard.img"
-    ),
-    "another size": lambda image: image.write_bytes(b"\0" * (SIZE + 1)),
-    "missing image": lambda image: image.unlink(),
-    "folder as image": replace_by_folder,
-    "named pipe": replace_by_pipe,
-}
-
-
-def answers(guard: Guard, outcomes: Outcomes) -> None:
+def answers() -> Iterator[Case]:
     """Judge what hosts answer to preflight: one answer changed at a time, or one part missing."""
-    bed = guard.bed({"vm1": {"A": SIZE}, "vm2": {"B": SIZE}})
+    bed = bed_of({"vm1": {"A": SIZE}, "vm2": {"B": SIZE}})
     cases = {"a ready host": ANSWER}
     cases |= {f"{key} answers {v!r}": {**ANSWER, key: v} for key, vs in ANSWERS.items() for v in vs}
     cases |= {"no end": {k: v for k, v in ANSWER.items() if k != "end"}}
     for name, parts in cases.items():
-        text = "".join(
-            f"==== {part}\n" + f"{value}\n" * bool(value) for part, value in parts.items()
-        )
-        outcome = guard.outcome("vm1", True, text, seconds=0.2, started_s=1000.0)
+        lines = [line for part, said in parts.items() for line in (f"==== {part}", said) if line]
+        given = {"vm1": preflight.Outcome("vm1", True, "\n".join([*lines, ""]), "", 0.2, 1000.0)}
         for here in ("fio-3.33", "fio-3.36", ""):
             label = f"preflight: {name}; {here or 'no fio'} on the controller"
-            outcomes.record(label, guard.preflight.judge, bed, {"vm1": outcome}, here)
-    silent = guard.outcome("vm1", False, error="timed out")
-    outcomes.record("preflight: no answer", guard.preflight.judge, bed, {"vm1": silent}, "")
+            yield label, partial(preflight.judge, bed, given, here)
+    silent = {"vm1": preflight.Outcome("vm1", False, error="timed out")}
+    yield "preflight: no answer", partial(preflight.judge, bed, silent, "")
 
 
-def tables(guard: Guard, outcomes: Outcomes) -> None:
+def failed_checks() -> Iterator[Case]:
     """Require a preflight to be all right, with each check failed in turn."""
-    import pandas as pd
-
     checks = "reachable clock memory governor fio idle server device writable consent space vms"
-    for failed in (None, *checks.split()):
-        rows = [("vm1", check, check != failed, "detail") for check in checks.split()]
+    for bad in (None, *checks.split()):
+        rows = [("vm1", check, check != bad, "detail") for check in checks.split()]
         table = pd.DataFrame(rows, columns=["host", "check", "ok", "detail"])
-        outcomes.record(f"require_ready: {failed} fails", guard.public.require_ready, table)
+        yield f"require_ready: {bad} fails", partial(hci.require_ready, table)
 
 
-def model_files(guard: Guard, outcomes: Outcomes, tree: Path, temporary: Path) -> None:
+def model_files(tree: Path, place: Path) -> Iterator[Case]:
     """Load the committed testbeds and systems, whole and with every field removed or wrong."""
-    loaders = {"testbeds": guard.models.load_testbed, "systems": guard.public.load_system}
+    loaders = {"testbeds": load_testbed, "systems": hci.load_system}
     for kind, load in loaders.items():
-        for file in sorted((tree / "params" / kind).glob("*.yaml")):
-            outcomes.record(f"{kind}/{file.name}", load, file)
-        for stem in ("proxmox.example", "lab", "box", "starwind-rdma-pve", "lab-mirror-store"):
-            file = tree / "params" / kind / f"{stem}.yaml"
-            if file.exists():
-                mutate(load, outcomes, f"{kind}/{stem}", file, temporary / "model.yaml")
+        folder = tree / "params" / kind
+        for file in sorted(folder.glob("*.yaml")):
+            yield f"{kind}/{file.name}", partial(load, file)
+        for stem in SPOILT[kind]:
+            document = read_yaml(folder / f"{stem}.yaml")
+            for what, changed in spoilt(document):
+                yield f"{kind}/{stem}: {what}", partial(load_document, load, changed, place)
 
 
-def mutate(load: Any, outcomes: Outcomes, name: str, file: Path, place: Path) -> None:
-    """Load a file with each of its fields removed, unknown, and set to each wrong value."""
-    document = yaml.load(file.read_text("utf-8"), Loader=_Plain)
-    for path in list(paths_of(document)):
-        outcomes.record(
-            f"{name}: {text_of(path)} removed", load_changed, load, document, path, place
-        )
+def spoilt(document: dict) -> Iterator[tuple[str, dict]]:
+    """Yield a document with each of its fields removed, unknown, and set to each wrong value."""
+    for path in paths_of(document):
+        name = ".".join(map(str, path))
+        yield f"{name} removed", changed_at(document, path)
         for wrong in WRONG:
-            case = f"{name}: {text_of(path)} set to {wrong!r}"
-            outcomes.record(case, load_changed, load, document, path, place, [wrong])
-    unknown = {**document, "unknown_field": 1}
-    outcomes.record(f"{name}: an unknown field", load_document, load, unknown, place)
+            yield f"{name} set to {wrong!r}", changed_at(document, path, wrong)
+    yield "an unknown field", {**document, "unknown_field": 1}
 
 
 def paths_of(node: Any, path: tuple = ()) -> Iterator[tuple]:
@@ -444,27 +413,19 @@ def paths_of(node: Any, path: tuple = ()) -> Iterator[tuple]:
         yield from paths_of(node[0], (*path, 0))
 
 
-def text_of(path: tuple) -> str:
-    """Return a place as dotted text."""
-    return ".".join(map(str, path))
-
-
-def load_changed(
-    load: Any, document: Any, path: tuple, place: Path, value: list | None = None
-) -> Any:
-    """Load a document with one field set to the value, or removed."""
+def changed_at(document: dict, path: tuple, *value: Any) -> dict:
+    """Return a copy of a document with one field set to a value, or removed."""
     changed = copy.deepcopy(document)
-    node = changed
-    for key in path[:-1]:
-        node = node[key]
+    *way, last = path
+    node = reduce(getitem, way, changed)
     if value:
-        node[path[-1]] = value[0]
+        node[last] = value[0]
     else:
-        del node[path[-1]]
-    return load_document(load, changed, place)
+        del node[last]
+    return changed
 
 
-def load_document(load: Any, document: Any, place: Path) -> Any:
+def load_document(load: Callable[[Path], Any], document: dict, place: Path) -> Any:
     """Write a document and load it."""
     place.write_text(yaml.safe_dump(document, sort_keys=False), "utf-8")
     return load(place)

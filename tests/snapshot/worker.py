@@ -2,163 +2,131 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-import json
 import multiprocessing
-import multiprocessing.connection
 import os
 import platform
 import sys
-import time
 import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from fnmatch import fnmatch
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from .files import SUFFIX, read, write
-from .scenarios import Scenario, find_scenarios, matches
+import hcilib
+from hcilib.show.site.scenarios import find_scenarios, parameters_of, strings_in
+
+from .content import text_of
+from .notebook import Record, run_notebook
+from .saves import SUFFIX, write
 
 PACKAGES = ("pandas", "numpy", "scipy", "matplotlib", "seaborn", "pyarrow", "pydantic")
-SAVERS = ("refusals", "signatures", "studies")
-"""What is saved beside the scenarios."""
+LIVE = ("params/testbeds/", "data/runs/")
+"""Where parameters of live campaigns lead to."""
+REPLAYED = {
+    "testbed": None,
+    "sources": ["data/samples/lab-single", "data/samples/lab-mirror"],
+    "source": "data/samples/lab-single",
+}
+"""What stands in for a live campaign: the lab's, of one copy and of two."""
 
 
-def main(order_text: str) -> int:
-    """Save what the order (JSON of `trees.save_tree`) asks for. Return 1 if anything failed."""
-    order, started = json.loads(order_text), time.monotonic()
-    tree, folder = Path(order["tree"]), Path(order["folder"])
-    scenarios = find_scenarios(tree, order["only"])
-    chosen = [scenario for scenario in scenarios if not scenario.leave_out]
-    asked = [name for name in SAVERS if not order["only"] or matches(name, order["only"])]
-    if not chosen and not asked:
-        print("no scenario matches")
-        return 1
-    preload()
-    folders = [order["temporary"], str(tree), str(tree.resolve())]
-    tasks = [(name, save, (name, tree, folder, folders)) for name in asked]
-    tasks += [(s.name, save_scenario, (s, tree, folder, folders)) for s in chosen]
-    failed = run_forked(tasks, order["jobs"], folder)
-    manifest = {
-        "revision": order["revision"],
-        "seconds": round(time.monotonic() - started, 1),
-        "versions": {"Python": platform.python_version()} | {p: version(p) for p in PACKAGES},
-        "scenarios": [scenario.name for scenario in chosen],
-        "left out": {s.name: s.leave_out for s in scenarios if s.leave_out},
-        "failed": failed,
-    }
-    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1), "utf-8")
-    for name, why in manifest["left out"].items():
-        print(f"left out: {name}: {why}")
-    for name, why in failed.items():
-        print(f"FAILED: {name}: {why}")
-    done = f"saved {len(tasks) - len(failed)} of {len(tasks)}"
-    print(f"{done} in {manifest['seconds']} s: {folder.name}")
-    return 1 if failed else 0
-
-
-def preload() -> None:
-    """Import once what every notebook imports; the forked children share it."""
-    import matplotlib
-
-    matplotlib.use("agg")
-    import hcilib
-    import scipy.stats  # noqa: F401
-    import seaborn  # noqa: F401
-
-    assert Path(hcilib.__file__).resolve().is_relative_to(Path.cwd().resolve()), hcilib.__file__
-    for name in hcilib.__all__:
-        with contextlib.suppress(ImportError):  # an extra that is not installed
+def main(folder: str, temporary: str, jobs: str, *only: str) -> int:
+    """Save what the patterns ask for. Return 1 if anything failed."""
+    hcilib.theme()
+    for name in hcilib.__all__:  # the forked children share what they import
+        with suppress(ImportError):  # an extra that is not installed
             getattr(hcilib, name)
+    tasks = [task for task in tasks_of(Path.cwd()) if not only or matches(task[0], only)]
+    save = partial(saved, folder=Path(folder), folders=[temporary, os.getcwd()])
+    context = multiprocessing.get_context("fork")
+    with context.Pool(int(jobs), maxtasksperchild=1) as pool:
+        failed = [error for error in pool.imap_unordered(save, tasks, chunksize=1) if error]
+    print(*failed, f"saved {len(tasks) - len(failed)} of {len(tasks)}", sep="\n")
+    return int(bool(failed) or not tasks)
 
 
-def save_scenario(scenario: Scenario, tree: Path, folder: Path, folders: list[str]) -> None:
-    """Run one scenario and write its file."""
-    from .notebook import run_notebook
-
-    document = run_notebook(tree / scenario.notebook, scenario.params, folders)
-    write(folder / f"{scenario.name}{SUFFIX}", document)
+def matches(name: str, only: Sequence[str]) -> bool:
+    """Return whether a task is asked for."""
+    return any(fnmatch(name, pattern) for pattern in only)
 
 
-def save(name: str, tree: Path, folder: Path, folders: list[str]) -> None:
-    """Ask what no notebook shows: the guard, the public names, or the pages of studies."""
-    from .notebook import Record
-    from .refusals import save_refusals
-    from .values import Normal
+def saved(task: tuple, folder: Path, folders: list[str]) -> str:
+    """Do a task and write its file. Return why it failed, or nothing."""
+    name, work, *given = task
+    record = Record()
+    try:
+        work(record, *given)
+    except Exception as error:
+        record.document["error"] = "".join(traceback.format_exception_only(error)).strip()
+    write(folder / f"{name}{SUFFIX}", record.document, folders)
+    error = record.document.get("error")
+    return f"FAILED: {name}: {error}" if error else ""
 
-    if name == "refusals":
-        save_refusals(tree, folder)
-        return
-    record = Record(Normal(folders))
-    record_signatures(record) if name == "signatures" else record_studies(record, tree, folders[0])
-    write(folder / f"{name}{SUFFIX}", record.document)
+
+def tasks_of(tree: Path) -> Iterator[tuple]:
+    """Yield the name of each file of a save, and what fills it.
+
+    A notebook with its defaults is left out where a params file says the same.
+    """
+    yield "versions", record_versions
+    yield "signatures", record_signatures
+    yield "studies", record_studies, tree
+    known = set()
+    scenarios = find_scenarios(tree / "params", tree / "notebooks")
+    cases = [(scenario.name, scenario.notebook, scenario.params) for scenario in scenarios]
+    books = sorted((tree / "notebooks").glob("*.ipynb"))
+    for name, book, params in [*cases, *((f"{book.stem}.defaults", book, {}) for book in books)]:
+        defaults = {key: field.default for key, field in parameters_of(book).items()}
+        given = with_stand_ins(params, defaults)
+        content = book, text_of(defaults | given)
+        if content not in known:
+            known.add(content)
+            yield name, run_notebook, book, given
 
 
-def record_signatures(record: Any) -> None:
+def with_stand_ins(params: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+    """Return parameters that replay committed samples in place of a live campaign."""
+    if not any(text.startswith(LIVE) for text in strings_in(params)):
+        return params
+    own = {name: value for name, value in REPLAYED.items() if name in defaults}
+    return params | own
+
+
+def record_versions(record: Record) -> None:
+    """Record the versions of packages: numbers may differ by them."""
+    known = {"Python": platform.python_version()} | {name: version(name) for name in PACKAGES}
+    record.result("versions", known)
+
+
+def record_signatures(record: Record) -> None:
     """Record each public name: what it is, and its parameters with their defaults."""
-    import hcilib
-
     for name in hcilib.__all__:
         value = getattr(hcilib, name)
         cells = {"is": [type(value).__name__]}
-        with contextlib.suppress(TypeError, ValueError):  # a constant
+        with suppress(TypeError, ValueError):  # a constant
             known = inspect.signature(value).parameters
             cells |= {own.name: [f"{own.kind.name} {own.default!r}"] for own in known.values()}
-        texts = {key: [json.dumps(record.normal(text))] for key, [text] in cells.items()}
-        record.add("signatures", name, texts)
+        record.add("signatures", name, cells)
 
 
-def record_studies(record: Any, tree: Path, temporary: str) -> None:
+def record_studies(record: Record, tree: Path) -> None:
     """Record the sentences of the index and of every page of a study."""
-    import hcilib
     from bs4 import BeautifulSoup
 
     os.environ.pop("MPLBACKEND", None)  # kernels draw inline, and close what they drew
-    replayed = [s for s in find_scenarios(tree, []) if not (s.leave_out or s.stands_in)]
-    files = [file for s in replayed if (file := tree / "params" / f"{s.name}.yaml").exists()]
-    index = hcilib.report(files, out=Path(temporary) / "report", root=tree)
-    for page in [index, *sorted(index.parent.glob("study.*.html"))]:
+    scenarios = find_scenarios(tree / "params", tree / "notebooks")
+    replayed = [s for s in scenarios if with_stand_ins(s.params, REPLAYED) is s.params]
+    out = Path(os.environ["XDG_CACHE_HOME"]) / "report"
+    index = hcilib.report([s.params_path for s in replayed], out=out, root=tree)
+    for page in [index, *sorted(out.glob("study.*.html"))]:
         soup = BeautifulSoup(page.read_text("utf-8"), "html.parser")
         parts = soup.select("main :is(h1, h2, p, li, dt, dd)")
         record.result(page.stem, [part.get_text(" ", strip=True) for part in parts])
 
 
-def run_forked(tasks: list[tuple[str, Any, tuple]], jobs: int, folder: Path) -> dict[str, str]:
-    """Run every task in a process of its own, at most `jobs` at a time. Return name -> failure."""
-    context = multiprocessing.get_context("fork")
-    waiting, running, failed = list(tasks), {}, {}
-    while waiting or running:
-        while waiting and len(running) < jobs:
-            name, work, arguments = waiting.pop(0)
-            child = context.Process(
-                target=protected, args=(work, arguments, folder / f"{name}.log")
-            )
-            child.start()
-            running[name] = child
-        multiprocessing.connection.wait([child.sentinel for child in running.values()])
-        for name in [name for name, child in running.items() if not child.is_alive()]:
-            code = running.pop(name).exitcode
-            if why := failure(name, code, folder):
-                failed[name] = why
-            print(f"{name}{': ' + why if why else ''}", file=sys.stderr)
-    return failed
-
-
-def protected(work: Any, arguments: tuple, log: Path) -> None:
-    """Do the work; on an error leave the traceback in a file beside the save."""
-    try:
-        work(*arguments)
-    except BaseException:
-        log.write_text(traceback.format_exc(), "utf-8")
-        os._exit(1)
-
-
-def failure(name: str, code: int | None, folder: Path) -> str:
-    """Return why a task failed, or nothing."""
-    log, file = folder / f"{name}.log", folder / f"{name}{SUFFIX}"
-    if log.exists():
-        return log.read_text("utf-8").strip().splitlines()[-1]
-    if code or not file.exists():
-        return f"its process ended with {code}"
-    error = read(file).get("error")
-    return f"cell {error['cell']}: {error['class']}: {error['message']}" if error else ""
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
