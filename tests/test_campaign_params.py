@@ -14,6 +14,7 @@ from hcilib.drive.systems import fill, tasks
 from hcilib.model.plan import Plan
 from hcilib.model.testbed import load_testbed
 from hcilib.show.site.scenarios import Scenario, find_scenarios
+from tests.snapshot.drive import planned
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -23,23 +24,10 @@ def campaigns() -> dict[str, Scenario]:
     return {s.name: s for s in find_scenarios(ROOT / "params" / "campaigns", ROOT / "notebooks")}
 
 
-def planned(scenario: Scenario) -> Plan:
-    """Return the plan that the scenario's notebook makes of its params, and of nothing else."""
-    params = scenario.params
-    depth = {"iodepth": [params["iodepth"]]} if "iodepth" in params else {}
-    if scenario.notebook.stem == "05_latency":
-        depth = {"iodepth": [1], "numjobs": 1, "vms": 1}
-    return hci.sweep(**{"patterns": params.get("patterns"), **depth, **params["sweep"]})
-
-
 SCENARIOS = list(campaigns().values())
 SWEEPS = [s for s in SCENARIOS if s.notebook.stem == "10_audit"]
 ARTICLES = {"proxmox": ("proxmox-2node-hci", 16), "hyperv": ("starwind-s2d-rdma-hyperv", 20),
             "hyperv-mirror": ("starwind-s2d-rdma-hyperv", 20)}  # fmt: skip
-
-
-def campaign(name: str):
-    return next(s for s in SCENARIOS if s.name == name)
 
 
 def article_of(scenario) -> tuple[str, int]:
@@ -101,7 +89,7 @@ PLANNED = {
 @pytest.mark.parametrize("name", PLANNED)
 def test_a_campaign_is_the_plan_of_its_articles_text(name):
     wanted, stated = PLANNED[name]
-    plan = planned(campaign(name))
+    plan = planned(campaigns()[name])
     assert {cell.name.removesuffix("-owner") for cell in plan.cells} == set(wanted)
     assert protocol(plan)[: len(stated)] == stated
     assert plan.order == "back-to-back"
@@ -116,6 +104,11 @@ def test_the_cells_are_those_the_article_printed(scenario):
     assert {cell.name.removesuffix("-owner") for cell in plan.cells} == printed
     assert protocol(plan)[:5] == [1, 3 * len(printed), {600, 1800}, {14400, 7200}, 0]
     assert plan.order == "back-to-back"
+    # Disks are as large as the article prints them: the span, the system's record and the testbed say the same.
+    system = load_system(ROOT / scenario.params["system"])
+    bed = load_testbed(ROOT / scenario.params["testbed"])
+    assert plan.span_bytes == system.vms.disk_bytes
+    assert {disk.size_bytes for vm in bed.vms for disk in vm.disks} == {system.vms.disk_bytes}
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: s.name)
@@ -133,15 +126,6 @@ def test_it_fits_its_testbed_and_says_how_it_is_run(scenario):
         plan = planned(scenario)
         assert len(bed.fleet(plan.vms)) == plan.vms
         assert plan.to_frame(bed)["overwrites"].str.len().max() > 0
-
-
-@pytest.mark.parametrize("scenario", SWEEPS, ids=lambda s: s.name)
-def test_disks_are_as_large_as_the_article_prints_them(scenario):
-    """GB is 10^9 bytes: the span, the system's own record and the disks of the testbed say the same."""
-    system = load_system(ROOT / scenario.params["system"])
-    bed = load_testbed(ROOT / scenario.params["testbed"])
-    assert planned(scenario).span_bytes == system.vms.disk_bytes
-    assert {disk.size_bytes for vm in bed.vms for disk in vm.disks} == {system.vms.disk_bytes}
 
 
 PLACED = [
@@ -203,10 +187,10 @@ def test_what_an_article_states_of_a_system_is_asked_for(name, setting, right, w
 
 def test_a_mirror_tier_too_small_is_warned_of_before_a_campaign(tmp_path):
     """The article's own variable: 10 GB disks stay in the mirror tier, 100 GB disks spill to parity."""
-    scenario = campaign("10_audit.s2d-nmap-mirror-parity")
+    scenario = campaigns()["10_audit.s2d-nmap-mirror-parity"]
     bed, system = load_testbed(ROOT / scenario.params["testbed"]), load_system(ROOT / scenario.params["system"])
     with pytest.warns(UserWarning, match="262 % of the first tier"), pytest.raises(GuardError):
         hci.run(planned(scenario), system, bed, tmp_path / "run", consent="another")
-    fits = campaign("10_audit.s2d-nmap-mirror")
+    fits = campaigns()["10_audit.s2d-nmap-mirror"]
     bed, system = load_testbed(ROOT / fits.params["testbed"]), load_system(ROOT / fits.params["system"])
     assert "first-tier-full" not in set(hci.objections(planned(fits), bed, system)["code"])

@@ -144,31 +144,24 @@ vms:
 ITSELF = "name: vm1, node: n1, address: 10.0.0.1"
 """A VM, which rows replace by one that is nearly the node itself."""
 CHANGES = [
-    # a text, what is written instead, and the field or name that is refused
-    ("name: pair", "nmae: pair", "field name"),
+    # a text, what is written instead, and the field or name that is refused (fields of a wrong kind: the net's)
     ("serial: S3", "seriall: S3", "field vms.1.disks.0.seriall"),
+    ("port: 2222", "port: ssh", "field vms.2.port"),
+    ("consent: wipe-pair", "lab_root: /", "field lab_root"),
     ("serial: S3", "serial: S1", "disk serial S1"),
     ("serial: S3", 'serial: "S3\\nfilename=/dev/sda"', "field vms.1.disks.0.serial"),
-    ("serial: S3", "serial: 123", "field vms.1.disks.0.serial"),
     ("name: vm2", "name: vm1", "vm1"),
     ("name: vm2", "name: n2", "n2"),
     ("name: vm2", 'name: "vm2; reboot"', "field vms.1.name"),
     ("10.0.0.2", "10.0.0.1", "10.0.0.1"),
     ("name: vm2, node: n1", "name: vm2, node: n9", "n9"),
-    ("size_bytes: 5000", "size_bytes: true", "field vms.2.disks.0.size_bytes"),
-    ("size_bytes: 5000", "size_bytes: 0", "field vms.2.disks.0.size_bytes"),
-    ("[{serial: S3, size_bytes: 100 GiB}]", "[]", "vm2"),
     ("os: windows", "os: beos", "field nodes.1.os"),
     ("os: windows", "os: windows, utc_offset: '1'", "field nodes.1.utc_offset"),
-    ("port: 2222", "port: ssh", "field vms.2.port"),
     ("10.0.0.2", "a:22", "field vms.1.address"),
-    ("consent: wipe-pair", "lab_root: /", "field lab_root"),
     ("consent: wipe-pair", "serves: lab-mirror", "field serves"),
     ("consent: wipe-pair", "lab: {}", "lab"),
     ("consent: wipe-pair", "consnt: x", "consent?"),
     ("consent: wipe-pair", "fio: {ioengine: libio}", "libaio?"),
-    ("consent: wipe-pair", "fio: {launcher: ansible}", "field fio.launcher"),
-    ("consent: wipe-pair", "fio: 5", "field fio"),
     ("consent: wipe-pair", "name: again", "line 3"),
     ("user: root, port", "user: root, user: me, port", "line 8"),
     ("name: n1, address: 10.0.0.9", "name: n1, adress: b", "address?"),
@@ -181,15 +174,11 @@ CHANGES = [
 ]
 BEDS = {
     # a whole file, and what is refused
-    "no fields": ("", "field name"),
-    "a list": ("- a", "found list"),
     "a text": ("just text", "found str"),
     "another encoding": ("name: müller".encode("latin-1"), "UTF-8"),
     "nothing to measure": ("name: x", "nodes, vms"),
-    "a number for fields": ("name: x\nnodes: 2\nvms: [7]\n", "vms.0"),
     "one node of a lab": ("name: lab\nlab: {nodes: 1}", "lab.nodes"),
     "65 VMs of a lab": ("name: lab\nlab: {vms: 65}", "lab.vms"),
-    "no disk of a lab": ("name: lab\nlab: {disks: 0}", "lab.disks"),
     "a field that a lab does not have": ("name: lab\nlab: {size: 1 GiB}", "field lab.size"),
     "a module for a bed": ("name: x\nbed: os.system\n", "field bed"),
 }
@@ -197,9 +186,9 @@ SYSTEMS = [
     # a line of a system's file, and the field that is refused
     ("price: 48000", "currency"),
     ("price: 48000\ncurrency: Euro", "currency"),
+    ("price: 48000 EUR\ncurrency: EUR", "price"),
     ("price: 0\ncurrency: EUR", "price"),
     ("price: true\ncurrency: EUR", "price"),
-    ("price: 48000 EUR\ncurrency: EUR", "price"),
     ("years: 0", "years"),
     ("rack_units: .nan", "rack_units"),
     ("watts: 1650 W", "watts"),
@@ -210,7 +199,6 @@ SYSTEMS = [
     ("changes: {owner: {undo: {run: x}}}", "changes.owner.do"),
     ("scheme: Miror(3)", "scheme"),
     ("scheme: Raid6(6, 2)", "scheme"),
-    ("scheme: 6+2", "scheme"),
 ]
 CHECKS = pd.DataFrame(
     [("vm1", "reachable", True, "ssh"), ("vm2", "reachable", False, "no answer")],

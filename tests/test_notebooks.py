@@ -9,11 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
-from hcilib.show.site.build import build
 from hcilib.show.site.scenarios import find_scenarios
+from tests.cells import executed
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -90,58 +89,33 @@ def left_behind(_: str, names: list[str]) -> set[str]:
 PRICES = {"starwind-rdma-hyperv": 50_000, "s2d-nmap-mirror": 80_000}
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory) -> tuple[Path, dict[str, dict]]:
-    """The pages of all these tests, made as one report: its folder, and each page's result by the name of its case."""
-    folder = tmp_path_factory.mktemp("built")
-    cases = {
-        "template.first": "baseline: lab-mirror\nchallenger: lab-single\nmetric: lat_ns\n",
-        "03_sweep.tied": "system: params/systems/box-drbd.yaml\nsource: tests/data/box-short/box-drbd\n"
-        "article: null\ndrive: null\npatterns: [4k-randread, 8k-randread]\n",
-    }
-    for notebook, parameter in (("03_sweep", "source: {}"), ("10_audit", "sources: [{}]")):  # each name of it
-        for kind, source in (("tables", "data/published"), ("runs", "data/samples/lab-single")):
-            cases[f"{notebook}.{kind}"] = f"{parameter.format(source)}\narticle: nosuch\n"
-    cases["09_capacity.priced"] = f"prices: {PRICES}\ncurrency: EUR\n"
-    (folder / "params").mkdir()
-    for name, said in cases.items():
-        (folder / "params" / f"{name}.yaml").write_text(said)
-    index, results = build(folder / "params", folder / "out", 1, ROOT)
-    return index.parent, {result["name"]: result for result in results}
-
-
-def test_a_price_becomes_a_figure_and_shares_and_none_is_made_up(built):
+def test_a_price_becomes_a_figure_and_shares_and_none_is_made_up():
     """S2D mirror + parity has no price: no row, no share, no price in the answer."""
-    result = built[1]["09_capacity.priced"]
-    assert result["ok"], result["error"]
-    page = built[0] / "09_capacity.priced"
-    bought, speeds = (pd.read_csv(page / name).set_index("system") for name in ("bought.csv", "speeds.csv"))
+    names, answer, _ = executed("09_capacity", prices=PRICES, currency="EUR")
+    bought, speeds = (names[name].set_index("system") for name in ("bought", "speeds"))
     assert bought["price"].to_dict() == PRICES
     assert set(speeds.index) == set(PRICES)
     usable_tib = {"starwind-rdma-hyperv": 32e12 * 0.4 / 2**40, "s2d-nmap-mirror": 32e12 / 2.8 * 0.8 / 2**40}
     for name, price in PRICES.items():
         assert bought.loc[name, "filled_tib_per_price"] == pytest.approx(0.85 * usable_tib[name] / price)
         assert speeds.loc[name, "iops_per_price"].gt(0).all()
-    assert result["answer"].count(" EUR") == len(PRICES)
+    assert answer.count(" EUR") == len(PRICES)
 
 
-def test_the_template_runs_in_batch_with_other_parameters(built):
-    result = built[1]["template.first"]
-    assert result["ok"], result["error"]
-    table = built[0] / result["name"] / "values.csv"
-    assert {"lat_ns", "lat_ns_lo", "per_io"} <= set(table.read_text().splitlines()[0].split(","))
+def test_the_template_runs_with_other_parameters():
+    names = executed("template", baseline="lab-mirror", challenger="lab-single", metric="lat_ns")[0]
+    assert {"lat_ns", "lat_ns_lo", "per_io"} <= set(names["values"])
 
 
-def test_an_article_nobody_wrote_is_refused_and_never_named_as_a_source(built):
-    """Of published tables and of a run directory."""
-    results = [result for name, result in built[1].items() if name.endswith((".tables", ".runs"))]
-    assert len(results) == 4
-    for result in results:
-        assert not result["ok"], result["name"]
-        assert "no rows of article 'nosuch'; it holds " in result["error"], result["name"]
+@pytest.mark.parametrize("source", ["data/published", "data/samples/lab-single"])
+@pytest.mark.parametrize("notebook", ["03_sweep", "10_audit"])
+def test_an_article_nobody_wrote_is_refused_and_never_named_as_a_source(notebook, source):
+    """Of published tables and of a run directory, by each name of the parameter."""
+    with pytest.raises(ValueError, match="no rows of article 'nosuch'; it holds "):
+        executed(notebook, article="nosuch", **{"03_sweep": {"source": source}}.get(notebook, {"sources": [source]}))
 
 
-def test_a_sweep_says_which_of_its_patterns_nobody_measured(built):
-    site, results = built
-    assert results["03_sweep.tied"]["ok"], results["03_sweep.tied"]["error"]
-    assert "Not measured: 8k-randread" in (site / "03_sweep.tied/03_sweep.tied.html").read_text()
+def test_a_sweep_says_which_of_its_patterns_nobody_measured():
+    own = {"system": "params/systems/box-drbd.yaml", "source": "tests/data/box-short/box-drbd"}
+    patterns = ["4k-randread", "8k-randread"]
+    assert "Not measured: 8k-randread" in executed("03_sweep", **own, article=None, drive=None, patterns=patterns)[2]

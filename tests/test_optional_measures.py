@@ -5,22 +5,14 @@ Every fourth notebook runs once with all of them missing. `make deep` runs every
 
 from __future__ import annotations
 
-import io
-import json
-from contextlib import redirect_stdout
-from pathlib import Path
-
-import matplotlib as mpl
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-from seaborn.axisgrid import Grid
 
 import hcilib as hci
+from tests.cells import executed
+from tests.test_notebooks import NOTEBOOKS
 
-ROOT = Path(__file__).resolve().parents[1]
-NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 IN_TURN = [
     pytest.param(notebook, id=notebook.stem, marks=[pytest.mark.deep] * bool(n % 4))
     for n, notebook in enumerate(NOTEBOOKS)
@@ -47,30 +39,8 @@ def without(monkeypatch, columns: tuple[str, ...]) -> None:
         monkeypatch.setattr(hci, name, bare(getattr(hci, name)))
 
 
-def answer(notebook: Path) -> str:
-    """Run a notebook's cells and return what its answer cell prints."""
-    cells = [c for c in json.loads(notebook.read_text())["cells"] if c["cell_type"] == "code"]
-    names, said = {"display": lambda *shown: None}, ""
-    for cell in cells:
-        printed = io.StringIO()
-        with redirect_stdout(printed):
-            exec(compile("".join(cell["source"]), notebook.name, "exec"), names)
-        if "answer" in cell["metadata"].get("tags", []):
-            said = printed.getvalue()
-        plt.close("all")
-    return said
-
-
-@pytest.fixture(autouse=True)
-def here(monkeypatch):
-    """Draw every figure, and leave out where seaborn lays it out, twice each: nobody looks at it."""
-    monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(Grid, "tight_layout", lambda grid, **_: grid)
-    mpl.use("Agg")
-
-
 @pytest.mark.parametrize("notebook", IN_TURN)
 def test_a_notebook_ends_in_its_answer_without_any_optional_measure(monkeypatch, notebook):
     gone = tuple(name for name in OPTIONAL if name not in NEEDED.get(notebook.stem, ()))
     without(monkeypatch, gone)
-    assert answer(notebook).strip()
+    assert executed(notebook.stem)[1].strip()

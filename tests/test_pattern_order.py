@@ -23,7 +23,6 @@ LARGER = {"4k-randread": "8k-randread", "4k-randwrite": "16k-randwrite"}
 
 READERS = {
     "published": hci.published,
-    "published_datasheet": lambda: hci.published_datasheet("nvme-p3700-raw"),
     "history": lambda: hci.history("data/samples/history.csv"),
     "read_results": lambda: hci.read_results([*BOX, "data/published"]),
     "read_layers": lambda: hci.read_layers(BUDGET),
@@ -51,15 +50,12 @@ def costs() -> pd.DataFrame:
 
 
 ANALYSES = {
-    # of every kind one: the tables of all others are held by tests/snapshot
-    "summarize": lambda: hci.summarize(results(*BOX)),
     "compare": lambda: hci.compare(results(*BOX), "box-raid5"),
-    "rank": lambda: hci.rank(results(*BOX)),
     "crossover": lambda: hci.crossover(results(*BOX), "box-raid5", "box-drbd"),
-    "failures": costs,
     "failure_summary": lambda: hci.failure_summary(costs(), by=["pattern", "failure"]),
     "changes": lambda: hci.changes(hci.history("data/samples/history.csv")),
-}  # fmt: skip
+}
+"""Of every kind one: the tables of all others are held by tests/snapshot."""
 
 
 def groups(frame: pd.DataFrame) -> list[str]:

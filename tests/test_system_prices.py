@@ -18,13 +18,15 @@ def test_what_is_declared_is_read(tmp_path):
     assert [getattr(system, name) for name in DECLARED] == [48000.5, "EUR", 5.0, 4.0, 1650.0]
 
 
-def test_a_price_is_no_part_of_a_systems_identity(tmp_path):
+def test_a_price_and_a_look_are_no_part_of_a_systems_identity(tmp_path):
     """A campaign goes on when a price changes, and its record holds none."""
     bare = hci.load_system(written(tmp_path, "scheme: Mirror(2)"))
-    priced = hci.load_system(written(tmp_path, "scheme: Mirror(2)\nprice: 5\ncurrency: EUR\nwatts: 9"))
+    more = 'price: 5\ncurrency: EUR\nwatts: 9\nlook: {colour: "#004C8C", mark: o}'
+    priced = hci.load_system(written(tmp_path, f"scheme: Mirror(2)\n{more}"))
+    assert priced.look
     assert priced.digest == bare.digest
     assert priced.to_dict() == bare.to_dict()
-    assert not {*DECLARED} & {*priced.to_dict()}
+    assert not {*DECLARED, "look"} & {*priced.to_dict()}
 
 
 def test_raw_bytes_of_nodes_drives_and_size():

@@ -14,10 +14,9 @@ import seaborn as sns
 from matplotlib.collections import PathCollection, PolyCollection
 
 import hcilib as hci
-from hcilib.read.run.run import samples
 
 RAID5, DRBD = "data/samples/box/box-raid5-latency", "data/samples/box/box-drbd-latency"
-STAMPED = "data/samples/box/stamped-drbd"
+STAMPED, LAB = "data/samples/box/stamped-drbd", "data/samples/lab-single"
 NAMES = ("p50_ns", "p99_ns")
 
 
@@ -45,12 +44,8 @@ def test_shares_hold_every_io_and_are_a_whole_in_each_group(one, bins):
     assert (shares["lat_hi_ns"] / shares["lat_lo_ns"]).to_numpy() == pytest.approx(10 ** (1 / 24))
     half = hci.latency_shares(bins, one[one["block"] == 1])
     assert 0 < half["count"].sum() < shares["count"].sum()
-
-
-def test_loads_are_never_pooled():
-    runs, bins = (read(samples()["lab-single"]) for read in (hci.read_results, hci.read_bins))
-    with pytest.raises(ValueError, match="iodepth"):
-        hci.latency_shares(bins, runs)
+    with pytest.raises(ValueError, match="iodepth"):  # loads are never pooled
+        hci.latency_shares(hci.read_bins(LAB), hci.read_results(LAB))
 
 
 def is_of(table: pd.DataFrame, system: str, pattern: str) -> pd.Series:
@@ -68,9 +63,9 @@ def drawn_by(notebook: str, drawing: str, before: int = 1, **names) -> sns.Facet
     return own["g"]
 
 
-def test_a_distribution_has_the_shares_and_marks_are_the_percentiles(one):
+def test_a_distribution_has_the_shares_and_marks_are_the_percentiles(one, bins):
     g = drawn_by("05_latency", "sns.histplot", one=one, sources=[RAID5, DRBD], tail="p99_ns")
-    shares = hci.latency_shares(hci.read_bins([RAID5, DRBD]), one.query("sync != 2"))
+    shares = hci.latency_shares(bins, one.query("sync != 2"))
     tables = {name: hci.summarize(one.dropna(subset=[name]), name) for name in NAMES}
     assert set(g.axes_dict) == set(shares[["pattern", "system"]].itertuples(index=False, name=None))
     for (pattern, system), ax in g.axes_dict.items():
@@ -138,7 +133,3 @@ def test_what_is_inside_its_tolerance_is_never_outside_in_the_audit_of_an_articl
     assert len(judged) > 200
     assert (judged["residual"].abs() <= 1 + 1e-6).eq(judged["verdict"] == "inside").where(judged["ok"], True).all()
     assert (judged.loc[~judged["ok"].astype(bool), "residual"].abs() > 1).all()
-    claims = hci.published_claims(source="starwind-s2d-rdma-hyperv")
-    checks = hci.claim_checks(hci.check_claims(results, claims, hci.published_facts()), claims)
-    found = hci.residuals(checks)
-    assert (found.loc[found["verdict"] == "outside", "residual"].abs() > 1).all()

@@ -13,13 +13,12 @@ from hcilib import plot_failure
 from hcilib.say.codes import event_words
 
 NAN = np.nan
-KEYS = {
-    "system": "box-drbd",
-    "run_id": "r",
-    "pattern": "4k-randwrite",
-    "iodepth": 8,
-    "events": "cut-link@10 heal-link@20",
-}
+KEYS = {"system": "box-drbd", "run_id": "r", "pattern": "4k-randwrite", "iodepth": 8}
+RUN = KEYS | {
+    "events": "cut-link@10 heal-link@20", "failure": "cut-link", "fail_s": 10.3, "heal": "heal-link", "heal_s": 20.3,
+    "healthy_iops": 1000.0, "gap_s": 2.0, "gap_from_s": 10.0, "degraded_iops": 4000.0, "degraded_from_s": 12.0,
+    "tolerance": 0.2, "back_s": 8.0, "ratio": 4.0,
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -29,50 +28,18 @@ def _closed():
 
 
 def row(block, **changes) -> dict:
-    return {
-        **KEYS,
-        "block": block,
-        "rep": block,
-        "failure": "cut-link",
-        "fail_s": 10.3,
-        "heal": "heal-link",
-        "heal_s": 20.3,
-        "healthy_iops": 1000.0,
-        "gap_s": 2.0,
-        "gap_from_s": 10.0,
-        "degraded_iops": 4000.0,
-        "degraded_from_s": 12.0,
-        "tolerance": 0.2,
-        "back_s": 8.0,
-        "ratio": 4.0,
-        **changes,
-    }
+    return {**RUN, "block": block, "rep": block, **changes}
 
 
 def laid(costs: pd.DataFrame) -> pd.DataFrame:
     """As `aligned` gives it, 40 seconds a run."""
-    frames = []
-    for _, run in costs.iterrows():
-        since = np.arange(40) - 10.0
-        frames.append(
-            pd.DataFrame(
-                {
-                    **{k: run[k] for k in (*KEYS, "block", "rep")},
-                    "t_s": since + 10,
-                    "since_s": since,
-                    "iops": np.where((since >= 0) & (since < 2), 0.0, 1000.0 + run["block"]),
-                }
-            )
-        )
-    return pd.concat(frames, ignore_index=True)
+    runs = costs[[*KEYS, "events", "block", "rep"]].merge(pd.DataFrame({"t_s": np.arange(40.0)}), how="cross")
+    runs["since_s"] = runs["t_s"] - 10
+    return runs.assign(iops=(1000.0 + runs["block"]).where(~runs["since_s"].between(0, 1), 0.0))
 
 
 def gid(ax, name: str) -> list:
     return ax.findobj(lambda artist: artist.get_gid() == name)
-
-
-def texts(ax) -> str:
-    return " ".join(t.get_text() for t in ax.figure.findobj(plt.Text))
 
 
 def spans(ax, name: str) -> list[tuple[float, float]]:
@@ -81,26 +48,20 @@ def spans(ax, name: str) -> list[tuple[float, float]]:
     return [span for span in found if span[1] > 0]
 
 
-def test_every_run_is_a_line_over_the_seconds_since_the_failure():
+def test_runs_events_outage_recovery_and_levels_stand_where_the_table_says():
     costs = pd.DataFrame([row(1), row(2), row(3)])
     [ax] = plot_failure(laid(costs), costs)
     lines = gid(ax, "run")
     assert [line.get_ydata()[0] for line in lines] == [1001, 1002, 1003]
     assert lines[0].get_xdata()[0] == -10
-
-
-def test_events_outage_recovery_and_levels_stand_where_the_table_says():
-    costs = pd.DataFrame([row(1)])
-    [ax] = plot_failure(laid(costs), costs)
     assert [mark.get_xdata()[0] for mark in gid(ax, "event")] == [0, 10]
-    assert spans(ax, "outage") == [(0, 2)]
-    assert np.array(spans(ax, "recovery")) == pytest.approx(np.array([(10, 8)]))
+    assert spans(ax, "outage") == [(0, 2)] * 3
+    assert np.array(spans(ax, "recovery")) == pytest.approx(np.array([(10, 8)] * 3))
     for name, level, ends in (("healthy", 1000, (-10, 0)), ("degraded", 4000, (1.7, 10))):
-        [bar] = gid(ax, name)
-        (x0, y0), (x1, y1) = bar.get_segments()[0]
+        (x0, y0), (x1, y1) = gid(ax, name)[0].get_segments()[0]
         assert (y0, y1) == pytest.approx((level, level))
         assert (x0, x1) == pytest.approx(ends)
-    assert event_words("heal-link") in texts(ax)
+    assert event_words("heal-link") in [text.get_text() for text in ax.figure.findobj(plt.Text)]
 
 
 def test_what_did_not_happen_is_not_drawn():
@@ -126,17 +87,14 @@ def test_unlike_runs_are_no_panel_and_unlike_lines_no_zigzag():
     costs = pd.DataFrame([row(1, vms=2), row(1, vms=4)])
     with pytest.raises(ValueError, match="vms"):
         plot_failure(laid(costs), costs)
+    with pytest.raises(ValueError, match="no row"):
+        plot_failure(laid(costs), costs.iloc[:0])
     with pytest.raises(ValueError, match="heal"):
         plot_failure(laid(costs), pd.DataFrame([row(1), row(2, heal="", heal_s=NAN)]))
     two = pd.DataFrame([row(1, source="here"), row(1, source="there")])
     series = pd.concat([laid(two.iloc[[i]]).assign(source=name) for i, name in enumerate(two["source"])])
     [ax] = plot_failure(series, two)
     assert [len(line.get_xdata()) for line in gid(ax, "run")] == [40, 40]
-
-
-def test_an_empty_table_is_refused():
-    with pytest.raises(ValueError, match="no row"):
-        plot_failure(laid(pd.DataFrame([row(1)])), pd.DataFrame([row(1)]).iloc[:0])
 
 
 def test_a_run_that_never_came_back_is_amber_to_the_end():

@@ -45,9 +45,6 @@ def test_every_io_of_a_histogram_is_in_one_bin_of_its_second(histograms):
     second = run[run["t_s"] == 3]
     told = percentiles(second, by=[], q=[50])["p50_ns"].item()
     assert hci.latency_over_time(run).query("t_s == 3")["p50_ns"].unique().tolist() == [told]
-    hosts = hci.read_hosts(STAMPED).query("kind == 'measure'")
-    short = 1 - histograms.groupby("step")["count"].sum() / hosts.set_index("step")["total_ios"]
-    assert short.between(0, 0.06).all(), "fio logs no histogram of the last interval, and nothing else is missing"
 
 
 def test_the_worst_run_of_each_failure_is_shown_from_the_failure_on(histograms, costs):

@@ -20,19 +20,13 @@ ROOT = Path(__file__).resolve().parents[2]
 STUDY = "short: A\ntitle: T\nunder_test: two systems\nscenarios: [04_compare.x]\n"
 
 
-def test_every_scenario_belongs_to_one_study_and_every_study_names_scenarios_that_exist():
-    studies = load_studies(ROOT / "params/studies")
+def test_studies_name_every_scenario_once_and_every_article_and_real_hardware_comes_first():
+    studies = find_studies(ROOT).values()
     there = {path.stem for path in (ROOT / "params").glob("*.yaml")}
-    assert sorted(name for study in studies.values() for name in study.scenarios) == sorted(there)
-
-
-def test_the_five_articles_are_studies():
+    assert sorted(name for study in studies for name in study.scenarios) == sorted(there)
     sources = pd.read_csv(ROOT / "data/published/sources.csv")
-    assert {study.article for study in find_studies(ROOT).values() if study.article} == set(sources["source"])
-
-
-def test_real_hardware_comes_before_stand_ins():
-    order = [study.hardware for study in find_studies(ROOT).values()]
+    assert {study.article for study in studies if study.article} == set(sources["source"])
+    order = [study.hardware for study in studies]
     assert order == sorted(order, key=["real", "emulated", "simulated"].index)
 
 
@@ -44,27 +38,20 @@ def test_a_scenario_of_another_folder_is_its_own_study(tmp_path):
     assert study_of(shipped, ROOT) == "proxmox"
 
 
-@pytest.mark.parametrize(
-    ("text", "field"),
-    [
-        (STUDY.replace("title: T\n", ""), "title"),
-        (STUDY + "hardware: virtual\n", "hardware"),
-        (STUDY + "order: 3\n", "order"),
-        (STUDY.replace("[04_compare.x]", "04_compare.x"), "scenarios"),
-    ],
-)
-def test_a_wrong_study_names_its_file_and_field(tmp_path, text, field):
-    (tmp_path / "a.yaml").write_text(text)
-    with pytest.raises(TestbedError) as refused:
-        load_studies(tmp_path)
-    assert str(tmp_path / "a.yaml") in str(refused.value)
-    assert f"field {field}" in str(refused.value)
+WRONG = {
+    "title": [STUDY.replace("title: T\n", "")],
+    "hardware": [STUDY + "hardware: virtual\n"],
+    "order": [STUDY + "order: 3\n"],
+    "scenarios": [STUDY, STUDY],
+}
+"""Field -> the files of a folder, of which the last is wrong in it."""
 
 
-def test_a_scenario_of_two_studies_is_refused(tmp_path):
-    for name in ("a", "b"):
-        (tmp_path / f"{name}.yaml").write_text(STUDY)
-    with pytest.raises(TestbedError, match=r"b\.yaml: field scenarios: 04_compare\.x"):
+@pytest.mark.parametrize("field", WRONG)
+def test_a_wrong_study_names_its_file_and_field(tmp_path, field):
+    for number, text in enumerate(WRONG[field]):
+        (tmp_path / f"{number}.yaml").write_text(text)
+    with pytest.raises(TestbedError, match=rf"{number}\.yaml: field {field}"):
         load_studies(tmp_path)
 
 
@@ -102,10 +89,14 @@ def site(tmp_path_factory) -> Path:
     return build(params, tmp_path_factory.mktemp("site"), 2, ROOT)[0].parent
 
 
-def rows(site: Path, title: str) -> dict[str, str]:
-    """Return the index's rows of the study whose page is called so."""
-    index = BeautifulSoup((site / "index.html").read_text("utf-8"), "html.parser")
-    (section,) = [s for s in index.find_all("section") if s.h2.a["href"] == f"study.{title}.html"]
+def read(page: Path) -> BeautifulSoup:
+    return BeautifulSoup(page.read_text("utf-8"), "html.parser")
+
+
+def rows(site: Path, key: str) -> dict[str, str]:
+    """Return what the index says of a study, below a figure."""
+    (section,) = [s for s in read(site / "index.html").find_all("section") if s.h2.a["href"] == f"study.{key}.html"]
+    assert section.img
     return {row.th.get_text(): row.td.get_text() for row in section.find_all("tr")}
 
 
@@ -149,13 +140,15 @@ def test_ranks_and_runs_are_the_least_and_the_next_of_unlike_rows(tmp_path):
     assert story.runs == "runs of at least 30 s, over at least 1 GiB"
 
 
-def test_a_caveat_of_every_row_is_stated_once_below_the_hardware(site):
-    page = BeautifulSoup((site / "study.box.html").read_text("utf-8"), "html.parser")
+def test_the_page_of_a_study_has_its_pages_by_name_and_a_caveat_of_every_row_once(site):
+    page = read(site / "study.box.html")
     said = [item.get_text().partition(":")[0] for item in page.section.find_all("li")]
     rows = pd.read_csv(site / "04_compare.box/iops.csv", keep_default_na=False)["warnings"]
     every = set.intersection(*(set(codes.split()) for codes in rows))
     assert every
     assert sorted(said) == sorted(every)
+    names = [link.get_text() for link in page.select("section a") if link["href"].endswith(".html")]
+    assert names == ["04_compare.box", "09_capacity.box", "13_failure.box-drbd"]
 
 
 def test_what_nobody_measured_or_tested_is_said(site):
@@ -172,17 +165,11 @@ def test_runtime_and_working_set_are_on_the_index_and_in_the_table_of_systems(si
     least = f"at least {runs['runtime_s'].min():.3g} s, over at least {runs['span_bytes'].min() / 2**20:g} MiB"
     for name in ("index.html", "study.box.html"):
         assert least in (site / name).read_text("utf-8")
-    table = BeautifulSoup((site / "study.box.html").read_text("utf-8"), "html.parser").table
+    table = read(site / "study.box.html").table
     head, *rows = [[cell.get_text() for cell in row.find_all(["th", "td"])] for row in table.find_all("tr")]
     (drbd,) = [dict(zip(head, row, strict=True)) for row in rows if row[0] == "box DRBD"]
     known = hci.load_system("params/systems/box-drbd.yaml")
     assert (drbd["Nodes"], drbd["Drives a node"]) == (str(known.nodes), str(known.drives_per_node))
-
-
-def test_two_campaigns_of_one_thing_are_two_pages_with_their_names(site):
-    page = BeautifulSoup((site / "study.box.html").read_text("utf-8"), "html.parser")
-    names = [link.get_text() for link in page.select("section a") if link["href"].endswith(".html")]
-    assert names == ["04_compare.box", "09_capacity.box", "13_failure.box-drbd"]
 
 
 # ---- A folder without params
@@ -203,12 +190,8 @@ def test_a_folder_of_run_directories_is_compared_and_audited(tmp_path):
     assert all((ROOT / source).is_dir() for source in compared["sources"])
 
 
-def test_a_folder_of_other_tools_files_is_read_as_such_and_claims_nothing(tmp_path):
-    made = with_scenarios(ROOT / "data/samples/loose-files", tmp_path, ROOT)
-    (scenario,) = find_scenarios(made, ROOT / "notebooks")
+def test_a_folder_of_other_tools_files_is_read_as_such(tmp_path):
+    """What its page claims: tests/test_docs_site.py."""
+    (scenario,) = find_scenarios(with_scenarios(ROOT / "data/samples/loose-files", tmp_path, ROOT), ROOT / "notebooks")
     assert scenario.name == "00_files.loose-files"
     assert scenario.params["path"] == "data/samples/loose-files"
-    index = build(ROOT / "data/samples/loose-files", tmp_path / "out", 1, ROOT)[0].read_text("utf-8")
-    assert "Hardware not stated" in index
-    assert "Real hardware" not in index
-    assert "not compared" not in index

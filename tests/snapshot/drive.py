@@ -41,6 +41,9 @@ VARYING = {
 }
 """What differs between two runs of one revision, in commands."""
 
+BESIDE = "==== mounts"
+"""In what is asked by a thread of its own (hcilib.drive.hosts.sample.CHAIN)."""
+
 
 def jobs() -> dict[str, dict[str, str]]:
     """Return the digest of the job files of each step, of every plan in params."""
@@ -72,7 +75,11 @@ def planned(scenario: Scenario) -> Plan:
 
 
 def commands() -> dict[str, Any]:
-    """Measure a short campaign on the lab, and return what its hosts were told."""
+    """Measure a short campaign on the lab, and return what its hosts were told.
+
+    Hosts of one kernel are asked for its devices once, whichever is first: such texts are "any".
+    What is asked beside a run, sooner or later, comes last.
+    """
     from hcilab.lab import lab
 
     load = {"iodepth": 2, "vms": 2, "repeats": 1, "canary": False}
@@ -91,11 +98,18 @@ def commands() -> dict[str, Any]:
         said = {host: [plain(text, replaced) for text in own] for host, own in told.items()}
         sent = {step: plain(file.read_text("utf-8"), replaced) for step, file in files.items()}
         document = json.loads((folder / "plan.json").read_text("utf-8"))
-    names: dict[str, str] = {}
+    everywhere = [{host.name for host in hosts} for hosts in (bed.nodes, bed.vms)]
+    told_by: dict[str, set[str]] = {}
+    for host, text in ((host, text) for host, own in said.items() for text in own):
+        told_by.setdefault(text, set()).add(host)
+    of_some = [text for text, by in told_by.items() if not any(hosts <= by for hosts in everywhere)]
+    anybody = [text for text in of_some if not any(f"<{host}>" in text for host in told_by[text])]
+    names = {text: f"any {n}" for n, text in enumerate(sorted(anybody), 1)}
     order = {}
     for host, own in sorted(said.items()):
-        texts = enumerate(dict.fromkeys(own), 1)
-        order[host] = [names.setdefault(text, f"{host} {n}") for n, text in texts]
+        texts = sorted(dict.fromkeys(own), key=lambda text: BESIDE in text)
+        numbered = enumerate((text for text in texts if text not in anybody), 1)
+        order[host] = [names.setdefault(text, f"{host} {n}") for n, text in numbered]
     whole = json.dumps({**document, "campaign": "<id>"}, indent=1, sort_keys=True)
     return {
         "commands": order,
