@@ -11,9 +11,10 @@ from __future__ import annotations
 import ast
 import inspect
 import operator
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from math import ceil, isclose, prod
-from typing import TYPE_CHECKING
+from typing import Any, NamedTuple
 
 MAX_RESERVED_DRIVES = 4
 
@@ -38,8 +39,8 @@ class Survives:
         return f"{drives}; {servers}" + (f"; 1 server and {beside} drive{'s' * (beside != 1)}" if beside else "")
 
 
-class Scheme:
-    """What every scheme answers. `a * b` puts b inside each server of a.
+class Numbers(NamedTuple):
+    """What a scheme gives, costs and survives.
 
     efficiency : usable bytes per raw byte.
     write_ios : (reads, writes) at the drives for one small random client write; `write_cost` is their sum.
@@ -51,28 +52,29 @@ class Scheme:
     dedup_ratio : client bytes per byte that is stored; 1 without deduplication.
     """
 
-    if TYPE_CHECKING:  # answered by every scheme below, some by a field: nothing to inherit
+    efficiency: float
+    write_ios: tuple[float, float]
+    stripe_cost: float
+    copies: int
+    survives: Survives
+    width: tuple[int, int]
+    reserve_share: float = 0.0
+    dedup_ratio: float = 1.0
 
-        @property
-        def efficiency(self) -> float: ...
-        @property
-        def copies(self) -> int: ...
-        @property
-        def write_ios(self) -> tuple[float, float]: ...
-        @property
-        def stripe_cost(self) -> float: ...
-        @property
-        def survives(self) -> Survives: ...
-        @property
-        def width(self) -> tuple[int, int]: ...
+
+class Scheme:
+    """What every scheme answers: its `Numbers`. `a * b` puts b inside each server of a."""
 
     @property
-    def reserve_share(self) -> float:
-        return 0.0
+    def numbers(self) -> Numbers:
+        """Return all of them."""
+        raise NotImplementedError
 
-    @property
-    def dedup_ratio(self) -> float:
-        return 1.0
+    def __getattr__(self, name: str) -> Any:
+        """Return one of them."""
+        if name not in Numbers._fields:
+            raise AttributeError(f"{type(self).__name__} has no {name}")
+        return getattr(self.numbers, name)
 
     def __mul__(self, other: Scheme) -> Product:
         return Product((*_levels(self), *_levels(other))) if isinstance(other, Scheme) else NotImplemented
@@ -80,7 +82,7 @@ class Scheme:
     @property
     def write_cost(self) -> float:
         """Drive I/Os per small random client write: mirror c, RAID 5 four (2 reads + 2 writes), RAID 6 six."""
-        return sum(self.write_ios)
+        return sum(self.numbers.write_ios)
 
     def usable_bytes(self, raw_bytes: float) -> float:
         """Bytes a client can store on `raw_bytes` of drives."""
@@ -89,7 +91,7 @@ class Scheme:
                 f"raw capacity is {raw_bytes!r}, expected bytes above 0: nodes, drives_per_node and drive.bytes of "
                 "the system, or raw_bytes="
             )
-        return raw_bytes * self.efficiency
+        return raw_bytes * self.numbers.efficiency
 
     def reserve(self, servers: int, drives_per_server: int) -> Reserved:
         """Keep one drive per server free for repairs, at most four in all (METHODS section 4)."""
@@ -130,35 +132,23 @@ class Mirror(Scheme):
     def __post_init__(self):
         _at_least(self, "copies", 1)
 
-    efficiency = property(lambda self: 1 / self.copies)
-    write_ios = property(lambda self: (0, self.copies))
-    stripe_cost = property(lambda self: float(self.copies))
-    survives = property(lambda self: _across_servers(self.copies - 1))
-    width = property(lambda self: (self.copies, 1))
-
-
-class Parity(Scheme):
-    """`data` strips and `parity` strips. A small write reads and writes the old strip and every parity strip."""
-
-    copies = 1
-
-    efficiency = property(lambda self: self.data / (self.data + self.parity))
-    write_ios = property(lambda self: (1 + self.parity, 1 + self.parity))
-    stripe_cost = property(lambda self: (self.data + self.parity) / self.data)
-    survives = property(lambda self: Survives(self.parity, 0, None))
-    width = property(lambda self: (1, self.data + self.parity))
-
-
-class _Raid(Parity):
-    n: int
-    parity: int
-
-    def __post_init__(self):
-        _at_least(self, "n", self.parity + 2)
-
     @property
-    def data(self) -> int:
-        return self.n - self.parity
+    def numbers(self) -> Numbers:
+        n = self.copies
+        return Numbers(1 / n, (0, n), float(n), n, _across_servers(n - 1), (n, 1))
+
+
+def _parity(data: int, parity: int) -> Numbers:
+    """Return the numbers of strips on the drives of one server.
+
+    A small write reads and writes the old strip and every parity strip.
+    """
+    strips, each = data + parity, 1 + parity
+    return Numbers(data / strips, (each, each), strips / data, 1, Survives(parity, 0, None), (1, strips))
+
+
+class _Array(Scheme):
+    """Drives of one server that may have hot spares."""
 
     def spare(self, drives: int) -> Spared:
         """Hot spares beside the array's own drives: ``Raid5(5).spare(1)`` is six drives of which four hold data."""
@@ -166,7 +156,7 @@ class _Raid(Parity):
 
 
 @dataclass(frozen=True, repr=False)
-class Raid5(_Raid):
+class Raid5(_Array):
     """One parity strip over n drives of one server.
 
     Parameters
@@ -182,9 +172,16 @@ class Raid5(_Raid):
     n: int
     parity = 1
 
+    def __post_init__(self):
+        _at_least(self, "n", self.parity + 2)
+
+    @property
+    def numbers(self) -> Numbers:
+        return _parity(self.n - self.parity, self.parity)
+
 
 @dataclass(frozen=True, repr=False)
-class Raid6(_Raid):
+class Raid6(Raid5):
     """Two parity strips over n drives of one server: 6+2 is Raid6(8).
 
     Parameters
@@ -197,12 +194,11 @@ class Raid6(_Raid):
     0.75
     """
 
-    n: int
     parity = 2
 
 
 @dataclass(frozen=True, repr=False)
-class Raidz(Scheme):
+class Raidz(_Array):
     """RAID-Z of OpenZFS over the drives of one server, for volumes of one block size.
 
     A block has its own parity, `parity` sectors for each row over the other drives, and takes a multiple of
@@ -237,74 +233,19 @@ class Raidz(Scheme):
         if self.parity > 3:
             raise ValueError(f"Raidz: parity is 1, 2 or 3, got {self.parity!r}")
 
-    n = property(lambda self: self.drives)
-    spare = _Raid.spare
-    copies = 1
-    survives = property(lambda self: Survives(self.parity, 0, None))
-    width = property(lambda self: (1, self.drives))
-    sectors = property(lambda self: self.volblocksize_bytes // self.sector_bytes)
-    data = property(lambda self: self.drives * self.efficiency)
-
     @property
-    def parity_sectors(self) -> int:
-        return self.parity * ceil(self.sectors / (self.drives - self.parity))
-
-    @property
-    def efficiency(self) -> float:
-        unit = self.parity + 1
-        return self.sectors / (unit * ceil((self.sectors + self.parity_sectors) / unit))
-
-    @property
-    def write_ios(self) -> tuple[float, float]:
-        return 0, min(self.sectors, self.drives - self.parity) + self.parity
-
-    @property
-    def stripe_cost(self) -> float:
-        return (self.sectors + self.parity_sectors) / self.sectors
-
-
-class Altered(Scheme):
-    """A scheme whose capacity is changed and whose I/O is not."""
-
-    scheme: Scheme
-
-    def _call(self) -> str:
-        """How it is written after the scheme."""
-        raise NotImplementedError
-
-    copies = property(lambda self: self.scheme.copies)
-    dedup_ratio = property(lambda self: self.scheme.dedup_ratio)
-    write_ios = property(lambda self: self.scheme.write_ios)
-    stripe_cost = property(lambda self: self.scheme.stripe_cost)
-    survives = property(lambda self: self.scheme.survives)
-    width = property(lambda self: self.scheme.width)
-
-    def __repr__(self) -> str:
-        inner = f"({self.scheme!r})" if isinstance(self.scheme, Product) else f"{self.scheme!r}"
-        return f"{inner}.{self._call()}"
+    def numbers(self) -> Numbers:
+        across, unit = self.drives - self.parity, self.parity + 1
+        sectors = self.volblocksize_bytes // self.sector_bytes
+        written = sectors + self.parity * ceil(sectors / across)
+        efficiency = sectors / (unit * ceil(written / unit))
+        write_ios = (0, min(sectors, across) + self.parity)
+        survives = Survives(self.parity, 0, None)
+        return Numbers(efficiency, write_ios, written / sectors, 1, survives, (1, self.drives))
 
 
 @dataclass(frozen=True, repr=False)
-class Spared(Altered):
-    """A RAID and its hot spares, which hold nothing: they cost capacity, and no failure more at once is survived, as a
-    spare helps after the rebuild only (METHODS section 4). A spare does no I/O either: of a ceiling's drives, count
-    those that work."""
-
-    scheme: _Raid | Raidz
-    spares: int
-
-    def __post_init__(self):
-        _at_least(self, "spares", 1)
-
-    efficiency = property(lambda self: self.scheme.data / (self.scheme.n + self.spares))
-    width = property(lambda self: (1, self.scheme.n + self.spares))
-
-    def _call(self) -> str:
-        return f"spare({self.spares})"
-
-
-@dataclass(frozen=True, repr=False)
-class ErasureCode(Parity):
+class ErasureCode(Scheme):
     """k data and m parity strips, one per server when it is the first level.
 
     Parameters
@@ -325,15 +266,19 @@ class ErasureCode(Parity):
         _at_least(self, "k", 1)
         _at_least(self, "m", 1)
 
-    data = property(lambda self: self.k)
-    parity = property(lambda self: self.m)
-    survives = property(lambda self: _across_servers(self.m))
-    width = property(lambda self: (self.k + self.m, 1))
+    @property
+    def numbers(self) -> Numbers:
+        width = (self.k + self.m, 1)
+        return _parity(self.k, self.m)._replace(survives=_across_servers(self.m), width=width)
 
 
 @dataclass(frozen=True, repr=False)
 class Product(Scheme):
-    """Levels, outermost first. Efficiencies multiply; an outer read stays one read, an outer write goes through b."""
+    """Levels, outermost first. Efficiencies multiply; an outer read stays one read, an outer write goes through b.
+
+    Data is lost when one more than the outer tolerance of units is lost, each by one more than its own. Of the levels
+    inside a server each unit is as wide as the next level: a mirror there takes drives, not servers.
+    """
 
     levels: tuple[Scheme, ...]
 
@@ -341,39 +286,18 @@ class Product(Scheme):
         _unwrapped(self.levels)
 
     @property
-    def efficiency(self) -> float:
-        return prod(level.efficiency for level in self.levels)
-
-    @property
-    def copies(self) -> int:
-        return prod(level.copies for level in self.levels)
-
-    @property
-    def stripe_cost(self) -> float:
-        return prod(level.stripe_cost for level in self.levels)
-
-    @property
-    def write_ios(self) -> tuple[float, float]:
-        reads: float = 0
-        writes: float = 1
-        for level in self.levels:
-            level_reads, level_writes = level.write_ios
-            reads, writes = reads + writes * level_reads, writes * level_writes
-        return reads, writes
-
-    @property
-    def survives(self) -> Survives:
-        """Data is lost when one more than the outer tolerance of units is lost, each by one more than its own."""
-        outer, inner = self.levels[0].survives, prod(1 + level.survives.drives for level in self.levels[1:])
-        beside = outer.drives * inner - 1 if outer.servers else None
-        return Survives((1 + outer.drives) * inner - 1, outer.servers, beside)
-
-    @property
-    def width(self) -> tuple[int, int]:
-        """Of the levels inside a server, each unit is as wide as the next level: a mirror there takes drives, not
-        servers."""
-        servers, drives = self.levels[0].width
-        return servers, drives * prod(prod(level.width) for level in self.levels[1:])
+    def numbers(self) -> Numbers:
+        first, *others = [level.numbers for level in self.levels]
+        efficiency, (reads, writes), stripe_cost, copies, survives, (servers, drives), *_ = first
+        units = 1
+        for inner in others:
+            efficiency, stripe_cost = efficiency * inner.efficiency, stripe_cost * inner.stripe_cost
+            reads, writes = reads + writes * inner.write_ios[0], writes * inner.write_ios[1]
+            copies, drives = copies * inner.copies, drives * prod(inner.width)
+            units *= 1 + inner.survives.drives
+        beside = survives.drives * units - 1 if survives.servers else None
+        survives = Survives((1 + survives.drives) * units - 1, survives.servers, beside)
+        return Numbers(efficiency, (reads, writes), stripe_cost, copies, survives, (servers, drives))
 
     def __repr__(self) -> str:
         return " * ".join(map(repr, self.levels))
@@ -404,40 +328,67 @@ class Tiers(Scheme):
         if not all(0 <= share <= 1 for share in shares) or not isclose(sum(shares), 1, abs_tol=1e-9):
             raise ValueError(f"{self!r}: shares must lie between 0 and 1 and add up to 1, got {shares}")
 
-    def _mean(self, values) -> float:
-        return sum(share * value for (share, _), value in zip(self.parts, values, strict=True))
-
     @property
-    def efficiency(self) -> float:
-        return 1 / self._mean(1 / tier.efficiency for _, tier in self.parts)
+    def numbers(self) -> Numbers:
+        shares = [share for share, _ in self.parts if share]
+        each = [tier.numbers for share, tier in self.parts if share]
 
-    @property
-    def copies(self) -> int:
-        return min(tier.copies for share, tier in self.parts if share)
+        def mean(values: Iterable[float]) -> float:
+            return sum(share * value for share, value in zip(shares, values, strict=True))
 
-    @property
-    def write_ios(self) -> tuple[float, float]:
-        reads, writes = zip(*(tier.write_ios for _, tier in self.parts), strict=True)
-        return self._mean(reads), self._mean(writes)
-
-    @property
-    def stripe_cost(self) -> float:
-        return self._mean(tier.stripe_cost for _, tier in self.parts)
-
-    @property
-    def survives(self) -> Survives:
-        each = [tier.survives for share, tier in self.parts if share]
-        servers = min(s.servers for s in each)
-        beside = min(s.drives_beside_server or 0 for s in each) if servers else None
-        return Survives(min(s.drives for s in each), servers, beside)
-
-    @property
-    def width(self) -> tuple[int, int]:
-        servers, drives = zip(*(tier.width for share, tier in self.parts if share), strict=True)
-        return max(servers), max(drives)
+        survives = [own.survives for own in each]
+        servers = min(own.servers for own in survives)
+        beside = min(own.drives_beside_server or 0 for own in survives) if servers else None
+        reads, writes = map(mean, zip(*(own.write_ios for own in each), strict=True))
+        nodes, drives = map(max, zip(*(own.width for own in each), strict=True))
+        return Numbers(
+            1 / mean(1 / own.efficiency for own in each),
+            (reads, writes),
+            mean(own.stripe_cost for own in each),
+            min(own.copies for own in each),
+            Survives(min(own.drives for own in survives), servers, beside),
+            (nodes, drives),
+        )
 
     def __repr__(self) -> str:
         return f"Tiers({', '.join(f'({share}, {tier!r})' for share, tier in self.parts)})"
+
+
+class Altered(Scheme):
+    """A scheme whose capacity is changed and whose I/O is not."""
+
+    scheme: Scheme
+
+    def _call(self) -> str:
+        """How it is written after the scheme."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        inner = f"({self.scheme!r})" if isinstance(self.scheme, Product) else f"{self.scheme!r}"
+        return f"{inner}.{self._call()}"
+
+
+@dataclass(frozen=True, repr=False)
+class Spared(Altered):
+    """A RAID and its hot spares, which hold nothing: they cost capacity, and no failure more at once is survived, as a
+    spare helps after the rebuild only (METHODS section 4). A spare does no I/O either: of a ceiling's drives, count
+    those that work."""
+
+    scheme: _Array
+    spares: int
+
+    def __post_init__(self):
+        _at_least(self, "spares", 1)
+
+    @property
+    def numbers(self) -> Numbers:
+        bare = self.scheme.numbers
+        drives = bare.width[1]
+        every = drives + self.spares
+        return bare._replace(efficiency=drives * bare.efficiency / every, width=(1, every))
+
+    def _call(self) -> str:
+        return f"spare({self.spares})"
 
 
 class Wrapped(Altered):
@@ -461,12 +412,10 @@ class Reserved(Wrapped):
             raise ValueError(f"{self!r}: the reserve would take every drive, nothing is left to use")
 
     @property
-    def reserve_share(self) -> float:
-        return min(self.servers, MAX_RESERVED_DRIVES) / (self.servers * self.drives_per_server)
-
-    @property
-    def efficiency(self) -> float:
-        return self.scheme.efficiency * (1 - self.reserve_share)
+    def numbers(self) -> Numbers:
+        share = min(self.servers, MAX_RESERVED_DRIVES) / (self.servers * self.drives_per_server)
+        bare = self.scheme.numbers
+        return bare._replace(efficiency=bare.efficiency * (1 - share), reserve_share=share)
 
     def _call(self) -> str:
         return f"reserve(servers={self.servers}, drives_per_server={self.drives_per_server})"
@@ -484,21 +433,9 @@ class Dedup(Wrapped):
             raise ValueError(f"savings is a share from 0 up to but not including 1, got {self.savings!r}: 70 % is 0.7")
 
     @property
-    def ratio(self) -> float:
-        """Client bytes per stored byte, 1/(1 - savings): 70 % saved is 3.33 to 1."""
-        return 1 / (1 - self.savings)
-
-    @property
-    def dedup_ratio(self) -> float:
-        return self.scheme.dedup_ratio * self.ratio
-
-    @property
-    def reserve_share(self) -> float:
-        return self.scheme.reserve_share
-
-    @property
-    def efficiency(self) -> float:
-        return self.scheme.efficiency * self.ratio
+    def numbers(self) -> Numbers:
+        bare, ratio = self.scheme.numbers, 1 / (1 - self.savings)  # 70 % saved is 3.33 to 1
+        return bare._replace(efficiency=bare.efficiency * ratio, dedup_ratio=bare.dedup_ratio * ratio)
 
     def _call(self) -> str:
         return f"dedup({self.savings})"
