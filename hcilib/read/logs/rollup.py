@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from hcilib.model.compressed import opened
+from hcilib.model.compressed import pieces
 from hcilib.model.fio_buckets import BUCKETS, MIDPOINTS, buckets_of
 from hcilib.model.places import Paths, at_home, several
 from hcilib.read.fio.fio import LOCAL_HOST
@@ -43,7 +43,6 @@ NAME = re.compile(
     r"(?:\.(?P<host>.+?))??(?:\.zst|\.gz)?",
     re.DOTALL,
 )
-_PACKED = {b"\x28\xb5": "zstd", b"\x1f\x8b": "gzip"}
 _BLOCK, _HEAD = 1 << 22, 1 << 16
 _SAMPLE_FIELDS = 8
 """At most of a line about one I/O or an average; a histogram has more."""
@@ -123,21 +122,17 @@ def layout_of(log: Log) -> Layout | None:
 def _blocks(path: Path, torn: list[str]) -> Iterator[bytes]:
     rest = b""
     try:
-        with opened(path) as file:
-            packed = _PACKED.get(file.read(2))
-            file.seek(0)
-            stream = pa.input_stream(file, packed)
-            while piece := stream.read(_BLOCK):
-                end = piece.rfind(b"\n") + 1
-                if (whole := rest + piece[:end]) and end:
-                    yield whole
-                rest = piece[end:] if end else whole
-                if len(rest) > _HEAD:
-                    raise FioLogError(f"{path}: a line of more than {_HEAD} bytes: no log of fio's")
-    except FioLogError:
-        raise
-    except (OSError, ValueError) as error:
-        raise FioLogError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+        for piece in pieces(path, _BLOCK):
+            end = piece.rfind(b"\n") + 1
+            if (whole := rest + piece[:end]) and end:
+                yield whole
+            rest = piece[end:] if end else whole
+            if len(rest) > _HEAD:
+                raise FioLogError(f"{path}: a line of more than {_HEAD} bytes: no log of fio's")
+    except OSError as error:
+        raise FioLogError(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise FioLogError(str(error)) from None
     torn += [str(path)] * bool(rest)
 
 
