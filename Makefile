@@ -40,7 +40,7 @@ HERE := $(CURDIR)/out/.home
 INSIDE := env MPLCONFIGDIR=$(HERE)/matplotlib IPYTHONDIR=$(HERE)/ipython XDG_CACHE_HOME=$(HERE)/cache \
   JUPYTER_CONFIG_DIR=$(HERE)/jupyter/config JUPYTER_DATA_DIR=$(HERE)/jupyter/data JUPYTER_RUNTIME_DIR=$(HERE)/jupyter/runtime
 lab: greeting setup
-	@mkdir -p $(HERE) && $(INSIDE) $(PY) -m hcilib.show.site $(LAB) --out $(OUT) --headline 04_compare.lab
+	@mkdir -p $(HERE) && $(INSIDE) $(PY) -m hcilib.cli report $(LAB) --out $(OUT) --headline 04_compare.lab
 
 greeting:
 	@echo "make lab: one copy of the data against two, on drives of known speed; about three minutes, Ctrl-C keeps what is done"
@@ -53,7 +53,7 @@ lab-again:
 # Ceph on loopback; two virtual nodes for each other system, four for a mirror of three: their kernel and tools are kept in the user's cache folder.
 cluster: setup
 	@./setup.sh cluster
-	@$(PY) -m hcilib.show.site params/box --out out/box --headline 04_compare.box
+	@$(PY) -m hcilib.cli report params/box --out out/box --headline 04_compare.box
 
 # What was touched since the last commit, or since BASE: make quick BASE=main
 quick:
@@ -79,7 +79,7 @@ deep: setup
 	@$(PY) -m pytest -n 2 --dist loadfile --ignore tests/drive --hypothesis-profile deep
 
 report: setup
-	@began=$$(date +%s); $(PY) -m hcilib.show.site params --out out/report; code=$$?; \
+	@began=$$(date +%s); $(PY) -m hcilib.cli report params --out out/report; code=$$?; \
 	  echo "Report made in $$(( $$(date +%s) - began )) s (at most 300 when all is executed on two quiet cores, 5 when unchanged)"; \
 	  exit $$code
 

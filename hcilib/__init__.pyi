@@ -120,7 +120,7 @@ from .read.run.run import read_rollup as read_rollup
 from .read.run.run import read_series as read_series
 from .read.run.run import samples as samples
 from .say.answers import answer as answer
-from .say.physics.claims import claim_words as claim_words
+from .say.claims import claim_words as claim_words
 from .show.plots import at_right as at_right
 from .show.plots import bars as bars
 from .show.plots import by as by

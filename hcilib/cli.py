@@ -138,7 +138,7 @@ def _share(given: str) -> float:
 
 def _check(folder: str, against: str, size: float, metric: str, json: Path | None, junit: Path | None) -> int:
     """Print a sentence a finding; return 1 for a proven loss, 2 for what is undecided, else 0."""
-    from hcilib.say.campaigns.history import check_lines, check_sentences
+    from hcilib.say.lines import check_lines, check_sentences
 
     months = hci.history(folder)
     found, campaigns = hci.check(months, against, size, metric), hci.campaigns(months)

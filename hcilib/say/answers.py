@@ -14,7 +14,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from hcilib.model.metrics import column_of
 from hcilib.model.system import known_labels
 from hcilib.say import codes, words
-from hcilib.say.campaigns import plan
 
 TEMPLATES = Path(__file__).with_name("answers")
 
@@ -91,5 +90,5 @@ def _templates() -> Environment:
     templates.filters |= {"amount": amount, "noun": words.noun, "pattern": words.pattern_words, "listed": words.listed}
     templates.filters |= {"number": "{:,.10g}".format, "rounded": words.number, "sentence": words.sentence}
     templates.filters |= {"event": codes.event_words, "part": part, "scheme": words.scheme_words}
-    templates.filters |= {"duration": plan.duration, "written": plan.written}
+    templates.filters |= {"duration": words.duration, "written": words.written}
     return templates

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from hcilib.model.metrics import column_of, steady
+from hcilib.model.metrics import column_of, steady, time_unit
 from hcilib.model.patterns import NAME
 
 INTERVAL = "95 % interval"
@@ -126,6 +126,19 @@ def interval(ratio: float, lo: float, hi: float) -> str:
     if lo != lo or span(lo, hi) == size(ratio, lo, hi):
         return ""
     return f" ({INTERVAL} {span(lo, hi)})"
+
+
+def duration(seconds: float) -> str:
+    """Return a time in the unit that fits it: ``34 hours``, ``3 minutes``."""
+    span, name = time_unit(seconds)
+    return "an unknown time" if seconds != seconds else f"{number(seconds / span)} {name}"
+
+
+def written(size: float) -> str:
+    """Return written bytes in the unit that fits them: ``124 TiB``, ``2 GiB``."""
+    if size != size:
+        return "an unknown amount"
+    return f"{number(size / 2**40)} TiB" if size >= 2**39 else f"{number(size / 2**30)} GiB"
 
 
 # ---- names of metrics, patterns, cells, schemes and checks

@@ -113,7 +113,7 @@ def report(code: str, folder: Path) -> subprocess.Popen:
     (folder / "notebooks").mkdir()
     write_notebook(folder / "notebooks" / "90_own.ipynb", code, 'testbed: str = ""\nrun_dir: str = ""')
     (folder / "90_own.lab.yaml").write_text("# own\ntestbed: bed.yaml\nrun_dir: run\n")
-    return of_others(folder, "hcilib.show.site", "90_own.lab.yaml", "--out", "site")
+    return of_others(folder, "hcilib.cli", "report", "90_own.lab.yaml")
 
 
 def terminal(code: str, folder: Path) -> subprocess.Popen:

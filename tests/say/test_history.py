@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 import hcilib as hci
-from hcilib.say.campaigns.history import check_lines, check_sentences
+from hcilib.say.lines import check_lines, check_sentences
 from tests.style import faults
 
 FOUND = hci.check(hci.history("data/samples/history.csv"))

@@ -263,7 +263,7 @@ def test_kernels_end_with_their_report_and_ctrl_c_says_what_is_kept_and_exits_by
         (root / folder).mkdir(parents=True)
     notebook(root / "notebooks/02_slow.ipynb", new_markdown_cell("# Slow?"), tagged(SLEEPS, "answer"))
     (root / "params/02_slow.one.yaml").write_text("")
-    argv = [sys.executable, "-m", "hcilib.show.site", "params", "--out", "out"]
+    argv = [sys.executable, "-m", "hcilib.cli", "report", "params", "--out", "out"]
     running = subprocess.Popen(
         argv, cwd=root, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(hci.ROOT)}
     )

@@ -9,12 +9,10 @@ from bs4 import BeautifulSoup
 
 import hcilib as hci
 from hcilib.model.archives import unpacked
-from hcilib.model.study import load_studies
 from hcilib.model.yaml_models import TestbedError
 from hcilib.show.site.build import build
-from hcilib.show.site.folders import with_scenarios
-from hcilib.show.site.scenarios import find_scenarios
-from hcilib.show.site.studies import find_studies, stories, study_of
+from hcilib.show.site.scenarios import find_scenarios, with_scenarios
+from hcilib.show.site.studies import find_studies, load_studies, stories, study_of
 
 ROOT = Path(__file__).resolve().parents[2]
 STUDY = "short: A\ntitle: T\nunder_test: two systems\nscenarios: [04_compare.x]\n"

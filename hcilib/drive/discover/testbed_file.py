@@ -16,7 +16,7 @@ import pandas as pd
 
 from hcilib.drive.discover.answers import NodeFacts, VmFacts
 from hcilib.model.testbed import Host, Node
-from hcilib.model.yaml_files import read_yaml
+from hcilib.model.yaml_models import read_yaml
 from hcilib.read.nodes.perfmon import COUNTERS
 
 UNKNOWN_NODE = "SAY-WHICH-NODE"

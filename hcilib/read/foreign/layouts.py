@@ -18,7 +18,7 @@ import pandas as pd
 from hcilib.model.compressed import read_bytes
 from hcilib.model.metrics import meant
 from hcilib.model.patterns import LONG_RW, Pattern
-from hcilib.model.yaml_files import read_yaml
+from hcilib.model.yaml_models import read_yaml
 from hcilib.read.foreign.settings import FACTORS, Factors, ForeignError, asked, bytes_of
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from hcilib.model.caveats import BEYOND
 from hcilib.model.metrics import QUANTILES
-from hcilib.read.diskspd.diskspd import Timespan, buckets_of, load, outstanding_of, rows_of, version_of
+from hcilib.read.diskspd import Timespan, buckets_of, load, outstanding_of, rows_of, version_of
 from hcilib.read.fio.fio import (
     LOCAL_HOST,
     RATE,

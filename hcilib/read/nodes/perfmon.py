@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import csv as pa_csv
 
-from hcilib.read.diskspd.diskspd import text_of
+from hcilib.read.diskspd import text_of
 from hcilib.read.nodes import counters
 from hcilib.read.run.journal import utc
 

@@ -18,12 +18,11 @@ from tqdm import tqdm
 
 from hcilib.model.places import at_home, shipped
 from hcilib.model.signals import ending_in_order
-from hcilib.model.study import TestbedError
 from hcilib.model.testbed import load_testbed
+from hcilib.model.yaml_models import TestbedError
 from hcilib.show.site.execute import Result, execute, one_line, revision_of, shared_digest, unchanged
-from hcilib.show.site.folders import with_scenarios
 from hcilib.show.site.kernels import KERNELS, forking
-from hcilib.show.site.scenarios import SOURCES, Scenario, ScenarioError, find_scenarios, strings_in
+from hcilib.show.site.scenarios import SOURCES, Scenario, ScenarioError, find_scenarios, strings_in, with_scenarios
 from hcilib.show.site.studies import find_studies
 
 LOOK_S, ENDING_S = 2.0, 20.0

@@ -1,1 +1,0 @@
-"""What do DiskSPD's results say, in the words of fio's?"""

@@ -1,1 +1,0 @@
-"""What does a campaign cost, and has anything changed?"""

@@ -1,1 +1,0 @@
-"""What do drives, layouts, networks and prices allow?"""
