@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 SHOWN = 40
 """Longer lists of files are grouped by kind."""
-TOOLS = ("fio", "DiskSPD", "HCIBench", "VMFleet", "CBT", "bench-fio", "elbencho")
 RUNS, FLEETS = Path("data/runs"), Path("data/fleets")
 
 
@@ -232,7 +231,9 @@ def _recognise(path: list[str], names: str | None, system: str | None, every: bo
     for reason, count in results.loc[results["skipped"] != "", "skipped"].value_counts().head(SHOWN).items():
         print(_wrapped(f"Skipped {count}: {reason.rstrip('.')}."))
     if not len(results):
-        print(f"No result was found. Give a folder with results of {', '.join(TOOLS)}.")
+        from hcilib.read.foreign.results import KNOWN
+
+        print(f"No result was found. Give a folder with results of {', '.join(KNOWN)}.")
     elif names and not runs:
         print(f"Compare --names {names!r} with these files. {{field}} is a part of a name, * any text, ** any folders.")
     if missing := sorted({word for words in usable["missing"] for word in words.split(", ") if word}):

@@ -4,9 +4,10 @@ called. The only I/O is to ask what is there, and to unpack a committed campaign
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, wraps
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from hcilib.model.archives import unpacked
 
@@ -14,6 +15,7 @@ Paths: TypeAlias = str | Path | Sequence[str | Path]
 """One place, or several."""
 Sources: TypeAlias = Paths | Mapping[str, Any] | Sequence[str | Path | Mapping[str, Any]]
 """Places, also as a params file names them."""
+T = TypeVar("T")
 
 PACKAGE = Path(__file__).resolve().parents[1]
 ROOT = PACKAGE / "shipped" if (PACKAGE / "shipped").is_dir() else PACKAGE.parent
@@ -62,6 +64,21 @@ def _project() -> Path:
 
 def _from_here(path: Path) -> Path:
     return Path(os.path.relpath(path)) if path.is_absolute() else path
+
+
+def while_unchanged(read: Callable[[Path], T]) -> Callable[[Path], T]:
+    """Return a function that reads a file once while neither its time nor its size has changed."""
+
+    @cache
+    def known(file: Path, *_: int) -> T:
+        return read(file)
+
+    @wraps(read)
+    def asked(file: Path) -> T:
+        state = file.stat()
+        return known(file, state.st_mtime_ns, state.st_size)
+
+    return asked
 
 
 # What the files of a run directory are called (DEVELOPING section 5): one place for whoever writes them and whoever

@@ -6,8 +6,6 @@ makes one.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import random
 import re
@@ -22,7 +20,7 @@ from pydantic.dataclasses import dataclass
 from hcilib.model.metrics import parse_bytes
 from hcilib.model.patterns import PlanError
 from hcilib.model.workload import Cell, Load
-from hcilib.model.yaml_models import CHECKED, Seconds, Whole, checked
+from hcilib.model.yaml_models import CHECKED, Seconds, Whole, checked, digest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -206,7 +204,7 @@ class Plan:
     @property
     def digest(self) -> str:
         """Identity by content: what decides whether a run directory holds this plan."""
-        return plan_digest(self.to_dict())
+        return digest(self.to_dict())
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -339,11 +337,6 @@ class Plan:
 
 
 _PLAN = TypeAdapter(Plan)
-
-
-def plan_digest(plan: Mapping) -> str:
-    """Return the identity of a plan as plan.json holds it: fields that this version does not read count too."""
-    return hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def is_never_asked(system: Mapping) -> bool:

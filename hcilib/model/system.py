@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from hcilib.model import yaml_models as form
 from hcilib.model.metrics import meant
-from hcilib.model.places import SYSTEMS, at_home
+from hcilib.model.places import SYSTEMS, at_home, while_unchanged
 from hcilib.model.schemes import parse_scheme
 from hcilib.model.yaml_models import Model, TestbedError, digest, load
 
@@ -263,6 +263,9 @@ def load_system(path: str | Path) -> System:
     return system
 
 
+_load_system = while_unchanged(load_system)  # a notebook asks for all of them several times
+
+
 def load_systems(folder: str | Path = SYSTEMS) -> dict[str, System]:
     """Read and check every system's file of a folder.
 
@@ -286,18 +289,11 @@ def load_systems(folder: str | Path = SYSTEMS) -> dict[str, System]:
     systems: dict[str, System] = {}
     files: dict[str, Path] = {}
     for file in sorted(at_home(folder).glob("*.yaml")):
-        state = file.stat() if file.is_file() else None
-        system = _load_system(file, state.st_mtime_ns, state.st_size) if state else load_system(file)
+        system = _load_system(file) if file.is_file() else load_system(file)
         if system.name in systems:
             raise TestbedError(f"{file}: field name: {system.name!r} is that of {files[system.name]} already")
         systems[system.name], files[system.name] = system, file
     return systems
-
-
-@lru_cache(maxsize=256)
-def _load_system(path: Path, mtime_ns: int, size: int) -> System:
-    """Load a system once while its file has not changed: a notebook asks for all of them several times."""
-    return load_system(path)
 
 
 def systems_of(names: Iterable[str], files: Sequence[str | Path] = ()) -> dict[str, System]:

@@ -17,15 +17,12 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import csv
 
-from hcilib.model.metrics import COLUMNS, in_order
+from hcilib.model.metrics import BYTES, COLUMNS, in_order
 from hcilib.model.patterns import MIXED, Pattern, PlanError
 from hcilib.model.places import ROOT, at_home
 
 PUBLISHED = ROOT / "data" / "published"
-SIZE = {
-    "bytes": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30,
-    "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
-}  # fmt: skip
+SIZE = {"bytes": 1} | {unit.lower(): size for unit, size in BYTES.items()}
 TIME = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 RATE = {f"{unit}_per_s": factor for unit, factor in SIZE.items()}
 QUANTITIES = {
@@ -38,10 +35,8 @@ HEADINGS = {
     f"{column}_{unit}": (base, factor) for column, (base, units) in QUANTITIES.items() for unit, factor in units.items()
 }
 UNITS = {
-    "count": 1, "%": 1, "x": 1, "IOPS": 1, "GHz": 10**9, "Gbit/s": 10**9 / 8,
-    "ms": 10**6, "s": 1, "h": 3600, "KiB": 2**10, "MiB": 2**20, "GB": 10**9, "TB": 10**12,
-    "KiB/s": 2**10, "MiB/s": 2**20, "GiB/s": 2**30, "MB/s": 10**6, "GB/s": 10**9,
-}  # fmt: skip
+    "count": 1, "%": 1, "x": 1, "IOPS": 1, "GHz": 10**9, "Gbit/s": 10**9 / 8, "ms": 10**6, "s": 1, "h": 3600,
+} | BYTES | {f"{unit}/s": size for unit, size in BYTES.items()}  # fmt: skip
 """Units in words, in base units: bytes, bytes/s, Hz; latencies (ms) in ns, durations (s, h) in s."""
 COUNTS = ("vms", "nodes", "numjobs", "iodepth", "sentence", "id")
 ABOVE_ZERO = (

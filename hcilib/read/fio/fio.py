@@ -193,10 +193,12 @@ def read(path: str | Path) -> FioFile:
 
 
 def content(path: str | Path) -> Content:
-    """Return the bytes of a file, unpacked; of fio's JSON that is too large for that, mapped."""
+    """Return the bytes of a file, unpacked, UTF-16 as UTF-8; of fio's JSON that is too large for that, mapped."""
     try:
         try:
-            return read_bytes(path)
+            raw = read_bytes(path)
+            is_utf16 = raw[:2] in (b"\xff\xfe", b"\xfe\xff")  # PowerShell's `>`
+            return raw.decode("utf-16", "replace").encode() if is_utf16 else raw
         except TooLargeError:
             return _mapped(path)
     except ValueError as error:
@@ -255,8 +257,6 @@ Busy = list[dict[str, Direction]]
 
 def _document(raw: Content, path: str | Path) -> tuple[Document, Busy, str, int]:
     """Return the last document, the text around the documents, and how many there are."""
-    if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):  # PowerShell's `>`
-        raw = raw[:].decode("utf-16", "replace").encode()
     why = "no document of fio's"
     start = raw.rfind(b"{", 0, max(raw.find(b'"fio version"'), 0))
     if start >= 0:

@@ -24,8 +24,8 @@ import pandas as pd
 from hcilib.model.caveats import LEFT_OUT, join_codes
 from hcilib.model.metrics import SETTINGS
 from hcilib.model.places import Sources
-from hcilib.read.fio.fio import Content, content
-from hcilib.read.foreign.layouts import Place, cbt_settings, cbt_twin, naming_of, placed
+from hcilib.read.fio.fio import content
+from hcilib.read.foreign.layouts import LAYOUTS, Place, cbt_settings, cbt_twin, naming_of, placed
 from hcilib.read.foreign.parts import TOOLS, Part, is_summary, may_be
 from hcilib.read.foreign.row import row_of
 from hcilib.read.foreign.settings import FACTORS, ForeignError
@@ -36,6 +36,8 @@ from hcilib.read.run.journal import refuse_nothing
 from hcilib.read.run.results import tables_of, under_each_other
 from hcilib.read.run.step import names_of_places
 
+KNOWN = tuple(dict.fromkeys([*(tool.name for tool in TOOLS), *(tool for tool, _ in LAYOUTS)]))
+"""Every tool whose results are read: by what a file holds, or by where it lies."""
 CHUNK = 200
 """Runs that are read at a time."""
 SHOWN_AFTER_S = 1.0
@@ -380,7 +382,6 @@ def _parts(file: File, place: Place) -> list[Part]:
         return []
     raw = content(file.path)
     file.digest = sha256(raw).hexdigest()
-    raw = as_utf8(raw)
     if not raw:
         file.what, file.skipped = RESULT if is_expected else OTHER, "it is empty"
         return []
@@ -403,12 +404,6 @@ def _parts(file: File, place: Place) -> list[Part]:
 def _called(name: str, kinds: Mapping[str, str]) -> str:
     """Return what a file is by its name; empty where the name is none of these."""
     return next((what for what, regex in kinds.items() if re.fullmatch(regex, name)), "")
-
-
-def as_utf8(raw: Content) -> Content:
-    """Return content as UTF-8: Windows PowerShell's ``>`` writes UTF-16."""
-    is_utf16 = raw[:2] in (b"\xff\xfe", b"\xfe\xff")
-    return raw[:].decode("utf-16", "replace").encode() if is_utf16 else raw
 
 
 def _words(said: Mapping[str, Any]) -> str:

@@ -30,7 +30,7 @@ from 20 % to 85 % must. In tens to the nearest no level has runs from both sides
 95 %, where Ceph stops writes (mon_osd_full_ratio)."""
 
 
-def rows_of_pools(folder: Path, _: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:
+def rows_of_pools(folder: Path) -> Iterator[dict[str, Any]]:
     """`POOL_COLUMNS` of a run directory, a row a reading, system and host; none where nothing was taken down. Raises
     ValueError where the file holds something else."""
     file = folder / POOL_FILL

@@ -21,7 +21,8 @@ import pandas as pd
 
 from hcilib.model.compressed import opened, read_bytes
 from hcilib.model.places import FAILED, JOURNAL, OUTPUT, PACKAGE, PLAN, RECORD, STEPS, TEMPORARY, at_home
-from hcilib.model.plan import Plan, plan_digest
+from hcilib.model.plan import Plan
+from hcilib.model.yaml_models import digest
 from hcilib.read.fio.fio import FioOutputError
 from hcilib.read.fio.table import read_fio
 from hcilib.read.run.journal import events_of
@@ -235,7 +236,7 @@ def unlike_plan(plan: Mapping) -> str:
     """
     try:
         Plan.from_dict(plan["plan"])
-        own = plan_digest(plan["plan"])
+        own = digest(plan["plan"])  # fields that this version does not read count too
     except (ValueError, KeyError, TypeError) as error:
         return f"its plan is damaged ({' '.join(str(error).split())[:160]})"
     stated = (plan.get("identity") or {}).get("plan", "" if plan.get("campaign") else own)

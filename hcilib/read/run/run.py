@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -317,18 +317,14 @@ def read_pool_fill(path: Paths) -> pd.DataFrame:
     0  box-ceph  start  node1           8.65
     1  box-ceph    end  node1           8.65
     """
-    return _facts(path, facts.rows_of_pools, facts.POOL_COLUMNS)
-
-
-def _facts(path: Paths, rows_of: Callable[[Path, dict], Iterator[dict]], columns: Sequence[str]) -> pd.DataFrame:
-    """What run directories keep beside their steps; `rows_of` is given the folder and its plan.json."""
     found = []
     for folder, name in run_names(path).items():
+        plan_of(folder)
         try:
-            found += [{"run_id": name, **row} for row in rows_of(folder, plan_of(folder))]
+            found += [{"run_id": name, **row} for row in facts.rows_of_pools(folder)]
         except ValueError as error:
             raise RunReadError(str(error)) from None
-    return pd.DataFrame(found, columns=["run_id", *columns])
+    return pd.DataFrame(found, columns=["run_id", *facts.POOL_COLUMNS])
 
 
 def read_events(path: str | Path) -> pd.DataFrame:

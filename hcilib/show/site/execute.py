@@ -18,7 +18,6 @@ import time
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -29,7 +28,7 @@ from nbformat import NotebookNode
 from PIL import Image
 
 from hcilib.model.archives import MADE
-from hcilib.model.places import ROOT, shipped
+from hcilib.model.places import ROOT, shipped, while_unchanged
 from hcilib.show.site.kernels import Kernel, MeasuringKernel
 from hcilib.show.site.scenarios import Scenario, cells_of, parameters_of, strings_in
 from hcilib.show.site.studies import study_of
@@ -283,14 +282,9 @@ def combined(*parts: str) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
+@while_unchanged
 def file_digest(path: Path) -> str:
-    """Return SHA-256 of a file, read once for all scenarios while neither its time nor its size has changed."""
-    state = path.stat()
-    return _digest(path, state.st_mtime_ns, state.st_size)
-
-
-@cache
-def _digest(path: Path, mtime_ns: int, size: int) -> str:
+    """Return SHA-256 of a file."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 

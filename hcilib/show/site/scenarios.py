@@ -11,7 +11,6 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from pydantic.fields import FieldInfo
 
 from hcilib.model.archives import unpacked
 from hcilib.model.metrics import meant
-from hcilib.model.places import PLAN
+from hcilib.model.places import PLAN, while_unchanged
 from hcilib.model.yaml_models import Model, TestbedError, load
 
 SOURCES = ("source", "sources", "path")
@@ -104,14 +103,9 @@ def _scenario(path: Path, notebooks: Path) -> Scenario:
     return Scenario(path.stem, notebook, path, load(path, form).model_dump(exclude_unset=True))
 
 
+@while_unchanged
 def cells_of(notebook: Path) -> Sequence[nbformat.NotebookNode]:
-    """Return the cells of a notebook, read once for all scenarios while its file has not changed."""
-    state = notebook.stat()
-    return _cells(notebook, state.st_mtime_ns, state.st_size)
-
-
-@cache
-def _cells(notebook: Path, mtime_ns: int, size: int) -> Sequence[nbformat.NotebookNode]:
+    """Return the cells of a notebook."""
     return tuple(nbformat.read(notebook, as_version=4).cells)
 
 
