@@ -9,6 +9,7 @@ import pandas as pd
 
 from hcilib.analyse.rows import listed as levels
 from hcilib.analyse.rows import load_factors, numbered
+from hcilib.model.metrics import SETTINGS
 from hcilib.say.words import change, counted, interval, listed, number, where
 
 ALONE = "No second system was found. Add a second folder, or names that separate two systems."

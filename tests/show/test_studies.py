@@ -23,7 +23,8 @@ def test_studies_name_every_scenario_once_and_every_article_and_real_hardware_co
     there = {path.stem for path in (ROOT / "params").glob("*.yaml")}
     assert sorted(name for study in studies for name in study.scenarios) == sorted(there)
     sources = pd.read_csv(ROOT / "data/published/sources.csv")
-    assert {study.article for study in studies if study.article} == set(sources["source"])
+    every = find_scenarios(ROOT / "params", ROOT / "notebooks")
+    assert {one.params.get("article") for one in every} - {None} == set(sources["source"])
     order = [study.hardware for study in studies]
     assert order == sorted(order, key=["real", "emulated", "simulated"].index)
 

@@ -256,10 +256,10 @@ def _ends(about: Mapping[str, Any], said: Mapping[str, Any], named: set[str]) ->
 read_layers_csv = partial(read_step_csv, columns=LAYER_COLUMNS, what="block layers")
 
 
-def read_chains(content: bytes, file: str) -> dict[str, Any]:
-    """What layers.json says; ValueError names the file and what is not its form."""
+def read_chains(content: bytes | None, file: str) -> dict[str, Any]:
+    """What layers.json says, nothing without it; ValueError names the file and what is not its form."""
     try:
-        said = json.loads(content)
+        said = {"tested": {}, "hosts": {}} if content is None else json.loads(content)
         if not isinstance(said["tested"], dict) or not all(isinstance(host, dict) for host in said["hosts"].values()):
             raise TypeError("tested and hosts are not objects")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -270,9 +270,11 @@ def read_chains(content: bytes, file: str) -> dict[str, Any]:
 OSD_COLUMNS = ("osd", "counter", "count", "seconds")
 
 
-def osds_of(content: bytes, file: str) -> pd.DataFrame:
+def osds_of(content: bytes | None, file: str) -> pd.DataFrame:
     """How often each OSD did what, and how long it took altogether, between the readings before and after a run: osd,
     counter, count, seconds. No row of an OSD that was not read both times, or that began anew."""
+    if content is None:
+        return pd.DataFrame(columns=list(OSD_COLUMNS))
     try:
         said = json.loads(content)
         before, after = (said[when]["osds"] for when in ("before", "after"))

@@ -40,7 +40,7 @@ from hcilib.read.nodes import counters as node_counters
 from hcilib.read.nodes import facts, layers, perfmon
 from hcilib.read.run.accepted import counted, folders_of, found_step
 from hcilib.read.run.step import RunReadError, Step, campaigns_of, plan_of, run_names
-from hcilib.read.run.steps import FILES, counters_of, logs_of
+from hcilib.read.run.steps import FILES, counters_of, logs_of, sampled
 
 
 def read_hosts(path: Paths) -> pd.DataFrame:
@@ -103,7 +103,7 @@ def _categories(table: pd.DataFrame) -> pd.DataFrame:
     return table.astype(dict.fromkeys(texts, "category"))
 
 
-def read_series(path: str | Path) -> pd.DataFrame:
+def read_series(path: Paths) -> pd.DataFrame:
     """Read the per-second series of every step that was long enough to be logged.
 
     Parameters
@@ -128,7 +128,7 @@ def read_series(path: str | Path) -> pd.DataFrame:
     return _each(path, lambda step: _named(step, _series(step)[0]))
 
 
-def read_io_gaps(path: str | Path) -> pd.DataFrame:
+def read_io_gaps(path: Paths) -> pd.DataFrame:
     """Find when no VM did I/O, in every accepted step whose logs tell.
 
     A silence is known to last at least that long, and less than two resolutions longer. Steps without any have a row of
@@ -153,7 +153,7 @@ def read_io_gaps(path: str | Path) -> pd.DataFrame:
     return _each(path, lambda step: io_gaps(_logs(step), _stated_ms(step)))
 
 
-def read_counters(path: str | Path) -> pd.DataFrame:
+def read_counters(path: Paths) -> pd.DataFrame:
     """Read what the nodes' CPUs and network cards did in each step's window.
 
     Those of Windows nodes are in files of Performance Monitor (`read_perfmon`).
@@ -177,7 +177,7 @@ def read_counters(path: str | Path) -> pd.DataFrame:
     return _each(path, _counters, (COUNTERS,))
 
 
-def read_perfmon(path: str | Path | Sequence[str | Path | Mapping]) -> pd.DataFrame:
+def read_perfmon(path: Sources) -> pd.DataFrame:
     """Return what Windows nodes counted in each step, from files of Performance Monitor.
 
     The files are in `windows/*.csv` of the run directory (docs/GUIDE.md). A file that does not
@@ -208,7 +208,7 @@ def read_perfmon(path: str | Path | Sequence[str | Path | Mapping]) -> pd.DataFr
     return _each(_campaigns(path), _perfmon, ())
 
 
-def read_drives(path: str | Path | Sequence[str | Path | Mapping]) -> pd.DataFrame:
+def read_drives(path: Sources) -> pd.DataFrame:
     """Read what the nodes' drives did in each step's window.
 
     A drive is a whole disk of a Linux node with nothing below it (hcilib.read.nodes.counters); of nodes that share one
@@ -238,7 +238,7 @@ def read_drives(path: str | Path | Sequence[str | Path | Mapping]) -> pd.DataFra
     return _each(_campaigns(path), _drives, (DRIVES,))
 
 
-def _campaigns(path: str | Path | Sequence[str | Path | Mapping]) -> str | Path | list[str | Path]:
+def _campaigns(path: Sources) -> Paths:
     """Of a notebook's `sources` those that are run directories."""
     if isinstance(path, (str, Path)):
         return path
@@ -246,7 +246,7 @@ def _campaigns(path: str | Path | Sequence[str | Path | Mapping]) -> str | Path 
     return [entry for entry in named if any((at_home(entry) / part).exists() for part in (PLAN, STEPS))]
 
 
-def read_layers(path: str | Path | Sequence[str | Path | Mapping]) -> pd.DataFrame:
+def read_layers(path: Sources) -> pd.DataFrame:
     """Read what every block layer of nodes and VMs did in each step's window, and what is built on what.
 
     No row of a step whose layers were not sampled, as in run directories of earlier versions.
@@ -268,7 +268,7 @@ def read_layers(path: str | Path | Sequence[str | Path | Mapping]) -> pd.DataFra
     return _each(_campaigns(path), _layers, (LAYERS, CHAINS))
 
 
-def read_osds(path: str | Path | Sequence[str | Path | Mapping]) -> pd.DataFrame:
+def read_osds(path: Sources) -> pd.DataFrame:
     """Read what the OSDs of a Ceph system counted of their work between the readings before and after each step.
 
     Parameters
@@ -327,7 +327,7 @@ def read_pool_fill(path: Paths) -> pd.DataFrame:
     return pd.DataFrame(found, columns=["run_id", *facts.POOL_COLUMNS])
 
 
-def read_events(path: str | Path) -> pd.DataFrame:
+def read_events(path: Paths) -> pd.DataFrame:
     """Read what was done and seen during the steps with events.
 
     Parameters
@@ -399,27 +399,18 @@ def _perfmon(step: Step) -> pd.DataFrame:
 
 
 def _drives(step: Step) -> pd.DataFrame:
-    table = _sampled(step, DRIVES, node_counters.read_drives_csv)
+    table = sampled(step, DRIVES, node_counters.read_drives_csv)
     return node_counters.totals(node_counters.within(table, *step.window))
 
 
 def _layers(step: Step) -> pd.DataFrame:
-    file = Path(step.folder) / CHAINS
-    chains = layers.read_chains(read_bytes(file), str(file)) if file.exists() else {"tested": {}, "hosts": {}}
-    samples = _sampled(step, LAYERS, layers.read_layers_csv)
+    chains = sampled(step, CHAINS, layers.read_chains)
+    samples = sampled(step, LAYERS, layers.read_layers_csv)
     return layers.layers_of(samples, chains, *step.window, step.ramp_s)
 
 
 def _osds(step: Step) -> pd.DataFrame:
-    file = Path(step.folder) / OSDS
-    if not file.exists():
-        return pd.DataFrame(columns=list(layers.OSD_COLUMNS))
-    return layers.osds_of(read_bytes(file), str(file))
-
-
-def _sampled(step: Step, name: str, read: Callable[[bytes | None, str], pd.DataFrame]) -> pd.DataFrame:
-    file = Path(step.folder) / name
-    return read(read_bytes(file) if file.exists() else None, str(file))
+    return sampled(step, OSDS, layers.osds_of)
 
 
 def samples() -> dict[str, Path]:

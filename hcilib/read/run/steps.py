@@ -12,12 +12,12 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import cache, lru_cache, partial
 from math import nan
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -47,6 +47,7 @@ from hcilib.read.run.accepted import folders_of, found_step
 from hcilib.read.run.journal import locked
 from hcilib.read.run.step import Step, plan_of
 
+T = TypeVar("T")
 FILES = (RECORD, OUTPUT, COUNTERS, JOB)
 FDATASYNC = SYNC.index("-fdatasync")
 UNSAMPLED = "counters"
@@ -188,13 +189,17 @@ def counters_of(step: Step) -> tuple[pd.DataFrame, list[str]]:
 
     They were sampled by its campaign, or are in files of Performance Monitor.
     """
-    file = Path(step.folder) / COUNTERS
-    content = read_bytes(file) if file.exists() else None
-    own = counters.within(counters.read_counters_csv(content, str(file)), *step.window)
-    logs = logs_of(file.parents[2])
+    own = counters.within(sampled(step, COUNTERS, counters.read_counters_csv), *step.window)
+    logs = logs_of(Path(step.folder).parents[1])
     samples, absent = perfmon.of_step(logs, step.id, *step.window)
     tables = [table for table in (own, *map(perfmon.as_counters, samples)) if len(table)]
     return pd.concat(tables or [own], ignore_index=True), absent
+
+
+def sampled(step: Step, name: str, read: Callable[[bytes | None, str], T]) -> T:
+    """Return what a reader makes of a file of a step; it is given None where there is none."""
+    file = Path(step.folder) / name
+    return read(read_bytes(file) if file.exists() else None, str(file))
 
 
 def logs_of(run_dir: Path) -> list[pd.DataFrame]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from hcilib.model.places import at_home, shipped
+from hcilib.model.places import Paths, at_home, shipped
 from hcilib.model.signals import ending_in_order
 from hcilib.model.testbed import load_testbed
 from hcilib.model.yaml_models import TestbedError
@@ -42,7 +42,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 def report(
-    params: str | Path | Iterable[str | Path] = "params",
+    params: Paths = "params",
     out: str | Path = "out/report",
     workers: int = 2,
     root: str | Path = ".",

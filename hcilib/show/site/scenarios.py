@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from pydantic.fields import FieldInfo
 
 from hcilib.model.archives import unpacked
 from hcilib.model.metrics import meant
-from hcilib.model.places import PLAN, while_unchanged
+from hcilib.model.places import PLAN, Paths, several, while_unchanged
 from hcilib.model.yaml_models import Model, TestbedError, load
 
 SOURCES = ("source", "sources", "path")
@@ -65,7 +65,7 @@ class Parameters(Model):
     model_config = ConfigDict(strict=True)
 
 
-def find_scenarios(params: str | Path | Iterable[str | Path], notebooks: str | Path) -> list[Scenario]:
+def find_scenarios(params: Paths, notebooks: str | Path) -> list[Scenario]:
     """Return the scenarios of a params folder, of one file, or of several, checked against their notebooks.
 
     Raises
@@ -73,7 +73,7 @@ def find_scenarios(params: str | Path | Iterable[str | Path], notebooks: str | P
     ScenarioError
         A file name without a notebook, an unknown parameter, a value of another type: all findings at once.
     """
-    given = [params] if isinstance(params, str | Path) else list(params)
+    given = several(params)
     paths = [p for each in map(Path, given) for p in (sorted(each.glob("*.yaml")) if each.is_dir() else [each])]
     if not paths:
         there = ", ".join(map(str, given)) or "the list given"
@@ -140,14 +140,17 @@ def strings_in(value: Any) -> Iterator[str]:
 # ---- Scenarios for a folder that holds measurements and no params files: `hci report FOLDER`
 
 
-def with_scenarios(params: str | Path | Iterable[str | Path], out: Path, root: Path) -> list[Path]:
+def with_scenarios(params: Paths, out: Path, root: Path) -> list[Path]:
     """Return the params files and folders, a folder of measurements replaced by params files for it.
 
     They are written into ``<out>/params``: a comparison and an audit of run directories, and
     ``00_files`` for files of other tools. Paths in them start at `root`, as notebooks run there.
     """
-    given = [params] if isinstance(params, str | Path) else params
-    return [made for path in map(Path, given) for made in (_written(path, out, root) if _measured(path) else [path])]
+    return [
+        made
+        for path in map(Path, several(params))
+        for made in (_written(path, out, root) if _measured(path) else [path])
+    ]
 
 
 def _measured(path: Path) -> bool:

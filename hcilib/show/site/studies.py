@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
-from pydantic import Field
 
 from hcilib.model import yaml_models as form
 from hcilib.model.caveats import glossary, warnings_of
 from hcilib.model.places import ROOT, at_home, shipped
 from hcilib.model.schemes import parse_scheme
-from hcilib.model.system import known_labels, load_systems
+from hcilib.model.system import load_systems
 from hcilib.model.yaml_models import Model, TestbedError, load
+from hcilib.say.answers import label
 from hcilib.say.lines import setting_value
 from hcilib.say.words import listed, scheme_words, sentence
 from hcilib.show.site.numbers import unescaped
@@ -47,9 +47,7 @@ class Study(Model):
     under_test : the systems, in a few words
     measured_by, date : the author or lab, and when; "" where a source does not say
     hardware : real, emulated (stand-ins of known speed), simulated, or unstated
-    runs : of each test, at least; 0 where nothing was measured
-    repeats : the same in words, with what else matters to trust it
-    article : key of a source in data/published/sources.csv, where the study is a published article
+    repeats : how many runs of each test there are at least, with what else matters to trust it
     scenarios : names of params files without their ending
     """
 
@@ -59,9 +57,7 @@ class Study(Model):
     measured_by: form.Line = ""
     date: form.Line = ""
     hardware: Literal["real", "emulated", "simulated", "unstated"] = "unstated"
-    runs: int = Field(default=0, ge=0)
     repeats: form.Line = ""
-    article: form.Name | None = None
     scenarios: tuple[form.Name, ...]
 
 
@@ -145,14 +141,14 @@ class Story:
         if capacity.empty:
             return "not measured"
         shares = capacity[capacity["system"].isin(names)].dropna(subset=["efficiency"]).drop_duplicates("system")
-        usable = [f"{_label(row.system)} {100 * row.efficiency:.0f} %" for row in shares.itertuples()]
-        priced = [f"{_label(row.system)} {row.price:g} {row.currency}" for row in prices.itertuples()]
+        usable = [f"{label(row.system)} {100 * row.efficiency:.0f} %" for row in shares.itertuples()]
+        priced = [f"{label(row.system)} {row.price:g} {row.currency}" for row in prices.itertuples()]
         return f"usable of raw: {', '.join(usable[:5])}; {', '.join(priced) or 'no price given'}"
 
     def _failures(self, names: list[str]) -> str:
         """Return how many nodes each scheme may lose, each failure's longest outage, and who was not measured."""
         schemes = {name: system.scheme for name, system in load_systems().items() if name in names and system.scheme}
-        nodes = [f"{_label(name)} {parse_scheme(scheme).survives.servers}" for name, scheme in schemes.items()]
+        nodes = [f"{label(name)} {parse_scheme(scheme).survives.servers}" for name, scheme in schemes.items()]
         lines = [f"nodes that may fail, by the scheme: {', '.join(nodes)}"] * bool(nodes)
         summary = self.table("13", "summary")
         for _, rows in [] if summary.empty else summary.groupby(["system", "failure"], sort=False):
@@ -161,7 +157,7 @@ class Story:
             judged = f"{back['seen']:.0f} of {back['n']:.0f} judged runs recovered"
             recovered = judged if back["n"] else "recovery cannot be judged"
             lines.append(f"{worst['System']}, {worst['Failure']}: outage up to {worst['Worst']} s, {recovered}")
-        absent = sorted(_label(name) for name in names if summary.empty or name not in {*summary["system"]})
+        absent = sorted(label(name) for name in names if summary.empty or name not in {*summary["system"]})
         missing = f"{', '.join(absent)}: no failure was tested" if len(lines) > bool(nodes) else "no failure was tested"
         return "; ".join([*lines, *[missing] * bool(absent)])
 
@@ -177,7 +173,7 @@ class Story:
         """Return the hardware of each compared system, one row a system."""
         known, rows = load_systems(), []
         for run in self.table("04", "pooled").itertuples():
-            row: dict[str, Any] = {"System": _label(run.system)}
+            row: dict[str, Any] = {"System": label(run.system)}
             if system := known.get(run.system):
                 row |= {
                     "Nodes": system.nodes,
@@ -197,16 +193,12 @@ class Story:
         return f"Not measured: {listed(absent)}." if "04" in there and absent else ""
 
 
-def _label(name: str) -> str:
-    return known_labels().get(name, str(name))
-
-
 def _ranks(winners: pd.DataFrame) -> Iterator[tuple[str, str]]:
     """Yield who is first, by how much, and whether that is proven, from the best points of all systems."""
     known = winners.dropna(subset=["pct_of_best"])
     is_first, patterns = known["state"].isin(FIRST), known["pattern"].nunique()
     first = known[is_first].drop_duplicates("pattern", keep=False)
-    counts = first["system"].map(_label).value_counts().items()
+    counts = first["system"].map(label).value_counts().items()
     ranks = [f"{name} in {count} of {patterns} patterns" for name, count in counts]
     undecided = patterns - len(first)
     yield "Who is first?", ", ".join([*ranks, *[f"{undecided} undecided"] * bool(undecided)])
