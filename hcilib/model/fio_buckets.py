@@ -34,21 +34,17 @@ MIDPOINTS = tuple(map(midpoint, range(BUCKETS)))
 """Of every bucket."""
 
 
-def bucket_of_float(bits):
-    """The bucket of a latency from 64 ns on, from the bits of its float64: whole numbers in, alone or as arrays.
+def buckets_of(lat_ns: "np.ndarray") -> "np.ndarray":
+    """`bucket_of` of an array of whole ns, any shape.
 
     The exponent of a float64 counts powers of two and the first six bits behind it count the 64th parts of one:
     together they are fio's number of the bucket, but for where it begins. What is slower than the last bucket gives
     more than that.
     """
-    return (bits >> (52 - BITS)) - ((1023 + BITS - 1) << BITS)
-
-
-def buckets_of(lat_ns: "np.ndarray") -> "np.ndarray":
-    """`bucket_of` of an array of whole ns, any shape."""
     import numpy as np
 
-    index = np.minimum(bucket_of_float(lat_ns.astype(np.float64).view(np.int64)), BUCKETS - 1)
+    bits = lat_ns.astype(np.float64).view(np.int64)
+    index = np.minimum((bits >> (52 - BITS)) - ((1023 + BITS - 1) << BITS), BUCKETS - 1)
     return np.where(lat_ns < 1 << BITS, lat_ns, index)
 
 

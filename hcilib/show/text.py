@@ -147,11 +147,6 @@ def _heading(column: str, metric: str | None) -> str:
     return title if column in LISTED and column not in METRICS else title[:1].upper() + title[1:]
 
 
-def printed_as(column: str, metric: str | None = None) -> Metric:
-    """Return how a column is called, scaled and printed."""
-    return KNOWN[metric] if column in VALUES and metric else column_of(column)
-
-
 def word_of(column: str, value: str) -> str | None:
     """Return what a value of a column is called; None where it has no other name."""
     return FORMED[column](value) if column in FORMED else NAMED.get(column, {}).get(value)
@@ -169,7 +164,7 @@ def _cells(frame: pd.DataFrame, values: pd.Series, metric: str | None) -> pd.Ser
     is_number = pd.api.types.is_numeric_dtype(values) and not is_bool
     absent = MISSING if is_number and column_of(column).kind not in WORKED_OUT else NOTHING
     if is_number:
-        shown = _numbers(frame, values, printed_as(column, metric))
+        shown = _numbers(frame, values, KNOWN[metric] if column in VALUES and metric else column_of(column))
     elif is_bool:
         shown = ["yes" if value else "no" for value in values.fillna(False)]
     else:

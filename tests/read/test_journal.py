@@ -12,7 +12,7 @@ import time
 import pytest
 
 import hcilib as hci
-from hcilib.read.run.journal import progress, read_journal, watch
+from hcilib.read.run.journal import progress, watch
 from tests.read.made import written
 
 
@@ -49,12 +49,6 @@ def test_progress_counts_steps_once_and_attempts_each(run_dir):
         assert progress(run_dir) == counted | {"running": True}
         log(run_dir, "end")
         assert progress(run_dir) == counted
-    journal = read_journal(run_dir)
-    assert list(journal) == ["t", "event", "step", "seconds", "attempt", "problems"]
-    assert journal["step"].fillna("none").tolist() == [
-        *("none", "a", "a", "a", "b"),
-        *("none", "none", "b", "none"),
-    ]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -158,14 +158,9 @@ def _of_campaign(run_dir: Path) -> list[dict]:
 # ---- How far is a campaign? Answered from its journal, by anyone who can read the folder, while it runs.
 
 
-def read_journal(run_dir: str | Path) -> pd.DataFrame:
-    """One row per event: t (epoch s), event (start, added, accepting, done, warm, failed, outage, back, degraded,
-    healthy, end), step, seconds, attempt, problems. A torn line is skipped."""
-    return pd.DataFrame(events_of(run_dir), columns=["t", "event", "step", "seconds", "attempt", "problems"])
-
-
 def events_of(run_dir: str | Path) -> list[dict]:
-    """Every event; of a torn line what follows the tear, where that is whole."""
+    """Every event: t (epoch s), event (start, added, accepting, done, warm, failed, outage, back, degraded, healthy,
+    end), and what it is of. Of a torn line what follows the tear, where that is whole."""
     try:
         text = read_bytes(at_home(run_dir) / JOURNAL).decode(errors="replace")
     except FileNotFoundError:
@@ -248,17 +243,21 @@ def progress(run_dir: str | Path) -> dict:
     place = at_home(run_dir)
     steps = plan_of(place)["plan"]["steps"]
     held = locked(place / LOCK)  # first: of a campaign that has ended since, the journal then holds the end
-    journal = read_journal(run_dir)
-    count = journal["event"].value_counts()
-    added, warm, done = (set(journal.loc[journal["event"] == kind, "step"]) for kind in ("added", "warm", "done"))
+    by_kind: dict[str, list[dict]] = defaultdict(list)
+    for event in (events := events_of(run_dir)):
+        by_kind[event.get("event", "")].append(event)
+    added, warm, done = ({event.get("step") for event in by_kind[kind]} for kind in ("added", "warm", "done"))
     folders = place / STEPS
     if folders.is_dir():
         done = {folder.name for folder in folders.iterdir() if (folder / RECORD).exists()}
-    done |= warm
-    begun = journal[journal["event"].isin(["start", "end"])]["event"]
-    return {"steps": len(steps) + len(added), "done": len(done), "failed": int(count.get("failed", 0)),
-            "last": journal["step"].dropna().iloc[-1] if journal["step"].notna().any() else "",
-            "running": bool(len(begun)) and begun.iloc[-1] == "start" and held}  # fmt: skip
+    begun = [event["event"] for event in events if event.get("event") in ("start", "end")]
+    return {
+        "steps": len(steps) + len(added),
+        "done": len(done | warm),
+        "failed": len(by_kind["failed"]),
+        "last": next((event["step"] for event in reversed(events) if event.get("step")), ""),
+        "running": begun[-1:] == ["start"] and held,
+    }
 
 
 def locked(file: Path) -> bool:
