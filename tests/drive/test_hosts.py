@@ -122,7 +122,7 @@ def home(tmp_path, monkeypatch):
     (folder := tmp_path / "home").mkdir()
     (tools := tmp_path / "tools").mkdir()
     root, real = pwd.getpwuid(0).pw_dir, shutil.which("ssh")
-    script = f'mount --bind {folder} {root} && exec {real} "$@"'
+    script = f'mount --bind {folder} {root} && HOME={root} exec {real} "$@"'  # by which `Include` is resolved
     alone = "unshare -m" if os.getuid() == 0 else "unshare -Urm"
     (tools / "ssh").write_text(f"#!/bin/sh\nexec {alone} sh -c '{script}' ssh \"$@\"\n")
     (tools / "ssh").chmod(0o755)
