@@ -114,7 +114,7 @@ def test_a_noisy_test_keeps_its_variance_and_rounds_teach_nothing():
     assert (borrowed(tests, 1.0)["df"] == 3).all()
 
 
-@pytest.mark.parametrize("pair", [False, True])
+@pytest.mark.parametrize("pair", [False, pytest.param(True, marks=pytest.mark.deep)])
 @pytest.mark.parametrize(("scenario", "finds"), [("like", 0.4), ("unlike", 0.1), ("rounds", 0.12)])
 def test_equal_systems_are_seldom_told_apart_and_five_percent_is_found(scenario, finds, pair):
     """Twelve tests, three runs, cv 2 %: the power table of docs/METHODS, with fewer campaigns."""
