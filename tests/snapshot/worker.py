@@ -117,11 +117,13 @@ def record_studies(record: Record, tree: Path) -> None:
     """Record the sentences of the index and of every page of a study."""
     from bs4 import BeautifulSoup
 
+    from hcilib.show.site.build import report
+
     os.environ.pop("MPLBACKEND", None)  # kernels draw inline, and close what they drew
     scenarios = find_scenarios(tree / "params", tree / "notebooks")
     replayed = [s for s in scenarios if with_stand_ins(s.params, REPLAYED) is s.params]
     out = Path(os.environ["XDG_CACHE_HOME"]) / "report"
-    index = hcilib.report([s.params_path for s in replayed], out=out, root=tree)
+    index = report([s.params_path for s in replayed], out=out, root=tree)
     for page in [index, *sorted(out.glob("study.*.html"))]:
         soup = BeautifulSoup(page.read_text("utf-8"), "html.parser")
         parts = soup.select("main :is(h1, h2, p, li, dt, dd)")
