@@ -23,7 +23,7 @@ import yaml
 from hcilib.drive.guard import preflight
 from hcilib.drive.guard.guard import refusals
 from hcilib.model.testbed import Disk, Fio, Node, Testbed, Vm, load_testbed
-from hcilib.model.yaml_files import read_yaml
+from hcilib.model.yaml_models import read_yaml
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 SIZE = 4096

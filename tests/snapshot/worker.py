@@ -116,7 +116,6 @@ def record_signatures(record: Record) -> None:
 def record_studies(record: Record, tree: Path) -> None:
     """Record the sentences of the index and of every page of a study."""
     from bs4 import BeautifulSoup
-
     from hcilib.show.site.build import report
 
     os.environ.pop("MPLBACKEND", None)  # kernels draw inline, and close what they drew
