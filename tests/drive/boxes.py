@@ -6,7 +6,6 @@ import hcilib as hci
 from hcilab import cluster_guest
 from hcilab.cluster import LabError, running
 from hcilab.cluster_image import image
-from hcilib.drive.guard.guard import inventory
 from hcilib.drive.hosts.hosts import Fleet, need
 from hcilib.drive.systems import ask
 from hcilib.model.testbed import Disk, Testbed
@@ -57,8 +56,3 @@ def naming(box, name: str, serial: str, size: int) -> Testbed:
 def healthy_hosts(fleet: Fleet, system, testbed) -> list[str]:
     """The hosts whose answer to a system's question for its health is the expected one."""
     return [a.host for a in ask(fleet, testbed, {"health": system.checks["health"]}) if a.ok]
-
-
-def everything(fleet) -> dict:
-    """What the nodes say of all their devices."""
-    return inventory(fleet, ["node1", "node2"])

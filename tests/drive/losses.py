@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
+from probes import until
 from stamps import read_back, stamped_writes
 
 import hcilib as hci
@@ -105,19 +106,16 @@ def _places(loss: Loss, box: Cluster, owners: list[tuple[str, str]]) -> dict[tup
 
 def _until_written(run_dir: Path, owners: list[tuple[str, str]], more: int) -> None:
     """So many writes for each block of every disk."""
-    file, deadline = run_dir / "integrity" / "writes.csv", time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
+    file, least = run_dir / "integrity" / "writes.csv", more * SPAN // 4096
+
+    def written() -> bool:
         lines = file.read_text().splitlines()
-        if all(sum(f",{vm},{serial}," in line for line in lines) > more * SPAN // 4096 for vm, serial in owners):
-            return
-        time.sleep(0.1)
-    raise AssertionError(f"{file}: {len(lines)} writes in {PATIENCE_S:g} s")
+        return all(sum(f",{vm},{serial}," in line for line in lines) > least for vm, serial in owners)
+
+    assert until(written, PATIENCE_S, 0.1), f"{file}: too few writes in {PATIENCE_S:g} s"
 
 
 def until_whole(actions: Actions, fleet: Fleet) -> None:
     """md rebuilds at 1 MB/s beside other I/O unless it is told to hurry."""
     fleet.run("f=/proc/sys/dev/raid/speed_limit_min; [ ! -e $f ] || echo 200000 >$f")
-    deadline = time.monotonic() + PATIENCE_S
-    while missing := actions.missing(fleet):
-        assert time.monotonic() < deadline, missing
-        time.sleep(0.5)
+    assert until(lambda: not actions.missing(fleet), PATIENCE_S, 0.5), actions.missing(fleet)

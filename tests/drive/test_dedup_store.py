@@ -14,7 +14,7 @@ from hcilib.model.system import Check
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEMS = [f"params/systems/lab-{name}-store.yaml" for name in ("single", "mirror")]
 BOTH = ("node1", "node2")
-pytestmark = pytest.mark.needs("loop devices (as root)", "mkfs.xfs")
+pytestmark = pytest.mark.needs("loop devices (as root)", "mkfs.xfs", "qemu-storage-daemon")
 
 
 def test_the_factorial_runs_and_its_savings_are_the_stores(tmp_path):

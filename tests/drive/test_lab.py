@@ -192,7 +192,9 @@ def test_a_program_that_will_not_do_is_named(programs, monkeypatch, tmp_path, pr
         ({"disks": 9}, "lab(disks=9)"),
         ({"disk_bytes": "64 MB/s"}, "lab(disk_bytes='64 MB/s')"),
         ({"system": "lab-raid"}, "unknown lab system 'lab-raid': expected one of lab-drive, lab-single, lab-mirror"),
-        ({"disk_bytes": 2**60}, "MiB free, the lab's replicas need"),
+        pytest.param(
+            {"disk_bytes": 2**60}, "MiB free, the lab's replicas need", marks=pytest.mark.needs("qemu-storage-daemon")
+        ),
     ],
 )
 def test_a_lab_that_cannot_be_is_refused_in_one_line(tmp_path, wrong, said):

@@ -14,6 +14,7 @@ SINGLE = hci.ROOT / "params/systems/lab-single.yaml"
 
 
 @pytest.mark.lab
+@pytest.mark.needs("qemu-storage-daemon")
 def test_an_unfinished_campaign_on_drives_that_are_gone_is_kept_beside_and_begun_anew(tmp_path):
     (tmp_path / "bed.yaml").write_text(LAB.replace("most_bytes_written: 4 MiB\n", ""))
     plan = {"patterns": ["4k-randread"], "repeats": 2, "iodepth": [1], "vms": 1, "read_runtime_s": 0.5, "canary": False}
@@ -53,6 +54,7 @@ def test_a_plan_of_one_of_several_systems_shows_and_asks_for_its_own_disks_alone
 
 
 @pytest.mark.lab
+@pytest.mark.needs("qemu-storage-daemon")
 def test_what_a_file_limits_holds_on_a_testbed_that_is_started_for_it(tmp_path):
     (tmp_path / "bed.yaml").write_text(LAB)
     plan = {"patterns": ["4k-randread"], "repeats": 1, "iodepth": 1, "vms": 1, "span_bytes": "8 MiB"}
