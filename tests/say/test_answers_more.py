@@ -20,7 +20,7 @@ TENANT = {"system": "lab-single", "tenant": "db", "beside": "backup", "metric": 
 AUDIT = {"claims": 311, "wrong": 37, "open": 13, "checked": 403, "failed": 5, "losses": 0}
 WRITTEN = [{"owner": 2.0, "non_owner": 3.0}]
 TRAFFIC = {"scheme": "Mirror(2)", "tolerance": 0.1, "counters": 0, "counters_ok": 0, "drives": 0, "drives_ok": 0,
-           "systems": [{"system": "box-drbd"}], "undecided": 0, "untested": False}  # fmt: skip
+           "systems": [{"system": "box-drbd"}], "undecided": 0, "state": ""}  # fmt: skip
 EFFECT = {"level": "parity", "baseline": "a mirror", "ratio": 0.88}
 GRID = {"cells": 8, "missing": 5, "cpu_bound": 4}
 PLANS = [{"protocol": "short", "runs": 5, "hours": 7.5, "half_width_pct": 9.0, "difference_pct": 12.0}]
