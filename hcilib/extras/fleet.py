@@ -68,8 +68,7 @@ def fleet_up(
     records: str | Path = RECORDS,
     progress: bool = True,
 ) -> pd.DataFrame:
-    """Clone a template `count` times, spread over the nodes in turn; start the clones, learn their host keys, see to
-    fio on them.
+    """Clone a template `count` times, spread over the nodes; start the clones, learn their host keys, see to fio.
 
     The template is shut off, its account lets you in with your key, and it runs the QEMU guest agent: address and
     host key come through the hypervisor, so that nobody has to trust a key at first sight. Nothing that is there
@@ -85,8 +84,7 @@ def fleet_up(
     user : the account on the clones; default: as ~/.ssh/config has it
     known_hosts : the nodes' keys are in it. Nothing is added to it: the nodes' keys and the clones' are in the
         fleet's own file, <name>.known_hosts beside the record, which is the testbed's `known_hosts`
-    networks : that the clones' addresses may be on (``["10.1.0.0/16"]``), beside those on which a node has an address
-        itself, on the bridge of the clone's card
+    networks : that the clones' addresses may be on (``["10.1.0.0/16"]``), beside the node's own on the clone's bridge
     records : folder of the record, <name>.json, by which `fleet_down` removes the fleet
     progress : say on standard error what is done, VM by VM
 
@@ -104,11 +102,10 @@ def fleet_up(
     """
     given, size, carriers = _networks(networks), _size(disk_bytes), hosts_given(nodes)
     pools = [pool] if isinstance(pool, str) else list(pool or [])
-    if twice := sorted({one for one in pools if pools.count(one) > 1}):
-        raise ClonesError(f"fleet {name}: pool {', '.join(twice)}: given more than once")
     each = disks * max(1, len(pools))
-    if not 1 <= count <= 64 or not 1 <= each <= 4:
-        raise ClonesError(f"fleet {name}: {count} VMs with {each} disks each: expected 1 to 64 VMs, 1 to 4 disks")
+    if len(set(pools)) < len(pools) or not 1 <= count <= 64 or not 1 <= each <= 4:
+        asked = f"{count} VMs with {each} disks each in pools {', '.join(pools) or 'of their own'}"
+        raise ClonesError(f"fleet {name}: {asked}: expected 1 to 64 VMs, 1 to 4 disks, each pool once")
     say = _say if progress else lambda _: None
     with _opened(records, name) as record, Fleet(_bed(carriers, known_hosts, key)) as fleet:
         if record.vms:
@@ -123,9 +120,7 @@ def fleet_up(
             raise ClonesError(f"{', '.join(taken)}: {there}; choose another fleet name")
         token, places = secrets.token_hex(6), [carriers[n % len(carriers)].name for n in range(count)]
         libvirt.refuse_crowd(templates, places)
-        clones = [
-            libvirt.clone_of(templates[node], vm, node, token, disks) for vm, node in zip(wanted, places, strict=True)
-        ]
+        clones = [libvirt.clone_of(templates[at], vm, at, token, disks) for vm, at in zip(wanted, places, strict=True)]
         record.known_hosts, record.key, record.user, record.nodes = known_hosts, key, user, tuple(carriers)
         up = _Up(record, fleet, templates, given, size, count, say)
         first = [clones[places.index(node)] for node in dict.fromkeys(places)]

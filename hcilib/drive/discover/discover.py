@@ -124,10 +124,9 @@ def discover(
     every = tuple({host.name: host for host in (*carriers, *vms)}.values())
     asks = {} if windows else dict.fromkeys([node.name for node in carriers], answers.node_question())
     with Fleet(Testbed.model_construct(name=called, nodes=every, vms=(), known_hosts=known_hosts, key=key)) as fleet:
-        linux = [host for host in every if host.os == "linux"]
         told = fleet.run({vm.name: answers.vm_question() for vm in vms}, limit_s=answers.LIMIT_S)
         told_nodes = fleet.run(asks, limit_s=answers.LIMIT_S)
-        ahead = ask_clocks(fleet, [host for host in linux if (told | told_nodes)[host.name].ok])
+        ahead = ask_clocks(fleet, [h for h in every if h.os == "linux" and (told | told_nodes)[h.name].ok])
         vm_facts, vm_failed = _parsed(told, _vm_facts)
         if not vm_facts:
             raise FleetError("discovering", {n: Outcome(n, False, error=why) for n, why in vm_failed.items()})
@@ -151,8 +150,7 @@ def discover(
     if out is None:
         return Discovery(text, disks, asked, questions, systems=texts)
     new, diff = not Path(out).exists(), testbed_file.save(text, Path(out))
-    patterns = [serials for serials in own.values() if serials]
-    scenarios = testbed_file.write_scenarios(Path(out), called, list(texts), disks, patterns)
+    scenarios = testbed_file.write_scenarios(Path(out), called, list(texts), disks, list(filter(None, own.values())))
     plans = {path: its for path, its in scenarios.items() if not path.exists()}  # one that is there is its reader's
     diff += "".join(testbed_file.save(its, path) for path, its in {**texts, **plans}.items())
     left = tuple(q for q in questions if q != CONSENT or not testbed_file.says_consent(Path(out)))
