@@ -30,7 +30,7 @@ from hcilib.analyse.stats import (
     simulated,
     smallest_difference,
 )  # fmt: skip
-from hcilib.model.caveats import add_codes
+from hcilib.model.caveats import add_codes, join_codes
 from hcilib.model.yaml_models import Amount, Model, Whole, checked
 
 SERIES = ["system", "pattern", "testbed", "setup"]
@@ -185,7 +185,7 @@ def noise(
         95 % interval (chi-square), within_cv_pct (its part from the run's own seconds), between_cv_pct
         (the rest: sqrt(max(0, cv^2 - within^2))), second_cv_pct (long-run spread of one second), tau_s
         (its autocorrelation time), runs_basis and seconds_basis (``measured``, ``declared`` or
-        ``unknown``), warnings; NaN where unknown
+        ``unknown``), warnings (those of `mean_interval` too); NaN where unknown
 
     Raises
     ------
@@ -202,36 +202,39 @@ def noise(
     cells, _ = cells_of(results, metric, by)
     runs = _with_seconds(results, series, metric).assign(cell=numbered(results, by))
     runs = runs[valid_rows(runs)].groupby("cell")
-    seconds = runs[["within2", "second2", "tau_s"]].mean().assign(runtime_s=runs["runtime_s"].median())
+    codes = runs["series_codes"].agg(lambda codes: join_codes(*codes.dropna()))
+    seconds = runs[["within2", "second2", "tau_s"]].mean().assign(runtime_s=runs["runtime_s"].median(), codes=codes)
     table = cells.filter(dict.fromkeys([*by, "rwmixread", "n", "warnings"])).join(seconds)
     n, total2 = table["n"], cells["log_var"]
-    is_measured, is_repeated = table["second2"].notna(), n > 1
+    is_repeated = n > 1
     second2 = table["second2"].fillna((second_cv_pct / 100) ** 2)
     within2 = table["within2"].fillna(second2 / table["runtime_s"])
     between2 = (total2 - within2).clip(lower=0).where(is_repeated, (between_cv_pct / 100) ** 2)
-    parts = {"cv_pct": total2, "within_cv_pct": within2, "between_cv_pct": between2, "second_cv_pct": second2}
     df, basis = (n - 1.0).where(is_repeated), ["measured", "declared"]
-    parts |= {"cv_pct_lo": df * total2 / chdtri(df, ALPHA / 2), "cv_pct_hi": df * total2 / chdtri(df, 1 - ALPHA / 2)}
+    parts = {
+        "cv_pct": total2, "within_cv_pct": within2, "between_cv_pct": between2, "second_cv_pct": second2,
+        "cv_pct_lo": df * total2 / chdtri(df, ALPHA / 2), "cv_pct_hi": df * total2 / chdtri(df, 1 - ALPHA / 2),
+    }  # fmt: skip
     table = table.assign(**{name: 100 * np.sqrt(part) for name, part in parts.items()})
-    return table.drop(columns=["within2", "second2"]).assign(
+    return table.drop(columns=["within2", "second2", "codes"]).assign(
         tau_s=table["tau_s"].fillna(tau_s),
         runs_basis=np.select([is_repeated, between2.notna()], basis, "unknown"),
-        seconds_basis=np.select([is_measured, second2.notna()], basis, "unknown"),
-        warnings=add_codes(table["warnings"], (~is_repeated, "single-run-spread")),
+        seconds_basis=np.select([table["second2"].notna(), second2.notna()], basis, "unknown"),
+        warnings=add_codes(table["warnings"], (True, table["codes"].fillna("")), (~is_repeated, "single-run-spread")),
     )
 
 
 def _with_seconds(results: pd.DataFrame, series: pd.DataFrame | None, metric: str) -> pd.DataFrame:
-    """Return the runs with the relative variance of their mean from their own seconds, and that of one second."""
+    """Return the runs with the relative variance of their mean from their own seconds, that of one second, and the
+    codes of their series."""
     runs = results.assign(runtime_s=results.get("runtime_s", np.nan))
     if series is None or series.empty:
-        return runs.assign(within2=np.nan, second2=np.nan, tau_s=np.nan)
-    inside = mean_interval(series, metric=metric)
-    keys = run_columns(inside, results)
-    inside = inside.assign(within2=(inside["se"] / inside["mean"]) ** 2)
-    runs = runs.merge(inside[[*keys, "within2", "tau", "seconds"]], on=keys, how="left", validate="one_to_one")
-    step_s = runs["runtime_s"] / runs["seconds"]  # a log may be finer than a second
-    return runs.assign(second2=runs["within2"] * runs["runtime_s"], tau_s=runs["tau"] * step_s)
+        return runs.assign(**dict.fromkeys(["within2", "second2", "tau_s"], np.nan), series_codes="")
+    inside = mean_interval(series, metric=metric).rename(columns={"warnings": "series_codes"})
+    runs = runs.merge(inside, on=run_columns(inside, results), how="left", validate="one_to_one")
+    within2, runtime_s = (runs["se"] / runs["mean"]) ** 2, runs["runtime_s"]
+    tau_s = runs["tau"] * runtime_s / runs["seconds"]  # a log may be finer than a second
+    return runs.assign(within2=within2, second2=within2 * runtime_s, tau_s=tau_s)
 
 
 # ---- how wide the next comparison will be
@@ -292,20 +295,19 @@ def precision(
     require_columns(noise, ["rwmixread"])
     between, second, tau_s = _pooled(noise)
     cells = noise.drop_duplicates([c for c in ("pattern", "iodepth") if c in noise])
-    writes = (cells["rwmixread"] < 100).to_numpy()
     rows = []
     for name, plan in plans.items():
         read_s, write_s = (_run_s(plan, longest, second, tau_s, target) for longest in (plan.read_s, plan.write_s))
-        lasts = np.where(writes, write_s, read_s)
+        lasts = np.where(cells["rwmixread"] < 100, write_s, read_s)
         run_sd = float(np.sqrt((between**2 + second**2 / lasts).mean()))
         for n in runs or [_runs(plan, run_sd, target)]:
-            shown = smallest_difference(run_sd, n, len(cells))
             _, se, df = simulated(n, len(cells))
             half = run_sd * (critical(df) * se).mean()
             rows.append({
                 "protocol": name, "order": plan.order, "cells": len(cells), "runs": n,
                 "read_s": read_s, "write_s": write_s, "hours": 2 * n * lasts.sum() / 3600,
-                "cv_pct": 100 * run_sd, "half_width_pct": 100 * np.expm1(half), "difference_pct": 100 * shown,
+                "cv_pct": 100 * run_sd, "half_width_pct": 100 * np.expm1(half),
+                "difference_pct": 100 * smallest_difference(run_sd, n, len(cells)),
             })  # fmt: skip
     return pd.DataFrame(rows)
 
@@ -323,12 +325,11 @@ def _pooled(noise: pd.DataFrame) -> tuple[float, float, float]:
     mean = square.mul(weight, axis=0).sum() / square.notna().mul(weight, axis=0).sum()
     rest = max(mean["cv_pct"] - mean["within_cv_pct"], 0.0)
     between2 = mean["between_cv_pct"] if np.isnan(mean["cv_pct"]) else rest
-    known = {"second_cv_pct": mean["second_cv_pct"] ** 0.5, "between_cv_pct": between2**0.5}
-    known["tau_s"] = noise["tau_s"].mean()
-    for name, value in known.items():
+    between, second, tau_s = between2**0.5, mean["second_cv_pct"] ** 0.5, noise["tau_s"].mean()
+    for name, value in {"second_cv_pct": second, "between_cv_pct": between, "tau_s": tau_s}.items():
         if not value >= 0:
             raise ValueError(f"the noise has no {name}. Declare it, or measure two runs of a cell with logs")
-    return known["between_cv_pct"] / 100, known["second_cv_pct"] / 100, known["tau_s"]
+    return between / 100, second / 100, tau_s
 
 
 def _run_s(plan: Protocol, longest: float, second_sd: float, tau_s: float, target: float) -> float:

@@ -9,6 +9,7 @@ from simulate import history_of, runs, seconds
 import hcilib as hci
 from hcilib import chance_to_see, noise, precision, regression
 from hcilib.analyse.stats import chance
+from hcilib.model.caveats import has_code
 
 EARLIER = np.log([[1.0, 1.03, 0.98, 1.01]])
 
@@ -151,6 +152,10 @@ def test_noise_is_taken_apart_into_runs_and_seconds(log_s):
     assert (table[["runs_basis", "seconds_basis"]] == "measured").all(axis=None)
     plan = only(precision(table, {"long": {"runs": 3, "read_s": 1e9, "write_s": 1e9}}))
     assert plan["cv_pct"] == pytest.approx(2.0, rel=0.15)
+    gap = (series.index == 7) & series["t_s"].between(10, 20)  # of the first cell that writes
+    assert has_code(noise(results, series[~gap]), "cut").nonzero()[0].tolist() == [20]
+    gap = (series.index == 7) & series["t_s"].between(10, 20)  # of the first cell that writes
+    assert has_code(noise(results, series[~gap]), "cut").nonzero()[0].tolist() == [20]
 
 
 def test_spread_and_its_interval_by_hand():
@@ -181,9 +186,9 @@ def test_what_nobody_measured_or_declared_is_missing(levels, given, missing, bas
 
 
 def test_invalid_runs_and_other_campaigns_are_no_noise():
-    results = campaign([[1.0, 1.01, 0.2]]).assign(valid=[True, True, False])
+    results = campaign([[1.0, 1.01, 0.2], [1, 2, 3]]).assign(valid=[True, True, *[False] * 4])
     both = noise(pd.concat([results, campaign([[2.0, 2.02]], run_id="c2")]))
-    assert both["n"].tolist() == [2, 2]
+    assert both["n"].tolist() == [2, 0, 2]
     assert both["cv_pct"].max() < 1
     assert noise(results.iloc[:0]).empty
 

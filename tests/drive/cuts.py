@@ -171,16 +171,17 @@ def disk_away(bed: Testbed) -> Iterator[Cut]:
     """What serves the VM's disks on its node is killed, and started again as it was."""
     mark = f"{hurt(bed).node}.sock"
     [(pid, _)] = [one for one in processes(bed.lab_root).items() if "qemu-storage-daemon" in one[1] and mark in one[1]]
-    argv, said = ([part.decode() for part in Path(f"/proc/{pid}/{file}").read_bytes().split(b"\0") if part]
-                  for file in ("cmdline", "environ"))  # fmt: skip
-    how = {"cwd": os.readlink(f"/proc/{pid}/cwd"), "env": dict(one.split("=", 1) for one in said)}
+    argv, environ = ([part.decode() for part in Path(f"/proc/{pid}/{file}").read_bytes().split(b"\0") if part]
+                     for file in ("cmdline", "environ"))  # fmt: skip
+    how = {"cwd": os.readlink(f"/proc/{pid}/cwd"), "env": dict(one.split("=", 1) for one in environ)}
     started: list[subprocess.Popen] = []
-    socket_file = Path(bed.lab_root) / mark
+    socket_file, said = Path(bed.lab_root) / mark, Path(bed.lab_root) / f"{mark}.again"
 
     def heal() -> None:
         socket_file.unlink(missing_ok=True)
-        started.append(subprocess.Popen(argv, **how, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
-        assert until(socket_file.exists, 20), "the disks are not served again"
+        with said.open("w") as stderr:
+            started.append(subprocess.Popen(argv, **how, stdout=subprocess.DEVNULL, stderr=stderr))
+        assert until(socket_file.exists, 20), f"the disks are not served again: {said.read_text()}"
 
     try:
         yield Cut(bed, HURT, lambda: send([pid], signal.SIGKILL), heal)
