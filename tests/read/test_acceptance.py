@@ -40,8 +40,8 @@ VALID = [
     ("healthy", {"output": FROZEN.assign(lat_ns_mean=8e9), "runtime_s": 4}),  # I/Os in flight
     ("healthy", {"stderr": "\n  \n"}),
     ("mixed70", {"output": READS}),
-    ("logs_relative", {"rate_iops": 800}),  # two clones of 400
-    ("logs_relative", {"rate_bytes": 800 * 4096}),
+    ("logs_relative", {"caps": {"iops": 800}}),  # two clones of 400
+    ("logs_relative", {"caps": {"bw_bytes": 800 * 4096}}),
 ]
 
 
@@ -71,8 +71,8 @@ FAILURES = [  # case, what else is given, a word of each problem; of hosts only 
     ("healthy", {"runtime_s": 60, "min_runtime_s": 2.1}, ["2 s of 60 s, at least 2.1 s"] * 4),
     ("healthy", {"output": FROZEN, "runtime_s": 4}, ["ran 21 s, planned 4 s"] * 4),
     ("mixed70", {"output": READS.iloc[:0]}, [f"200.{n}:8765" for n in (1, 2, 3, 4)]),
-    ("logs_relative", {"rate_iops": 700}, ["700", "700"]),
-    ("logs_relative", {"rate_bytes": 700 * 4096}, ["cap", "cap"]),
+    ("logs_relative", {"caps": {"iops": 700}}, ["700", "700"]),
+    ("logs_relative", {"caps": {"bw_bytes": 700 * 4096}}, ["cap", "cap"]),
     ("healthy", {"stderr": "a\nb\n"}, ["a .*1 more"]),
     ("healthy", {"returncode": -9}, ["signal 9"]),
     ("healthy", {"output": FIO / "absent.json"}, ["no result"]),

@@ -422,7 +422,7 @@ def _run_fio(
     shortest_s = 0.0 if ended else watch.shortest_s if watch else None
     wrong = problems(work / "fio.json", (work / "fio.stderr").read_text(errors="replace"), launched.returncode,
                      record["hosts"], step.runtime_s, min_runtime_s=shortest_s,
-                     disturbed=bool(step.cell.events), **_caps(step))  # fmt: skip
+                     disturbed=bool(step.cell.events), caps=_caps(step))  # fmt: skip
     wrong = [_name_vm(sentence, launched.places) for sentence in wrong]
     wrong += [*degraded, *launched.faults, *events.premature(record, work)]
     wrong += _unfilled(step, plan, testbed, work) if step.kind == "prefill" and not wrong else []
@@ -533,7 +533,7 @@ def _tenant(load: Load, step: Step, testbed: Testbed, span_bytes: int) -> dict:
 def _caps(step: Step) -> dict[str, float]:
     """What no job may exceed, where all have one cap: those of tenants differ."""
     pattern = step.cell.pattern
-    given = {"rate_bytes": pattern.rate_bytes, "rate_iops": pattern.rate_iops}
+    given = {"bw_bytes": pattern.rate_bytes, "iops": pattern.rate_iops}
     return {} if step.cell.tenants else {name: max(job.job_caps(step, cap)) for name, cap in given.items() if cap}
 
 

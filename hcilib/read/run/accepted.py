@@ -53,8 +53,7 @@ def problems(
     *,
     min_runtime_s: float | None = None,
     disturbed: bool = False,
-    rate_iops: float | None = None,
-    rate_bytes: float | None = None,
+    caps: Mapping[str, float] | None = None,
 ) -> list[str]:
     """Why a run of fio may not count; an empty list says it is valid.
 
@@ -72,8 +71,8 @@ def problems(
         For a run that the plan allowed to end early: the shortest runtime that counts, in place of 0.95 x runtime_s.
     disturbed
         Failures were injected: I/O that stands still is what is measured, so there is no longest runtime.
-    rate_iops, rate_bytes
-        The cap of one report and direction, where the job had one; exceeding it by more than 5 % is a problem.
+    caps
+        What one report and direction may not exceed by more than 5 %: iops, bw_bytes, or nothing.
 
     Returns
     -------
@@ -87,14 +86,13 @@ def problems(
         return [*found, f"fio left no result: {error}"]
     requested = runtime_s or 0.0
     shortest = FULL_RUNTIME * requested if min_runtime_s is None else min_runtime_s
-    caps = {"iops": rate_iops, "bw_bytes": rate_bytes}
     return [
         *found,
         *_of_the_noise(table.attrs.get("noise", "")),
         *_of_the_hosts(table, expected),
         *_of_the_reports(table, requested, shortest),
         *(() if disturbed or not requested else _of_the_end(table, requested)),
-        *(sentence for column, cap in caps.items() if cap for sentence in _of_the_cap(table, column, cap)),
+        *(sentence for column, cap in (caps or {}).items() for sentence in _of_the_cap(table, column, cap)),
     ]
 
 
