@@ -40,8 +40,7 @@ VALID = [
     ("healthy", {"output": FROZEN.assign(lat_ns_mean=8e9), "runtime_s": 4}),  # I/Os in flight
     ("healthy", {"stderr": "\n  \n"}),
     ("mixed70", {"output": READS}),
-    ("logs_relative", {"caps": {"iops": 800}}),  # two clones of 400
-    ("logs_relative", {"caps": {"bw_bytes": 800 * 4096}}),
+    ("logs_relative", {"caps": {"iops": 800, "bw_bytes": 800 * 4096}}),  # two clones of 400
 ]
 
 
