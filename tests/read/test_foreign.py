@@ -391,3 +391,15 @@ def test_recognise_writes_the_params_of_a_scenario(tmp_path, capsys, monkeypatch
     assert main([*asked, "{system}-{rep}.json", "--params", str(wrong)]) == 0
     assert not wrong.exists()
     assert str(wrong) in capsys.readouterr().out
+
+
+def test_a_host_that_ended_early_is_not_made_good_by_the_others(tmp_path):
+    half = document(CEDAR)
+    job, counts = half["jobs"][0], ("io_bytes", "io_kbytes", "total_ios", "runtime")
+    job["read"] |= {name: job["read"][name] // 2 for name in counts}
+    job["job_runtime"] //= 2
+    for host, text in (("a", CEDAR.read_text()), ("b", json.dumps(half))):
+        (tmp_path / f"cedar-{host}.json").write_text(text)
+    [row] = hci.read_results(tmp_path, names="{system}-{vm}.json").to_dict("records")
+    assert (row["vms"], row["valid"]) == (2, False)
+    assert "invalid" in row["warnings"].split()

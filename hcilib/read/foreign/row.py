@@ -176,19 +176,21 @@ def row_of(parts: Sequence[tuple[Part, str]], named: Factors) -> Factors:
         codes.append("mix")
     size_bytes = row.get("size_bytes", nan) * max(cell["numjobs"], 1) * vms
     codes.append(short_cuts(row, size_bytes, row["runtime_s"]))
-    row["valid"] = not (_is_cut_short(row, found, size_bytes) or any(part.failed for part in own))
+    share_bytes = size_bytes / len(own)  # a host that ended early is not made good by the others
+    row["valid"] = not any(part.failed or _is_cut_short(part, found, share_bytes) for part in own)
     row["warnings"] = join_codes(*codes, "" if row["valid"] else "invalid")
     return row
 
 
-def _is_cut_short(row: Mapping[str, Any], found: Mapping[str, Any], size_bytes: float) -> bool:
-    """Return whether a run ended before its runtime.
+def _is_cut_short(part: Part, found: Factors, size_bytes: float) -> bool:
+    """Return whether a job ended before its runtime.
 
     One that is not time_based may, once it has done its size. Where that is not stated, or another
     option limits the run, an error or a signal alone shows that it was cut short.
     """
-    is_early = row["runtime_s"] < ENDED * found.get("set_runtime_s", nan)
-    done_bytes = row["bw_bytes"] * row["runtime_s"]
+    jobs = [row.numbers for row in part.rows if row.ddir in ("read", "write") and row.numbers[0] > 0]
+    is_early = any(runtime_ms / 1000 < ENDED * found.get("set_runtime_s", nan) for *_, runtime_ms, _ in jobs)
+    done_bytes = fsum(bw_bytes * runtime_ms / 1000 for _, bw_bytes, _, runtime_ms, _ in jobs)
     is_limited = any(option in found.get("other_options", "") for option in _LIMITS)
     is_undone = done_bytes < ENDED * size_bytes and not is_limited
     return is_early and (found.get("time_based", False) or is_undone)
