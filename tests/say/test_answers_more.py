@@ -170,6 +170,13 @@ def test_what_is_not_known_is_no_number(name, tables):
     assert not re.search(r"\b(nan|None|inf)\b|(?<!\S)0(?!\S)", text)
 
 
+def test_the_title_of_a_neighbour_that_nothing_shows_says_so():
+    tables = {"worst": [TENANT | {"verdict": "undecided"}], "verdicts": [{"verdict": "undecided", "count": 3}]}
+    title, _, rest = said("neighbours", tables).partition(".")
+    assert "undecided" in title
+    assert "tests of IOPS 3" in rest
+
+
 def test_lost_writes_come_first():
     assert "lost acknowledged writes" in said("failure", failure(lost=1)).partition(". ")[0]
     assert "not tested" in said("failure", failure())
