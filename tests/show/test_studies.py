@@ -83,7 +83,7 @@ def test_a_title_is_a_finding_that_is_never_cut(tmp_path, answer, is_title):
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
     """Two systems compared with their capacity, a failure, and one article, as studies of the repository."""
-    names = ("04_compare.box", "09_capacity.box", "13_failure.box-drbd", "04_compare.proxmox")
+    names = ("04_compare.box", "09_capacity.box", "13_failure.box-drbd", "14_demand.box-drbd", "04_compare.proxmox")
     params = [ROOT / f"params/{name}.yaml" for name in names]
     return build(params, tmp_path_factory.mktemp("site"), 2, ROOT)[0].parent
 
@@ -139,6 +139,24 @@ def test_ranks_and_runs_are_the_least_and_the_next_of_unlike_rows(tmp_path):
     assert story.runs == "runs of at least 30 s, over at least 1 GiB"
 
 
+def test_a_failure_of_two_pages_has_the_worst_outage_and_the_runs_of_both(tmp_path):
+    known = {"system": "box-drbd", "failure": "cut-link", "quantity": ["outage (s)", "back (s)"]}
+    known |= {"column": ["gap_s", "back_s"], "resolution_s": [0.1, float("nan")]}
+    runs = {"13_failure.box-drbd-stamped": (0.705, 2, 2), "13_failure.box-drbd": (1.25, 3, 0)}
+    results = [page("04_compare.box", "box"), *(page(name, "box") for name in runs)]
+    best = {"pattern": ["4k-read"], "system": "box-drbd", "pct_of_best": 100.0, "state": "leads", "n": 3}
+    tables = {"04_compare.box": ("winners", pd.DataFrame(best))}
+    for name, (gap_s, judged, back) in runs.items():
+        told = {"worst": [gap_s, float("inf")], "n": [3, judged], "seen": [3, back]}
+        tables[name] = "summary", pd.DataFrame(known | told)
+    for name, (table, frame) in tables.items():
+        (tmp_path / name).mkdir()
+        frame.to_csv(tmp_path / name / f"{table}.csv", index=False)
+    (story,) = stories(results, tmp_path, ROOT)
+    said = dict(story.rows)["When something fails"]
+    assert said.endswith("cutting the link: outage up to 1.25 s, 2 of 5 judged runs recovered")
+
+
 def test_the_page_of_a_study_has_its_pages_by_name_and_a_caveat_of_every_row_once(site):
     page = read(site / "study.box.html")
     said = [item.get_text().partition(":")[0] for item in page.section.find_all("li")]
@@ -147,7 +165,13 @@ def test_the_page_of_a_study_has_its_pages_by_name_and_a_caveat_of_every_row_onc
     assert every
     assert sorted(said) == sorted(every)
     names = [link.get_text() for link in page.select("section a") if link["href"].endswith(".html")]
-    assert names == ["04_compare.box", "09_capacity.box", "13_failure.box-drbd"]
+    assert names == ["04_compare.box", "14_demand.box-drbd", "09_capacity.box", "13_failure.box-drbd"]
+
+
+def test_the_answer_of_a_latency_limit_is_a_row_of_its_table(site):
+    allowed = pd.read_csv(site / "14_demand.box-drbd/allowed.csv")
+    [least] = allowed.query("limit_ns == 1e8 and bound == 'at least'")["iops_lo"]
+    assert f"at least {least:.0f} IOPS" in (site / "study.box.html").read_text("utf-8")
 
 
 def test_what_nobody_measured_or_tested_is_said(site):

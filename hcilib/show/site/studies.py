@@ -117,13 +117,17 @@ class Story:
         over = f"over at least {setting_value('size_bytes', span)}" if span > 0 else "working set not stated"
         return f"{runtime}, {over}"
 
-    def table(self, notebook: str, name: str) -> pd.DataFrame:
-        """Return a table of the first page of a notebook, by its frame's name; empty where there is none."""
+    def tables(self, notebook: str, name: str) -> Iterator[pd.DataFrame]:
+        """Yield a table of each page of a notebook, by its frame's name, and at last an empty one."""
         pages = [page["name"] for page in self.pages if page["ok"] and page["name"].startswith(notebook)]
         for file in (self.out / page / f"{name}.csv" for page in pages):
             if file.is_file():
-                return pd.read_csv(file).map(lambda cell: unescaped(cell) if isinstance(cell, str) else cell)
-        return pd.DataFrame()
+                yield pd.read_csv(file).map(lambda cell: unescaped(cell) if isinstance(cell, str) else cell)
+        yield pd.DataFrame()
+
+    def table(self, notebook: str, name: str) -> pd.DataFrame:
+        """Return a table of the first page of a notebook; empty where there is none."""
+        return next(self.tables(notebook, name))
 
     @property
     def rows(self) -> list[tuple[str, str]]:
@@ -146,14 +150,17 @@ class Story:
         return f"usable of raw: {', '.join(usable[:5])}; {', '.join(priced) or 'no price given'}"
 
     def _failures(self, names: list[str]) -> str:
-        """Return how many nodes each scheme may lose, each failure's longest outage, and who was not measured."""
+        """Return how many nodes each scheme may lose, each failure's longest outage, and who was not measured.
+
+        A failure counts on every page that has it: the one that reads best must not stand for all.
+        """
         schemes = {name: system.scheme for name, system in load_systems().items() if name in names and system.scheme}
         nodes = [f"{label(name)} {parse_scheme(scheme).survives.servers}" for name, scheme in schemes.items()]
         lines = [f"nodes that may fail, by the scheme: {', '.join(nodes)}"] * bool(nodes)
-        summary = self.table("13", "summary")
+        summary = pd.concat(self.tables("13", "summary"))
         for _, rows in [] if summary.empty else summary.groupby(["system", "failure"], sort=False):
-            worst = text(rows, "system failure worst").set_index(rows["column"]).loc["gap_s"]
-            back = rows.set_index("column").loc["back_s"]
+            worst = text(rows.query("column == 'gap_s'").nlargest(1, "worst"), "system failure worst").iloc[0]
+            back = rows.query("column == 'back_s'")[["n", "seen"]].sum()
             judged = f"{back['seen']:.0f} of {back['n']:.0f} judged runs recovered"
             recovered = judged if back["n"] else "recovery cannot be judged"
             lines.append(f"{worst['System']}, {worst['Failure']}: outage up to {worst['Worst']} s, {recovered}")
