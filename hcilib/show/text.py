@@ -48,8 +48,8 @@ SMALL = 0.1
 """Of a TiB: capacities below are shown in GiB."""
 OUTAGES = ("gap_s", "median", "worst", "mean")
 """Columns of outages, of which 0 is never said where `resolution_s` is known."""
-NOT_THERE = ("none", "undecided")
-"""Verdicts of a crossover without a place: that is not a missing number."""
+NOT_THERE, CROSSED = ("none", "undecided"), ("iodepth", "below", "above")
+"""Verdicts of a crossover without a place, and the columns of it: that is not a missing number."""
 VALUES = ("value", "value_baseline", "alone")
 """Columns whose metric the column ``metric`` names."""
 _METRICS = {name: metric.label for name, metric in METRICS.items()}
@@ -268,7 +268,7 @@ def _not_lost(frame: pd.DataFrame, values: pd.Series, cells: pd.Series) -> pd.Se
         known = (values.isna() | values.eq(0)) & frame["resolution_s"].notna()
         least = (2 * frame["resolution_s"]).map("< {:g}".format)
         return cells.mask(known, least).mask(values.eq(np.inf), "not recovered")
-    if "verdict" in frame:
+    if values.name in CROSSED and "verdict" in frame:
         return cells.mask(values.isna() & frame["verdict"].isin(NOT_THERE), "none")
     return cells
 

@@ -67,6 +67,10 @@ SHOWN = {
         {"iodepth": [5.846118583, NAN, NAN, NAN], "verdict": ["higher", "none", "undecided", "missing"]},
         {"iodepth": ["5.85", "none", "none", "–"], "Verdict": ["higher", "none", "undecided", "missing"]},
     ),
+    "an undecided row of no crossing": (
+        {"sync_lat_ns": [NAN, 1e6], "verdict": ["undecided", "same"]},
+        {"Mean latency of a flush (ms)": ["missing", "1.000"]},
+    ),
     "what is worked out": ({"iops_per_usable_tib": [105_920_337.0]}, {"IOPS per usable TiB": ["105,900,000"]}),
     "what was never there": (
         {"note": [None, "seen"], "gain": [NAN, 5.0], "iops": [NAN, 7.0], "took_s": [NAN, 1.0], "vms": [NAN, 2.0]},
