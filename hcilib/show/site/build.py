@@ -185,13 +185,15 @@ def _run(todo: Mapping[Scenario, partial], pool: Executor, bar: tqdm, root: Path
     """Return the results. Ctrl-C ends campaigns in order, and then every kernel."""
     done: dict[str, Result] = {}
     futures: dict[Future[Result], Scenario] = {pool.submit(run, scenario): scenario for scenario, run in todo.items()}
-    left = set(futures)
+    left, said = set(futures), ""
     try:
         while left:
             ended, left = wait(left, timeout=LOOK_S, return_when=FIRST_COMPLETED)
             done |= {futures[future].name: _result(future, futures[future]) for future in ended}
-            bar.update(len(ended))
-            bar.set_postfix_str("; ".join(_now(futures[f], root) for f in futures if f in left and f.running()))
+            bar.n += len(ended)
+            now = "; ".join(_now(futures[f], root) for f in futures if f in left and f.running())
+            bar.set_postfix_str(now, refresh=bool(ended) or now != said or bar.fp.isatty())  # a night's log is short
+            said = now
     except BaseException:
         for future in left:
             future.cancel()
