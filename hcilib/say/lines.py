@@ -52,6 +52,8 @@ def setting_value(name: str, value: object) -> str:
     if name.endswith("_s"):
         return f"{value:g} s"
     text = str(value)
+    if name == "size_bytes" and float(text) % 1e9 == 0:
+        return f"{float(text) / 1e9:g} GB"
     if name == "size_bytes":
         unit = next((unit for unit in (30, 20, 10) if float(text) >= 2**unit), 0)
         text = f"{float(text) / 2**unit:.4g} {('bytes', 'KiB', 'MiB', 'GiB')[unit // 10]}"

@@ -115,7 +115,7 @@ def test_the_index_answers_five_questions_from_the_tables_of_its_notebooks(site)
     for row in summary.query("column == 'gap_s' and worst > 0.1").itertuples():
         assert f"outage up to {row.worst:.3g}" in box["When something fails"]
     for row in summary.query("column == 'back_s'").itertuples():
-        assert f"{row.seen:.0f} of {row.n:.0f} judged runs recovered" in box["When something fails"]
+        assert f"{row.seen:.0f} of {row.n:.0f} judged run" in box["When something fails"]
     survives = "nodes that may fail, by the scheme: box DRBD 1, box NVMe/TCP mirror 1, box RAID 5 0; box DRBD,"
     assert box["When something fails"].startswith(survives)
     assert box["When something fails"].endswith("box NVMe/TCP mirror, box RAID 5: no failure was tested")

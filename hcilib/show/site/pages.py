@@ -25,9 +25,8 @@ def write_evidence(notebook: NotebookNode, result: Result, folder: Path) -> None
     """Write the page of one executed notebook: its question, its answer, and the notebook itself."""
     made = yaml.safe_dump(result["made"], sort_keys=False, allow_unicode=True, width=100)
     body = _exporter().from_notebook_node(_without_answer(notebook))[0]
-    body = re.sub(
-        r'<div class="output_html', '<div tabindex="0" role="region" aria-label="Table" class="output_html', body
-    )
+    region = '<div tabindex="0" role="region" aria-label="Table" class="output_html'
+    body = _classed(body.replace('<div class="output_html', region))
     _write(folder / f"{result['name']}.html", "evidence", page=result, body=body, made=made)
 
 
@@ -70,7 +69,14 @@ def _without_answer(notebook: NotebookNode) -> NotebookNode:
 
 def _table(frame: Any) -> str:
     """Return a frame as HTML, without what nobody told."""
-    return frame.dropna(axis=1, how="all").to_html(index=False, border=0, na_rep="–", float_format="{:.3g}".format)
+    known = frame.dropna(axis=1, how="all")
+    return _classed(known.to_html(index=False, border=0, na_rep="–", float_format="{:.3g}".format))
+
+
+def _classed(page: str) -> str:
+    """Return a page whose cells of tables have a class: numbers are at the right, and short text is one line."""
+    page = re.sub(r"<(t[dh]\b[^>]*)>(?=[^<]{1,30}</t)", r'<\1 class="brief">', page)
+    return re.sub(r'"brief">(?=(?:&lt; ?)?-?\d[\d,.]*( [^<]*)?</t)', '"brief number">', page)
 
 
 def _write(path: Path, template: str, **content: Any) -> None:

@@ -17,7 +17,7 @@ from hcilib.model.system import load_systems
 from hcilib.model.yaml_models import Model, TestbedError, load
 from hcilib.say.answers import label
 from hcilib.say.lines import setting_value
-from hcilib.say.words import listed, scheme_words, sentence
+from hcilib.say.words import counted, listed, scheme_words, sentence
 from hcilib.show.site.numbers import unescaped
 from hcilib.show.site.scenarios import Scenario
 from hcilib.show.text import text
@@ -161,7 +161,7 @@ class Story:
         for _, rows in [] if summary.empty else summary.groupby(["system", "failure"], sort=False):
             worst = text(rows.query("column == 'gap_s'").nlargest(1, "worst"), "system failure worst").iloc[0]
             back = rows.query("column == 'back_s'")[["n", "seen"]].sum()
-            judged = f"{back['seen']:.0f} of {back['n']:.0f} judged runs recovered"
+            judged = f"{back['seen']:.0f} of {counted(back['n'], 'judged run')} recovered"
             recovered = judged if back["n"] else "recovery cannot be judged"
             lines.append(f"{worst['System']}, {worst['Failure']}: outage up to {worst['Worst']} s, {recovered}")
         absent = sorted(label(name) for name in names if summary.empty or name not in {*summary["system"]})
@@ -189,7 +189,8 @@ class Story:
                     "Layout": scheme_words(system.scheme) if system.scheme else None,
                     "Network": system.transport,
                 }
-            rows.append(row | {"Least runtime (s)": run.runtime_s, "Least span (GiB)": run.span_bytes / 2**30})
+            span = setting_value("size_bytes", run.span_bytes) if run.span_bytes > 0 else None
+            rows.append(row | {"Shortest run (s)": run.runtime_s, "Smallest span": span})
         return pd.DataFrame(rows)
 
     @property
