@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.category import StrCategoryFormatter
 from matplotlib.collections import PathCollection
 from matplotlib.colors import to_hex
-from matplotlib.dates import ConciseDateFormatter
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.ticker import EngFormatter, FixedLocator, LogLocator, MaxNLocator, NullFormatter, NullLocator
 from scipy.optimize import isotonic_regression
 
@@ -372,7 +372,8 @@ def _panels(g: sns.FacetGrid) -> list[tuple[Axes, pd.DataFrame]]:
         if not all(g.data[column].eq(value).any() for column, value in values.items()):
             ax.remove()  # of a category that was filtered away
             continue
-        ax.set_title(", ".join(called(column, value) for column, value in values.items()))
+        title = ", ".join(called(column, value) for column, value in values.items())
+        ax.set_title(fill(title, int(10 * g.figure.get_figwidth() / g._ncol)))  # bold letters an inch
         panels.append((ax, rows))
     return panels
 
@@ -458,12 +459,15 @@ def _set_ticks(axis: Any, column: str, rows: pd.DataFrame, names: list) -> None:
         if len(loads) == 1:  # room beside a single load
             axis.axes.set_xlim(loads[0] / 2.3, loads[0] * 2.3)
     elif rows[column].dtype.kind == "M":
+        axis.set_major_locator(AutoDateLocator(minticks=2, maxticks=5))
         axis.set_major_formatter(ConciseDateFormatter(axis.get_major_locator()))
     else:
         if is_log:
             subs = (1,) if high / low > 200 else (1, 2, 5)
-            axis.set_major_locator(LogLocator(subs=subs) if high / low > 4 else MaxNLocator(5))
+            axis.set_major_locator(LogLocator(subs=subs) if high / low > 4 else MaxNLocator(5, steps=[1, 2, 5, 10]))
             axis.set_minor_formatter(NullFormatter())
+        elif axis.get_scale() == "symlog" and high - low < 9:  # its own locator has no ticks between powers
+            axis.set_major_locator(MaxNLocator(5, integer=True))
         is_count = high >= 1000 and not _column(column, rows).unit
         times = "×" * (column == "ratio")
         axis.set_major_formatter(EngFormatter(sep="") if is_count else f"{{x:,.6g}}{times}")
@@ -609,7 +613,7 @@ def _runs(data: pd.DataFrame, table: pd.DataFrame, note: str | None) -> list[str
         levels = sorted(data.get("confidence", pd.Series([0.95])).dropna().unique())
         sure = " to ".join(dict.fromkeys(f"{100 * level:.3g}" for level in levels))
         notes += [f"{runs} runs each, with {sure} % intervals." if runs else f"Bars: {sure} % intervals."]
-    if not known["full"].all() and "Open marks" not in (note or ""):
+    if not (known["full"] | known["mark"].eq("|")).all() and "Open marks" not in (note or ""):
         notes += ["Open marks have no interval, so significance is not tested."]
     if "p" in data and (data["p_adjusted"] > data["p"]).any():
         notes += ["Intervals are per test. Verdicts are corrected for the number of tests."]
@@ -630,8 +634,9 @@ def _name_hues(g: sns.FacetGrid, panels: list[Axes], drawn: list[pd.DataFrame], 
     found = [pair for ax in panels for pair in zip(*ax.get_legend_handles_labels(), strict=True)]
     found.sort(key=lambda pair: isinstance(pair[0], PathCollection))  # bars before marks
     handles = {text.strip(): handle for handle, text in found[::-1]}  # the first of each name
-    named = {called(g._hue_var, name): handles[str(name)] for name in g.hue_names if str(name) in handles}
-    g.figure.legend(named.values(), [f" {name}" for name in named], **top)
+    shown = [name for name in g.hue_names if str(name) in handles]
+    rows = [name for start in range(5) for name in shown[start::5]]  # a legend fills columns, people read rows
+    g.figure.legend([handles[str(name)] for name in rows], [f" {called(g._hue_var, name)}" for name in rows], **top)
 
 
 def _name_lines(ax: Axes, table: pd.DataFrame, column: str, size: float) -> None:

@@ -18,6 +18,8 @@ from hcilib.show.plots import called, caption
 
 PANEL = ["system", "pattern", "iodepth", "failure"]
 """What a panel shows one of."""
+PALE = {"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 1}
+"""Behind words over data."""
 AMBER = "#E69F00"
 """The recovery."""
 
@@ -173,7 +175,7 @@ def _draw_events(ax: Axes, run: pd.Series) -> None:
         if at == at:
             ax.axvline(at, color=INK, linewidth=1.2, gid="event")
             place: Any = {"xycoords": ax.get_xaxis_transform(), "textcoords": "offset points"}
-            ax.annotate(event_words(run[what]), (at, 0.985), (4, -12 * line), va="top", **place)
+            ax.annotate(event_words(run[what]), (at, 0.985), (4, -12 * line), va="top", bbox=PALE, **place)
     ax.set_title(", ".join(called(name, run[name]) for name in PANEL), loc="left")
 
 
