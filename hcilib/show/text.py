@@ -230,7 +230,7 @@ def number(value: float, form: str = "{:,.0f}", digits: int = DIGITS, last: int 
     if not isfinite(value):
         return "∞" if value > 0 else "-∞"
     value = steady(value)
-    shown = form.format(value)
+    shown = (form if abs(value) < 1000 else "{:,.0f}").format(value)
     decimals = len(shown.partition(".")[2])
     needed = min(digits - 1 - floor(log10(abs(value))), 15) if value else 0
     if last is not None and -last <= max(decimals, needed):
