@@ -20,7 +20,7 @@ TENANT = {"system": "lab-single", "tenant": "db", "beside": "backup", "metric": 
 AUDIT = {"claims": 311, "wrong": 37, "open": 13, "checked": 403, "failed": 5, "losses": 0}
 WRITTEN = [{"owner": 2.0, "non_owner": 3.0}]
 TRAFFIC = {"scheme": "Mirror(2)", "tolerance": 0.1, "counters": 0, "counters_ok": 0, "drives": 0, "drives_ok": 0,
-           "systems": [{"system": "box-drbd"}], "undecided": 0, "state": ""}  # fmt: skip
+           "systems": [{"system": "box-drbd"}], "undecided": 0, "wrong": 0, "state": ""}  # fmt: skip
 EFFECT = {"level": "parity", "baseline": "a mirror", "ratio": 0.88}
 GRID = {"cells": 8, "missing": 5, "cpu_bound": 4}
 PLANS = [{"protocol": "short", "runs": 5, "hours": 7.5, "half_width_pct": 9.0, "difference_pct": 12.0}]
@@ -63,7 +63,7 @@ CASES = [
      {"top.iops": (1100.0, "1,000", "1,100"), "top.best": (16, "8", "16"), "losses.count": (4, "3", "4")}),
     ("sweep", {"top": [TOP], "losses": [], "loads": 1}, {"top.best": (16, "8", "16")}),
     ("capacity", {"ends": [{"system": "a", "efficiency": 0.5}], "priced": [{"system": "a", "price": 42000.0,
-     "currency": "EUR"}]}, {"ends.efficiency": (0.6, "50.0", "60.0"), "priced.price": (43000.0, "42,000", "43,000")}),
+     "currency": "EUR"}]}, {"ends.efficiency": (0.6, "50", "60"), "priced.price": (43000.0, "42,000", "43,000")}),
     ("failure", failure(lost=2), {"worst.lost": (5, "2", "5"),
      "outages.worst": (2.6, "1.5", "2.6")}),
     ("failure", failure(kept=5), {"recoveries.worst": (17, "16", "17"),
@@ -94,8 +94,8 @@ CASES = [
     ("datapath", TRAFFIC | {"written": WRITTEN}, {"written.owner": (4, "2", "4"),
      "written.non_owner": (4, "3", "4")}),
     ("datapath", TRAFFIC | {"written": WRITTEN, "counters": 4, "counters_ok": 3, "drives": 38, "drives_ok": 34,
-                             "undecided": 3, "state": "untested"},
-     {"state": ("undecided", "(untested)", "(undecided)"), "undecided": (2, "3", "2"),
+                             "undecided": 3, "wrong": 1, "state": "untested"},
+     {"state": ("undecided", "(untested)", "(undecided)"), "undecided": (2, "3", "2"), "wrong": (2, "1", "2"),
       "counters": (5, "4", "5"), "counters_ok": (2, "3", "2"),
       "tolerance": (0.2, "10", "20"), "drives": (39, "38", "39"), "drives_ok": (35, "34", "35")}),
     ("resiliency", GRID | {"effects": [EFFECT]},
