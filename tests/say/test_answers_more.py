@@ -174,7 +174,7 @@ def test_the_title_of_a_neighbour_that_nothing_shows_says_so():
     tables = {"worst": [TENANT | {"verdict": "undecided"}], "verdicts": [{"verdict": "undecided", "count": 3}]}
     title, _, rest = said("neighbours", tables).partition(".")
     assert "undecided" in title
-    assert "tests of IOPS 3" in rest
+    assert "Tests of IOPS: 3" in rest
 
 
 def test_lost_writes_come_first():
