@@ -16,6 +16,7 @@ from invoke.exceptions import CommandTimedOut
 from invoke.runners import Result
 from probes import base_of, processes, until
 
+import hcilib as hci
 from hcilib.drive.hosts import hosts
 from hcilib.drive.hosts.hosts import (
     Fleet,
@@ -49,6 +50,14 @@ def test_one_command_everywhere_is_one_outcome_a_host(fleet):
         (True, f"{name}\na\ufffdb", "") for name in outcomes
     ]
     assert list(outcomes) == ["node1", "node2", "vm1", "vm2", "vm3"]
+
+
+def test_a_shell_may_greet_without_an_end_of_line(victim, mirror_system, short, tmp_path):
+    """As one that sets a terminal's title does."""
+    Path(victim.lab_root, ".bashrc").write_text(r"printf '\033]0;vm\007'")
+    with Fleet(victim) as fleet:
+        assert fleet.run("echo asked", ["vm1"])["vm1"].value == "asked\n"
+    assert len(hci.run(short(), mirror_system, victim, tmp_path / "run", progress=False)) == 1
 
 
 def test_a_failing_command_is_an_outcome_with_code_and_reason(fleet):

@@ -32,6 +32,8 @@ in seconds; an emulated node beside busy processes takes a minute, and is not to
 ATTEMPTS = 3
 MOST_BYTES = 32 * 2**20
 """What a host may answer to one command: 1,000 guests of libvirt take a quarter of it."""
+ANSWER = "==== hci"
+"""Printed before an answer: a login shell may greet, without an end of line."""
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # it prints tracebacks for what an Outcome says in one line
 
 # Fabric joins output per 1000 bytes, which is quadratic (10 MB took 6 s, now 0.1 s).
@@ -188,22 +190,24 @@ class Fleet(AbstractContextManager["Fleet"]):
 
     def _command(self, name: str, command: str, limit_s: float) -> str:
         # Windows has no `timeout` that ends a command: there only this end's limit holds
-        wrapped = command if name in self.windows else f"timeout -k 5 {limit_s:g} sh -c {shlex.quote(command)}"
+        bounded = f"echo '{ANSWER}'; timeout -k 5 {limit_s:g} sh -c {shlex.quote(command)}"
+        wrapped = command if name in self.windows else bounded
         started = time.monotonic()
         runner = _Bounded(self._open(name))
         done = runner.run(wrapped, hide=True, warn=True, in_stream=False, timeout=limit_s + 10)
         if runner.too_long:
             what = f"printed more than {MOST_BYTES:,} bytes, the limit of an answer"
             raise OSError(f"`{command}` {what}. Run it on the host to see why.")
+        said = done.stdout.split(f"{ANSWER}\n", 1)[-1]
         killed = done.exited == 137 and time.monotonic() - started >= limit_s  # TERM was not enough
         if done.exited == 124 or killed:
             raise OSError(f"`{command}` was stopped after {limit_s:g} s")
         if done.exited == -1:  # paramiko does not tell these two apart
             raise OSError(f"`{command}` did not end by itself: the connection was lost, or a signal ended it")
         if not done.ok:
-            tail = (done.stderr or done.stdout).strip()[-400:]
+            tail = (done.stderr or said).strip()[-400:]
             raise OSError(f"`{command}` exited with {done.exited}: {tail}")
-        return done.stdout
+        return said
 
     def read_now(self, name: str, path: str) -> bytes:
         """One host's file, by SFTP on the open connection, without a process there; raises what paramiko raises."""
@@ -423,9 +427,8 @@ def clocks(fleet: Fleet, vms: Sequence[Host]) -> dict[str, Clock]:
     """VM -> its clock, of those that answered."""
     found = {}
     for name, o in fleet.run("date +%s.%N", [vm.name for vm in vms], limit_s=10).items():
-        last = (o.value or "").strip().rpartition("\n")[2]  # a shell may greet
-        if o.ok and re.fullmatch(r"\d+(\.\w*)?", last, re.ASCII):
-            found[name] = clock(last, o.started_s, o.started_s + o.seconds)
+        if o.ok and re.fullmatch(r"\d+(\.\w*)?\n", o.value, re.ASCII):
+            found[name] = clock(o.value, o.started_s, o.started_s + o.seconds)
     return found
 
 

@@ -131,11 +131,12 @@ class Keeper:
             while piece := self.channel.recv(65536):
                 *lines, heard = (heard + piece).split(b"\n")
                 for line in lines:
-                    if line.startswith(b"hci {"):
-                        said = json.loads(line[4:])
+                    _, mark, answer = line.partition(b"hci {")  # a login shell may greet before, without an end of line
+                    if mark:
+                        said = json.loads(b"{" + answer)
                         of = said["disk"] if said.get("event") == "stamped" else said.get("id", 0)
                         self.heard(of).put(said)
-                    else:  # a login shell may greet before
+                    else:
                         self._said = line
         self.lost = True
         for one in list(self._heard.values()):
@@ -384,7 +385,7 @@ def ask(fleet: Fleet, vms: Iterable[str]) -> dict[str, Outcome]:
 def _holders(outcome: Outcome) -> Outcome:
     if not outcome.ok:
         return replace(outcome, error=outcome.error.rpartition("` ")[2])
-    lines = outcome.value.split("\n")  # a login shell may greet before
+    lines = outcome.value.split("\n")
     if lines[-2:] != ["hci asked", ""]:
         return replace(outcome, ok=False, value=None, error="its answer ends early")
     said = re.findall(r"(?m)^hci leased (.*)$", outcome.value)
