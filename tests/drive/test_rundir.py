@@ -230,6 +230,16 @@ def test_a_run_directory_that_cannot_be_written_is_named(place, tmp_path):
         RunDir.opened(path, PLAN, bed(), [SYSTEM]).__enter__()
 
 
+def test_a_folder_of_something_else_is_refused_and_left_as_it_is(tmp_path):
+    (thesis := tmp_path / "work" / "thesis").mkdir(parents=True)
+    (thesis / "step.json").write_text("{}")
+    (tmp_path / ".draft.1.tmp").write_text("mine")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(RunDirError, match=f"{tmp_path}: holds work, and no campaign. Choose a run_dir that is new"):
+        RunDir.opened(tmp_path, PLAN, bed(), [SYSTEM]).__enter__()
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_sockets_of_a_killed_controller_are_removed(opened, tmp_path):
     with opened() as rundir:
         work = rundir.work(STEP)

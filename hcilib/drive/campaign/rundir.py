@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from hcilib.drive.campaign.stopping import signed, stoppable
 from hcilib.model.compressed import read_bytes
-from hcilib.model.places import FACTS, FAILED, JOURNAL, LEFT, LOCK, PLAN, RECORD, STEPS, TEMPORARY, WORK
+from hcilib.model.places import FACTS, FAILED, JOURNAL, LEFT, LOCK, PLAN, RECORD, STEPS, TEMPORARY, WINDOWS, WORK
 from hcilib.model.plan import FORMAT, Plan, Step
 from hcilib.model.system import System, digest_of
 from hcilib.model.testbed import Testbed
@@ -60,6 +60,7 @@ class RunDir:
         """
         identity = {"plan": plan.digest, "testbed": testbed.digest, "system": digest_of(systems)}
         self = cls(Path(path), identity)
+        self._refuse_strangers()
         try:
             for name in (STEPS, FAILED, FACTS):
                 (self.path / name).mkdir(parents=True, exist_ok=True)
@@ -80,6 +81,14 @@ class RunDir:
             except FileNotFoundError as error:
                 self._require_in_place(lock, error)
                 raise
+
+    def _refuse_strangers(self) -> None:
+        """RunDirError where other files are, and nothing of a campaign: what is found here is moved and removed."""
+        there = {file.name for file in self.path.glob("[!.]*")}
+        strangers = sorted(there - {STEPS, FAILED, FACTS, WINDOWS})
+        if strangers and there.isdisjoint({PLAN, JOURNAL}) and not any(self.path.glob(f"{STEPS}/*/{RECORD}")):
+            said = f"holds {strangers[0]}, and no campaign. Choose a run_dir that is new or empty."
+            raise RunDirError(f"{self.path}: {said}")
 
     def _require_in_place(self, lock: IO, error: FileNotFoundError) -> None:
         """RunDirError where the directory is no longer the one that was opened."""
@@ -173,7 +182,7 @@ class RunDir:
         if journal.exists() and not journal.read_bytes().endswith(b"\n"):
             with open(journal, "a") as file:  # a torn line must not swallow the next one
                 file.write("\n")
-        for work in sorted(self.path.glob(f"{WORK}/*")):
+        for work in sorted(self.path.glob(f"{WORK}/*/")):
             for client in work.glob("client.*"):  # sockets that nobody listens on any more
                 shutil.rmtree(client, ignore_errors=True)
             self.reject(work, work.name, ["the controller ended while this attempt was running"], record_of(work))
