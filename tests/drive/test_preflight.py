@@ -125,6 +125,16 @@ def test_a_host_that_lacks_what_a_run_needs_is_refused_before_anything_is_measur
     assert re.search(text, said)
 
 
+def test_a_fio_before_3_is_refused_before_anything_is_measured(victim, short, tmp_path):
+    (tmp_path / "fio").write_text("#!/bin/sh\necho fio-2.16\n")
+    (tmp_path / "fio").chmod(0o755)
+    Path(victim.lab_root, ".bashrc").write_text(f"PATH='{tmp_path}':$PATH\n")
+    fio = victim.fio.model_copy(update={"launcher": "per-host"})
+    table = preflight(victim.model_copy(update={"fio": fio}), short(vms=2))
+    assert failed(table) == FIO
+    assert set(table.loc[~table["ok"], "detail"]) == {"fio-2.16; install fio 3 there"}
+
+
 def test_which_settings_hold_is_said_and_fails_nothing(bed, short, tmp_path):
     (tmp_path / "depth").write_text("256\n")
     settings = {"deep": ("depth", "^4096$"), "shallow": ("depth", "^256$"), "lost": ("gone", "^1$")}

@@ -379,7 +379,7 @@ def _release(answer: Answer) -> Said:
     per-host has no client."""
     there, here = answer.parts["fio"].strip(), answer.here
     if answer.testbed.fio.launcher == "per-host":
-        return there.startswith("fio-"), there or "no answer; install fio there"
+        return re.match(r"fio-(?!2\.)", there) is not None, there or "no answer", "install fio 3 there"
     wrong = f"{there or 'no answer'}, but the controller has {here or 'none'}: install one release everywhere"
     return there == here != "", there if there == here else wrong
 
