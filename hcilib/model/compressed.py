@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,9 @@ LARGEST = 2**28
 """Bytes, unpacked, that are read at once: ten thousand jobs' json+. A larger document of fio's is mapped
 (hcilib.read.fio.fio). Any other larger file is something else, or was packed to fill memory."""
 PIECE = 2**20
+MOST_TIMES = 100
+"""By which a file may grow as it is unpacked. 3,000 jobs that differ by 2 % grow by 40. What grows by 1,000 is made to
+fill memory: a value of JSON takes more there than in its text."""
 _PACKED = {b"\x28\xb5\x2f\xfd": "zstd", b"\x1f\x8b": "gzip"}
 """How a packed file begins -> what pyarrow calls its form."""
 
@@ -47,7 +51,7 @@ def opened(path: str | Path) -> io.BufferedReader:
         raise NotAFileError(
             f"{path}: {kind}, where one file is read; read_results takes folders of results, read_rollup of logs"
         )
-    return place.open("rb")
+    return open(os.open(place, os.O_NONBLOCK), "rb")  # some of /proc's would be waited for
 
 
 def read_bytes(path: str | Path) -> bytes:
@@ -59,11 +63,13 @@ def read_bytes(path: str | Path) -> bytes:
         It is no file, its compressed stream is damaged or cut off, or there are more than `LARGEST` bytes
         (`TooLargeError`); the sentence names the file.
     """
-    parts, left = [], LARGEST
+    parts, read = [], 0
     for piece in pieces(path):
         parts.append(piece)
-        left -= len(piece)
-        if left < 0:
+        read += len(piece)
+        if read > MOST_TIMES * max(PIECE, at_home(path).stat().st_size):
+            raise ValueError(f"{path}: unpacks to more than {MOST_TIMES} times its size, as no result does")
+        if read > LARGEST:
             raise TooLargeError(
                 f"{path}: more than the {LARGEST:,} bytes that are read at once; is this a result file?"
             )
@@ -76,7 +82,7 @@ def pieces(path: str | Path, size: int = PIECE) -> Iterator[bytes]:
     The magic number decides, not the name: names lie after a copy.
     """
     with opened(path) as file:
-        start = file.read(4)
+        start = file.read(4) or b""
         file.seek(0)
         packed = next((form for magic, form in _PACKED.items() if start.startswith(magic)), None)
         stream = pa.input_stream(file, packed) if packed else file

@@ -151,6 +151,22 @@ def test_a_file_that_grows_as_fast_as_it_is_read_is_refused(tmp_path, monkeypatc
     refused(read_fio, path, FioOutputError)
 
 
+@pytest.mark.needs("root")
+def test_a_file_that_waits_for_its_writer_is_not_waited_for(tmp_path):
+    (tmp_path / "log.json").symlink_to("/proc/kmsg")
+    refused(read_fio, tmp_path / "log.json", FioOutputError)
+
+
+def test_a_result_that_grows_by_a_thousand_is_refused(tmp_path):
+    """Each of its jobs would take a hundred times its text."""
+    jobs = b'{"fio version": "fio-3.33", "jobs": [' + b'{"jobname": ""},' * 2**23
+    path = written(tmp_path / "fio.json.gz", gzip.compress(jobs))
+    with pytest.raises(
+        FioOutputError, match=r"fio\.json\.gz: unpacks to more than 100 times its size"
+    ):
+        read_fio(path)
+
+
 def refused(read: Callable, path: Path, error: type[Exception]) -> None:
     with pytest.raises(error, match=re.escape(str(path))):
         read(path)

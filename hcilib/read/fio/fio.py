@@ -110,7 +110,7 @@ class Direction(msgspec.Struct, gc=False):
 class Report(msgspec.Struct, gc=False, rename={"options": "job options"}):
     """One entry of `jobs` or `client_stats`: a job, or a group of jobs, on one host."""
 
-    jobname: str = ""
+    jobname: str
     groupid: int = 0
     error: float = nan
     options: Raw = Raw(b"{}")
