@@ -1,26 +1,17 @@
-"""What can be done to a system, by name, and what its kernels say is missing. Texts as Linux 6.1 and DRBD 8.4 print
-them."""
+"""What can be done to a system, by name, and what its kernels say is missing, from what the box's node printed."""
+
+import json
 
 import pytest
 
 from hcilab.actions import _missing_of_node
 from hcilib.drive.systems import actions_of
+from hcilib.model.places import shipped
 from hcilib.model.system import System
 from hcilib.model.testbed import Disk, Fio, Node, Testbed, Vm
 
-ARRAY = """Personalities : [raid6] [raid5] [raid4]
-md0 : active raid5 vde[4] vdd[3] vdc[2] vdb[1] vda[0]
-      1044480 blocks super 1.2 level 5, 64k chunk, algorithm 2 [5/5] [UUUUU]
-unused devices: <none>
-"""
-DRBD = """version: 8.4.11 (api:1/proto:86-101)
-srcversion: 211FB288A383ED945B83420
-
- 1: cs:Connected ro:Primary/Secondary ds:UpToDate/UpToDate C r-----
-    ns:16384 nr:0 dw:16384 dr:2456 al:4 bm:0 lo:0 pe:0 ua:0 ap:0 ep:1 wo:f oos:0
- 2: cs:Connected ro:Secondary/Primary ds:UpToDate/UpToDate C r-----
-    ns:0 nr:0 dw:0 dr:0 al:8 bm:0 lo:0 pe:0 ua:0 ap:0 ep:1 wo:f oos:0
-"""
+SAID = shipped("data/samples/box/box-drbd/facts/node1.json").read_text()
+PRINTED = "".join(json.loads(SAID)["fingerprint"][f"cat /proc/{name}"] for name in ("mdstat", "drbd"))
 
 
 def bed() -> Testbed:
@@ -38,7 +29,7 @@ REBUILT = "      [==>..........]  recovery = 12.6% (33024/261120) finish=0.1min 
 @pytest.mark.parametrize(
     ("part", "text", "missing"),
     [
-        (DRBD, "", ""),
+        (PRINTED, "", ""),
         (LEG, away := "cs:WFConnection ro:Primary/Secondary ds:UpToDate/DUnknown", away),
         (LEG, behind := "cs:SyncSource ro:Primary/Secondary ds:UpToDate/Inconsistent", behind),
         ("[5/5] [UUUUU]", MISSING, MISSING),
@@ -47,8 +38,9 @@ REBUILT = "      [==>..........]  recovery = 12.6% (33024/261120) finish=0.1min 
     ],
 )
 def test_what_is_missing_stands_in_the_kernels_own_words(part, text, missing):
-    assert _missing_of_node((ARRAY + DRBD).replace(part, text)).startswith(missing)
-    assert bool(_missing_of_node((ARRAY + DRBD).replace(part, text))) is bool(missing)
+    assert part in PRINTED
+    assert _missing_of_node(PRINTED.replace(part, text)).startswith(missing)
+    assert bool(_missing_of_node(PRINTED.replace(part, text))) is bool(missing)
 
 
 def test_a_ceph_cluster_has_an_action_an_osd():
