@@ -6,13 +6,14 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plain import plain_bed
 from pydantic import ValidationError
 
 from hcilib.drive.launch import job as job_module
 from hcilib.drive.launch.job import GATE, FioError, deadline_s, job_caps, job_text, read_job, verify
 from hcilib.model.patterns import Pattern
 from hcilib.model.plan import Content, Step
-from hcilib.model.testbed import ENGINES, Disk, Fio, Node, Testbed, Vm
+from hcilib.model.testbed import ENGINES, Fio, Testbed
 from hcilib.model.workload import Cell
 
 MIB = 2**20
@@ -23,12 +24,8 @@ def step(pattern: str, numjobs: int = 1, runtime_s: float = 60.0, ramp_s: float 
 
 
 def real_bed() -> Testbed:
-    disks = {
-        name: tuple(Disk(serial=f"wwn-{name}{d}", size_bytes=(d + 1) * 100 * MIB) for d in range(2))
-        for name in ("vm1", "vm2")
-    }
-    vms = tuple(Vm(name=name, node="n1", disks=owned) for name, owned in disks.items())
-    return Testbed(name="t", nodes=(Node(name="n1"),), vms=vms, fio=Fio(ioengine="io_uring", direct=1))
+    disks = {name: {f"wwn-{name}{d}": (d + 1) * 100 * MIB for d in range(2)} for name in ("vm1", "vm2")}
+    return plain_bed(disks, fio=Fio(ioengine="io_uring", direct=1))
 
 
 PATHS = {f"wwn-vm{v}{d}": f"/dev/disk/by-id/wwn-vm{v}{d}" for v in (1, 2) for d in range(2)}
@@ -167,21 +164,13 @@ def test_what_is_written_is_what_the_plan_asks(of, content):
 
 ATTACKS = {
     "filename of another device": (r"^filename=.*$", "filename=/dev/loop2", "'filename'"),
-    "two files": (r"^(filename=.*)$", r"\1:/dev/loop2", "'filename'"),
     "one byte more": (r"^size=\d+$", f"size={50 * MIB + 1}", "'size'"),
-    "another part": (r"^size=", "offset=4096\nsize=", "'offset'"),
     "writes for reads": (r"^rw=randread$", "rw=randwrite", "'rw'"),
-    "another block size": (r"^bs=4096$", "bs=8192", "'bs'"),
-    "through the cache": (r"^direct=1$", "direct=0", "'direct'"),
     "files of its own": (r"^allow_file_create=0\n", "", "'allow_file_create'"),
     "an option twice": (r"^rw=randread$", "rw=randread\nrw=randread", "'rw' is given twice"),
     "a command": (r"^rw=", "exec_prerun=touch /tmp/x\nrw=", "'exec_prerun'"),
     "a file that is read": (r"^rw=", "include /etc/fio.inc\nrw=", "'include /etc/fio.inc'"),
-    "an engine to load": (r"^ioengine=.*$", "ioengine=external:/x.so", "'ioengine'"),
     "a comment that cuts a name": (r"^(filename=.*)$", r"\1;x", "'filename'"),
-    "another comment": (r"^(filename=.*)$", r"\1#x", "'filename'"),
-    "a variable": (r"^(filename=.*)$", r"\1${HOME}", "'filename'"),
-    "a shell's work": (r"^size=(\d+)$", r"size=`echo \1`", "'size'"),
     "blanks in front": (r"^rw=", " rw=", "' rw'"),
     "another line's end": (r"^rw=", "x=1\rrw=", r"'x'"),
     "a section more": (r"\Z", "[z]\nioengine=psync\n", "sections|'ioengine'"),
@@ -201,21 +190,6 @@ def test_a_job_file_that_holds_anything_else_is_refused_and_says_where(attack):
     assert times >= 1
     with pytest.raises(FioError, match=rf"vm1: its job file.*(?:{said}).*nothing was started"):
         verify(hostile, of, bed.vms[0], bed, 50 * MIB, PATHS)
-
-
-def test_the_job_file_that_destroyed_a_file_system_is_refused():
-    """As it was done: an engine of several lines. The testbed refuses it; so does the file, had the testbed let it
-    pass."""
-    engine = "psync\nfilename=/dev/loop2\nsize=1M\nrw=write\nbs=4k\n[z]\nioengine=psync"
-    with pytest.raises(ValidationError, match="expected one of psync, libaio"):
-        Fio(ioengine=engine)
-    bed, of = real_bed(), step("4k-randread")
-    bed = bed.model_copy(update={"fio": bed.fio.model_copy(update={"ioengine": engine})})
-    text = job_text(of, bed.vms[0], bed, 50 * MIB, PATHS)
-    with pytest.raises(
-        FioError, match=r"vm1: its job file: section \[4k-randread\.j0\]: option 'size': '1M' is nothing"
-    ):
-        verify(text, of, bed.vms[0], bed, 50 * MIB, PATHS)
 
 
 BEYOND = {

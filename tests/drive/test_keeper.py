@@ -5,7 +5,6 @@ import itertools
 import json
 import os
 import queue
-import random
 import signal
 import subprocess
 import sys
@@ -22,7 +21,6 @@ from hcilib.drive import keeper
 from tests.needs import need
 
 SOURCE = Path(keeper.__file__).read_text()
-RANDOM = random.Random(3).randbytes(SIZE)
 OURS, THEIRS = f"ours{os.getpid()}", f"theirs{os.getpid()}"
 GATE = "exec_prerun=[ -p gate ] && echo >ready && : <gate || true\n"
 JOB = f"[global]\nioengine=libaio\ndirect=1\nrw=randwrite\nbs=4k\nsize=8m\ntime_based=1\n{GATE}filename="
