@@ -2,7 +2,6 @@
 
 import pytest
 
-import hcilib as hci
 from hcilab import cluster_guest
 from hcilab.cluster import LabError, running
 from hcilab.cluster_image import image
@@ -32,12 +31,6 @@ def drbd(box_programs, tmp_path_factory):
     """DRBD between two nodes with small drives, for every test of a module."""
     with running("box-drbd", drive_bytes=DRIVE_BYTES, root=tmp_path_factory.mktemp("box")) as box:
         yield box
-
-
-def plan(patterns, **options):
-    given = {"repeats": 1, "iodepth": 4, "vms": 1, "read_runtime_s": 1, "write_runtime_s": 1, "span_bytes": 8 * 2**20,
-             "prefill": False, "canary": False}  # fmt: skip
-    return hci.sweep(patterns, **{**given, **options})
 
 
 def say(box, command: str, nodes=None) -> dict[str, str]:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from plain import short_plan
 from probes import assert_gone, processes
 
 import hcilib as hci
 from hcilab.ceph import PACKAGES, ceph, config_of
 from hcilab.ceph_cluster import Monitor
-from hcilib import sweep
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.model.plan import Plan
 from hcilib.model.system import System
@@ -77,8 +77,8 @@ def ceph_cluster(request, ceph_programs, tmp_path_factory):
 
 def measured(bed, fleet, monitor, system, run_dir) -> Cluster:
     """The cluster after prefill and two short runs, with what it holds before and after."""
-    plan = sweep(["4k-randread", "4k-randwrite"], repeats=1, iodepth=4, vms=2, read_runtime_s=1, write_runtime_s=1,
-                 span_bytes=DISK, canary=False)  # fmt: skip
+    plan = short_plan(["4k-randread", "4k-randwrite"], vms=2, read_runtime_s=1, write_runtime_s=1, span_bytes=DISK,
+                      prefill=True)  # fmt: skip
     empty = settled(monitor)
     results = hci.run(plan, system, bed, run_dir, progress=False)
     return Cluster(bed, fleet, monitor, system, plan, run_dir, results, empty, settled(monitor))

@@ -1,25 +1,27 @@
 """One running lab for all tests that only use it; those that hurt a lab start their own."""
 
+from functools import partial
+from pathlib import Path
+
 import pytest
 from boxes import box_programs, drbd  # noqa: F401 (fixtures)
 from ceph_beds import ceph_cluster, ceph_programs  # noqa: F401 (fixtures)
 from injections import CALM_S
 from loops import blank, held, hosts, machine, media, own  # noqa: F401 (fixtures)
+from plain import short_plan
 
 import hcilib as hci
 from hcilab.lab import lab
 from hcilab.lab_hosts import PACKAGES
-from hcilib import sweep
-from hcilib.model.system import System
 from tests.needs import need
 
 HELD_S = 0.2  # by a busy machine; on a calm one a dialled drive holds up an I/O for 0.05 s at most
-MIRROR, SINGLE = (System(name=name, label=name) for name in ("lab-mirror", "lab-single"))
 
 
-@pytest.fixture(scope="session")
-def mirror_system() -> System:
-    return MIRROR
+@pytest.fixture
+def run_dir(tmp_path) -> Path:
+    """Where a campaign is kept; not there yet."""
+    return tmp_path / "run"
 
 
 @pytest.fixture(scope="session")
@@ -45,14 +47,8 @@ def victim(programs, tmp_path):
 
 @pytest.fixture(scope="session")
 def short():
-    """A plan of a few short steps; arguments of `sweep` override."""
-
-    def plan(patterns=("4k-randread",), **options):
-        given = {"repeats": 1, "iodepth": 4, "vms": 2, "read_runtime_s": 0.5, "write_runtime_s": 0.5,
-                 "span_bytes": 8 * 2**20, "prefill": False, "canary": False}  # fmt: skip
-        return sweep(patterns, **{**given, **options})
-
-    return plan
+    """A short plan of two VMs."""
+    return partial(short_plan, vms=2)
 
 
 @pytest.fixture(scope="session")

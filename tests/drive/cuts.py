@@ -20,10 +20,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from injections import CALM_S, HURT, MIRROR, everybody, hurt, send, sshd, tree
+from injections import CALM_S, HURT, MIRROR, everybody, hurt, send, sshd, sshd_argv, started, tree
 from probes import processes, until
 
-from hcilab.sockets import answers
 from hcilab.supervisor import descendants
 from hcilib.model.system import Check, System
 from hcilib.model.testbed import Testbed
@@ -43,22 +42,10 @@ class Cut:
 @contextlib.contextmanager
 def sshd_away(bed: Testbed) -> Iterator[Cut]:
     """Its sshd and all its sessions are killed, and started again."""
-    config, started = Path(bed.lab_root) / f"{HURT}.sshd", []
-
-    def start() -> None:
-        where = (hurt(bed).address, hurt(bed).port)
-        started.append(subprocess.Popen([*argv, "-f", str(config)], stderr=subprocess.DEVNULL))
-        assert until(lambda: answers(*where, b"SSH-"), 20), "sshd did not come back"
-
-    listener = next(pid for pid in sshd(bed) if "sshd -D" in processes(bed.lab_root).get(pid, ""))
-    said = Path(f"/proc/{listener}/cmdline").read_bytes().decode().strip("\0").split("\0")[0].split()
-    argv = [said[1] if said[0].endswith(":") else said[0], "-D", "-e"]
-    try:
+    argv = sshd_argv(bed)
+    with contextlib.ExitStack() as again:
+        start = lambda: again.enter_context(started(argv, bed))  # noqa: E731
         yield Cut(bed, HURT, lambda: send(sshd(bed), signal.SIGKILL), start)
-    finally:
-        for process in started:
-            send([*descendants(process.pid), process.pid], signal.SIGKILL)
-            process.wait()
 
 
 class Link:

@@ -18,14 +18,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from probes import processes, until
+from intrusions import by
+from plain import run, short_plan
+from probes import fios, processes, until
 
 from hcilab.lab import lab
 from hcilab.lab_hosts import _write_key
 from hcilab.sockets import answers
 from hcilab.supervisor import descendants
-from hcilib import read_hosts, sweep
-from hcilib.drive.campaign.campaign import run
+from hcilib import read_hosts
 from hcilib.drive.launch import job, watch
 from hcilib.model.system import System
 from hcilib.model.testbed import Testbed
@@ -53,8 +54,7 @@ def suffer(fault: Fault, folder: Path) -> dict:
     job.GRACE_S, kept = GRACE_S, job.GRACE_S
     try:
         with lab(2, 2, disk_bytes=4 * 2**20, delay_s=CALM_S, root=folder / "lab") as running:
-            options = {"launcher": fault.launcher, **fault.testbed}
-            bed = running.model_copy(update={"fio": running.fio.model_copy(update=options)})
+            bed = by(running, fault.launcher, **fault.testbed)
             results, said = _campaign(fault, bed, folder / "run")
             left = working(bed, patience_s=8)
     finally:
@@ -64,11 +64,11 @@ def suffer(fault: Fault, folder: Path) -> dict:
 
 def _campaign(fault: Fault, bed: Testbed, run_dir: Path):
     """The results, None where the campaign was refused, and everything that was said of what went wrong."""
-    plan = sweep(["4k-randrw50"], repeats=1, iodepth=2, vms=2, read_runtime_s=RUNTIME_S, write_runtime_s=RUNTIME_S,
-                 span_bytes=SPAN, prefill=False, canary=False, outage_limit_s=2)  # fmt: skip
+    plan = short_plan(["4k-randrw50"], iodepth=2, vms=2, read_runtime_s=RUNTIME_S, write_runtime_s=RUNTIME_S,
+                      span_bytes=SPAN, outage_limit_s=2)  # fmt: skip
     with fault.inject(bed):
         try:
-            results, refused = run(plan, bed, MIRROR, run_dir, progress=False), []
+            results, refused = run(plan, bed, MIRROR, run_dir), []
         except Exception as error:
             results, refused = None, [str(error)]
     attempts = [json.loads(file.read_text())["problems"] for file in sorted(run_dir.glob("failed/*/step.json"))]
@@ -114,9 +114,8 @@ def _plain(text: str, folder: Path, length: int = 240) -> str:
 
 def working(bed: Testbed, patience_s: float) -> list[str]:
     """Command lines of fio in the lab, when patience ends: between steps there is none."""
-    fios = lambda: [c for c in processes(bed.lab_root).values() if c and Path(c.split()[0]).name == "fio"]  # noqa: E731
-    until(lambda: not fios(), patience_s)
-    return fios()
+    until(lambda: not fios(bed.lab_root), patience_s)
+    return fios(bed.lab_root)
 
 
 # Parts of a lab
@@ -154,9 +153,9 @@ def send(pids, sig) -> None:
             os.kill(pid, sig)
 
 
-def sshd(bed: Testbed, listener: bool = True) -> list[int]:
-    """The hurt VM's sshd: its sessions, and the listener where asked. What runs in a session is left to notice."""
-    [parent] = [p for p, c in processes(bed.lab_root).items() if f"/{HURT}.sshd" in c and "sshd -D" in c]
+def sshd(bed: Testbed, listener: bool = True, host: str = HURT) -> list[int]:
+    """A host's sshd: its sessions, and the listener where asked. What runs in a session is left to notice."""
+    [parent] = [p for p, c in processes(bed.lab_root).items() if f"/{host}.sshd" in c and "sshd -D" in c]
     sessions = [pid for pid in descendants(parent) if _program(pid).startswith("sshd")]
     return [*sessions, *([parent] if listener else [])]
 
@@ -214,21 +213,28 @@ def shimmed(**programs: str):
         changed, places = re.subn("(?m)^SetEnv .*$", rf"\g<0> {path}", config.read_text())
         assert places == 1, "the lab's sshd has no SetEnv to add to"
         config.write_text(changed)
-        [listener] = [pid for pid in sshd(bed) if "sshd -D" in processes(bed.lab_root).get(pid, "")]
-        argv = Path(f"/proc/{listener}/cmdline").read_bytes().decode().strip("\0").split("\0")[0].split()
+        argv = sshd_argv(bed)
         send(sshd(bed), signal.SIGKILL)
-        with _started([argv[1] if argv[0].endswith(":") else argv[0], "-D", "-e", "-f", str(config)], bed):
+        until(lambda: not answers(hurt(bed).address, hurt(bed).port), 5)
+        with started(argv, bed):
             yield
 
     return inject
 
 
+def sshd_argv(bed: Testbed) -> list[str]:
+    """How the hurt VM's sshd was started."""
+    [listener] = [pid for pid in sshd(bed) if "sshd -D" in processes(bed.lab_root).get(pid, "")]
+    said = Path(f"/proc/{listener}/cmdline").read_bytes().decode().strip("\0").split("\0")[0].split()
+    return [said[1] if said[0].endswith(":") else said[0], "-D", "-e", "-f", f"{bed.lab_root}/{HURT}.sshd"]
+
+
 @contextlib.contextmanager
-def _started(argv: list[str], bed: Testbed) -> Iterator[None]:
-    until(lambda: not answers(hurt(bed).address, hurt(bed).port), 5)
+def started(argv: list[str], bed: Testbed) -> Iterator[None]:
+    """Its sshd again, as long as the block runs."""
     process = subprocess.Popen(argv, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
-        assert until(lambda: answers(hurt(bed).address, hurt(bed).port, b"SSH-"), 5), "sshd did not come back"
+        assert until(lambda: answers(hurt(bed).address, hurt(bed).port, b"SSH-"), 20), "sshd did not come back"
         yield
     finally:
         send([*descendants(process.pid), process.pid], signal.SIGKILL)

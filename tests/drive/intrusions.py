@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from probes import processes, until
+from probes import fios, processes, until
 
 from hcilab.lab import lab
 from hcilib.drive.hosts.hosts import Fleet
@@ -46,8 +46,7 @@ def written(bed: Testbed, vm: str) -> int:
 def at_work(bed: Testbed, vm: str) -> bool:
     """Whether every worker of the VM's fio is there."""
     target = next(v.target for v in bed.vms if v.name == vm)
-    own = [c for c in processes(f"/hci-{target}.").values() if Path(c.split()[0]).name == "fio"]
-    return len(own) > watch.DEPTH[bed.fio.launcher]
+    return len(fios(f"/hci-{target}.")) > watch.DEPTH[bed.fio.launcher]
 
 
 @contextlib.contextmanager
@@ -90,9 +89,9 @@ def hung(launcher: str, kind: str, folder: Path) -> tuple[tuple[str, ...], float
         finally:
             over.set()
             hanging.join()
-        fios = lambda: [c for c in processes(f"/hci-{bed.vms[1].target}.").values() if Path(c.split()[0]).name == "fio"]  # noqa: E731
-        until(lambda: not fios(), 10)
-        left = fios()
+        mark = f"/hci-{bed.vms[1].target}."
+        until(lambda: not fios(mark), 10)
+        left = fios(mark)
     return done.faults, told_s, left
 
 

@@ -13,7 +13,6 @@ class Meanwhile(threading.Thread):
     def __init__(self, action):
         super().__init__(daemon=True)
         self._action, self._error = action, None
-        self.start()
 
     def run(self):
         try:
@@ -21,9 +20,12 @@ class Meanwhile(threading.Thread):
         except BaseException as error:
             self._error = error
 
-    def end(self):
+    def __enter__(self):
+        self.start()
+
+    def __exit__(self, raised, *_):
         self.join(timeout=60)
-        assert not self._error, self._error
+        assert raised or not self._error, self._error
 
 
 def events(run_dir: Path, kind: str) -> list[dict]:

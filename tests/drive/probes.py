@@ -47,6 +47,11 @@ def _read(path: str) -> str:
         return file.read().decode(errors="replace")
 
 
+def fios(mark: str) -> list[str]:
+    """Command lines of every fio that has the mark."""
+    return [command for command in processes(mark).values() if Path(command.split()[0]).name == "fio"]
+
+
 def replicas(bed, node: str = "") -> list[int]:
     """Process ids of the servers that hold the replicas, of all nodes or of one."""
     mark = f"dir={bed.lab_root}/{node}"

@@ -11,15 +11,17 @@ import numpy as np
 import pandas as pd
 import pytest
 import zstandard
+from controllers import controller
+from injections import MIRROR
 from intrusions import at_work
 from meanwhile import events
+from plain import run
 from probes import assert_gone, processes, python, until
 
 from hcilib import sweep
 from hcilib.drive.campaign import campaign
-from hcilib.drive.campaign.campaign import CampaignError, run
+from hcilib.drive.campaign.campaign import CampaignError
 from hcilib.drive.campaign.rundir import RunDirError
-from hcilib.drive.guard.preflight import PreflightError
 from hcilib.model.metrics import COLUMNS
 from hcilib.model.places import shipped
 from hcilib.model.system import System
@@ -43,10 +45,10 @@ def plan():
 
 
 @pytest.fixture(scope="module")
-def finished(bed, plan, mirror_system, tmp_path_factory):
+def finished(bed, plan, tmp_path_factory):
     """A whole campaign: its results and its run directory."""
     run_dir = tmp_path_factory.mktemp("runs") / "whole"
-    return run(plan, bed, mirror_system, run_dir, progress=False), run_dir
+    return run(plan, bed, MIRROR, run_dir), run_dir
 
 
 def fingerprints(run_dir: Path) -> dict[str, tuple]:
@@ -164,7 +166,7 @@ def test_every_host_has_its_facts_and_nothing_of_this_machine_is_kept(finished, 
 # Resuming
 
 
-def test_a_second_run_measures_nothing_and_reaches_nobody(finished, plan, bed, mirror_system, monkeypatch):
+def test_a_second_run_measures_nothing_and_reaches_nobody(finished, plan, bed, monkeypatch):
     results, run_dir = finished
     before, done = fingerprints(run_dir), len(events(run_dir, "done"))
 
@@ -172,67 +174,32 @@ def test_a_second_run_measures_nothing_and_reaches_nobody(finished, plan, bed, m
         raise AssertionError("a host was reached")
 
     monkeypatch.setattr(campaign, "Fleet", touched)
-    pd.testing.assert_frame_equal(run(plan, bed, mirror_system, run_dir, progress=False), results)
+    pd.testing.assert_frame_equal(run(plan, bed, MIRROR, run_dir), results)
     pd.testing.assert_frame_equal(read_results(run_dir), results)
     assert fingerprints(run_dir) == before
     assert len(events(run_dir, "done")) == done
 
 
-def test_a_campaign_that_was_begun_with_systems_of_another_form_is_refused(bed, plan, mirror_system, tmp_path):
+def test_a_campaign_that_was_begun_with_systems_of_another_form_is_refused(bed, plan, tmp_path):
     shutil.copytree(shipped("data/samples/lab-mirror"), run_dir := tmp_path / "run")
     with pytest.raises(RunDirError, match=r"begun by hcilib 0\.2 or older.*Finish it with that version"):
-        run(plan, bed, mirror_system, run_dir, progress=False)
+        run(plan, bed, MIRROR, run_dir)
 
 
-@pytest.mark.parametrize("other", ["plan", "system", "testbed"])
-def test_another_campaign_in_the_same_directory_is_refused(finished, plan, bed, mirror_system, other):
-    _, run_dir = finished
-    before = fingerprints(run_dir)
-    given = {"plan": plan, "testbed": bed, "systems": mirror_system}
-    given |= {
-        "plan": {"plan": sweep(["4k-randread"], repeats=1, vms=2, span_bytes=2**20)},
-        "system": {"systems": mirror_system.model_copy(update={"label": "tuned"})},
-        "testbed": {"testbed": bed.model_copy(update={"fio": bed.fio.model_copy(update={"direct": 1})})},
-    }[other]
-    with pytest.raises(RunDirError, match=f"another {other}; runs are never mixed"):
-        run(**given, run_dir=run_dir, progress=False)
-    assert fingerprints(run_dir) == before
-
-
-def test_a_lab_that_serves_another_system_is_refused(bed, plan, tmp_path):
+def test_a_lab_that_serves_another_system_is_refused(bed, plan, run_dir):
     with pytest.raises(CampaignError, match="the lab serves lab-mirror, the campaign is for lab-single"):
-        run(plan, bed, System(name="lab-single", label="x"), tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
-def test_more_vms_than_there_are_is_refused_and_leaves_the_directory_free(bed, short, mirror_system, tmp_path):
-    with pytest.raises(PreflightError, match="lab: vms: the plan needs 4 VMs, the testbed has 3"):
-        run(short(vms=4), bed, mirror_system, tmp_path / "run", progress=False)
-    assert not (tmp_path / "run" / "plan.json").exists()
-
-
-CONTROL = """
-import sys
-from hcilib.drive.campaign.campaign import run
-from hcilib.model.plan import Plan
-from hcilib.model.system import System
-from hcilib.model.testbed import Testbed
-import json
-bed, plan, system, run_dir = sys.argv[1:]
-run(Plan.from_dict(json.loads(plan)), Testbed.model_validate_json(bed), System.model_validate_json(system), run_dir, progress=False)
-"""  # noqa: E501
+        run(plan, bed, System(name="lab-single", label="x"), run_dir)
+    assert not run_dir.exists()
 
 
 @pytest.mark.slow
-def test_kill_9_of_the_controller_costs_one_attempt(bed, short, mirror_system, tmp_path):
-    plan, run_dir = short(repeats=3), tmp_path / "run"
-    controller = python(
-        CONTROL, bed.model_dump_json(), json.dumps(plan.to_dict()), mirror_system.model_dump_json(), str(run_dir)
-    )
+def test_kill_9_of_the_controller_costs_one_attempt(bed, short, tmp_path, run_dir):
+    plan = short(repeats=3)
+    killed = python(controller(tmp_path / "given.json", plan, bed, MIRROR, run_dir))
     one_done_one_running = lambda: len(list(run_dir.glob("steps/*"))) == 1 and list(run_dir.glob("work/*/fio.json"))  # noqa: E731
-    assert until(one_done_one_running, 30), controller.communicate()
-    controller.kill()
-    controller.communicate()
+    assert until(one_done_one_running, 30), killed.communicate()
+    killed.kill()
+    killed.communicate()
     assert until(lambda: not [c for c in processes(str(run_dir)).values() if "--client" in c], 3), (
         "fio's client went with it"
     )
@@ -241,7 +208,7 @@ def test_kill_9_of_the_controller_costs_one_attempt(bed, short, mirror_system, t
     with open(run_dir / "journal.jsonl", "a") as journal:
         journal.write('{"t": 1795, "eve')  # as a kill in the middle of a write leaves it
 
-    results = run(plan, bed, mirror_system, run_dir, progress=False)
+    results = run(plan, bed, MIRROR, run_dir)
     assert sorted(results["rep"]) == [1, 2, 3]
     assert {p.name for p in (run_dir / "steps").iterdir()} == {s.id for s in plan.steps}
     after = fingerprints(run_dir)
@@ -263,16 +230,15 @@ with lab(nodes=2, vms=1, disk_bytes=2**22, root=sys.argv[1]) as bed:
 """  # noqa: E501
 
 
-def test_ctrl_c_leaves_no_client_no_lab_and_keeps_the_attempt(programs, tmp_path):
-    run_dir = tmp_path / "run"
-    controller = python(OWN_LAB, str(tmp_path / "lab"), str(run_dir))
-    line = controller.stdout.readline()
-    assert line, controller.communicate()
+def test_ctrl_c_leaves_no_client_no_lab_and_keeps_the_attempt(programs, tmp_path, run_dir):
+    holder = python(OWN_LAB, str(tmp_path / "lab"), str(run_dir))
+    line = holder.stdout.readline()
+    assert line, holder.communicate()
     bed = Testbed.model_validate_json(line)
     assert until(lambda: at_work(bed, "vm1"), 20)
-    controller.send_signal(signal.SIGINT)
-    _, said = controller.communicate(timeout=60)
-    assert controller.returncode in (1, 130, -signal.SIGINT), said
+    holder.send_signal(signal.SIGINT)
+    _, said = holder.communicate(timeout=60)
+    assert holder.returncode in (1, 130, -signal.SIGINT), said
     assert said == f"{run_dir}: interrupted, 0 of 2 steps are kept; run the same again and it goes on from there\n"
     assert_gone(bed)
     assert processes(str(run_dir)) == {}
@@ -283,14 +249,14 @@ def test_ctrl_c_leaves_no_client_no_lab_and_keeps_the_attempt(programs, tmp_path
     assert len(events(run_dir, "end")) == 1, "who watches the journal sees that it is over"
 
 
-def test_without_its_prefill_nothing_is_measured(bed, short, mirror_system, tmp_path, monkeypatch):
+def test_without_its_prefill_nothing_is_measured(bed, short, run_dir, monkeypatch):
     """Reads of what was never written would be accepted: fast, and of nothing."""
     monkeypatch.setattr(campaign, "_unfilled", lambda step, plan, testbed, work: ["prefill wrote 1 bytes of 2"])
     plan = short(prefill=True)
     with pytest.raises(CampaignError, match=r"prefill-.* failed 3 times: the disks are not filled") as caught:
-        run(plan, bed, mirror_system, tmp_path / "run", progress=False)
-    assert str(tmp_path / "run" / "failed") in str(caught.value)
-    assert not list((tmp_path / "run").glob("steps/*"))
+        run(plan, bed, MIRROR, run_dir)
+    assert str(run_dir / "failed") in str(caught.value)
+    assert not list(run_dir.glob("steps/*"))
 
 
 def test_a_prefill_cut_short_is_not_taken_for_one(bed, short, tmp_path):

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from boxes import healthy_hosts
 from ceph_beds import DISK, on
+from plain import short_plan
 from probes import base_of, listening, processes, until
 
 import hcilib as hci
 from hcilab.ceph import config_of, kill_osd, start_osd
 from hcilab.ceph_cluster import Monitor, is_whole, state
-from hcilib import sweep
 from hcilib.drive.guard.preflight import PreflightError
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
@@ -121,8 +121,7 @@ def caches(ceph_cluster) -> list[str]:
 
 def qd1():
     """Of four seconds: of one, a busy machine's cluster acknowledges too few writes for a percentile."""
-    return sweep(["4k-randwrite"], repeats=1, iodepth=1, vms=1, write_runtime_s=4, span_bytes=DISK, prefill=False,
-                 canary=False)  # fmt: skip
+    return short_plan(["4k-randwrite"], iodepth=1, write_runtime_s=4, span_bytes=DISK)
 
 
 @on("box-ceph")
@@ -132,9 +131,6 @@ def test_preflight_warns_of_the_cache_wherever_it_was_set(cached):
     assert "(set by: image)" in detail
 
 
-# Its copies
-
-
 def wait_for(monitor: Monitor, wanted: Callable[[dict], bool], patience_s: float) -> dict:
     """The first state that is `wanted`."""
     deadline = time.monotonic() + patience_s
@@ -142,23 +138,6 @@ def wait_for(monitor: Monitor, wanted: Callable[[dict], bool], patience_s: float
         assert time.monotonic() < deadline, f"after {patience_s:g} s the cluster is still {now}"
         time.sleep(0.2)
     return now
-
-
-def objects(folder: Path, osd: int, name: str) -> bytes:
-    """What an OSD that does not run holds of an object."""
-    tool = ["ceph-objectstore-tool", "--no-mon-config", "--data-path", str(folder / f"osd.{osd}")]
-    found = subprocess.run(
-        [*tool, "--op", "list", name], capture_output=True, text=True, check=True, cwd=folder, timeout=60
-    )
-    group, spec = json.loads(found.stdout)
-    copied = subprocess.run(
-        [*tool, "--pgid", group, json.dumps(spec), "get-bytes", "-"],
-        capture_output=True,
-        check=True,
-        cwd=folder,
-        timeout=60,
-    )
-    return copied.stdout
 
 
 # Failures

@@ -3,9 +3,8 @@
 import re
 
 import pytest
-from plain import plain_bed
+from plain import plain_bed, short_plan
 
-from hcilib import sweep
 from hcilib.drive.guard.preflight import MEMORY, judge, log_bytes
 from hcilib.drive.hosts.hosts import Outcome
 
@@ -103,19 +102,7 @@ def test_a_host_that_does_not_answer_is_one_row_without_the_script():
 
 
 def test_log_bytes():
-    plan = sweep(
-        ["4k-randread", "4k-randrw70"],
-        repeats=1,
-        iodepth=1,
-        vms=2,
-        read_runtime_s=10,
-        write_runtime_s=4,
-        prefill=False,
-        canary=False,
-    )
+    plan = short_plan(["4k-randread", "4k-randrw70"], iodepth=1, vms=2, read_runtime_s=10, write_runtime_s=4)
     reading = 2 * (10_000 + 5 * 40 * 10 * 2) + 3 * 1000 * 10
     mixed = 2 * 2 * 10_000 + 3 * 1000 * 4  # shorter than what is logged
     assert log_bytes(plan, nodes=3) == reading + mixed + 2 * 100_000
-
-
-# --- on the lab's hosts -------------------------------------------------------------------------------------------

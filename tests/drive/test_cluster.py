@@ -6,7 +6,8 @@ import re
 import subprocess
 
 import pytest
-from boxes import DRIVE_BYTES, VERIFY, healthy_hosts, naming, plan, say
+from boxes import DRIVE_BYTES, VERIFY, healthy_hosts, naming, say
+from plain import short_plan
 from probes import until
 
 import hcilib as hci
@@ -24,15 +25,15 @@ SYSTEMS = hci.ROOT / "params" / "systems"
 
 
 @pytest.mark.deep  # bytes on the link are compared with bytes written: a rate
-def test_a_campaign_runs_on_drbd_as_on_any_cluster(drbd, tmp_path):
+def test_a_campaign_runs_on_drbd_as_on_any_cluster(drbd, run_dir):
     """Preflight, guard, consent, prefill, fio through SSH, a setting of the arrays, counters of the link, the
     fingerprint, results."""
     system = load_system(SYSTEMS / "box-drbd.yaml")
-    small = plan(["64k-randwrite"], vms=2, prefill=True, write_runtime_s=6)
+    small = short_plan(["64k-randwrite"], vms=2, prefill=True, write_runtime_s=6)
     checks = hci.preflight(drbd.testbed, small, system, consent=CONSENT)
     assert checks["ok"].all(), checks[~checks["ok"]].to_string()
     given = dict(consent=CONSENT, settings=["raid-threads"], progress=False)
-    results = hci.run(small, system, drbd.testbed, tmp_path / "run", **given)
+    results = hci.run(small, system, drbd.testbed, run_dir, **given)
     assert results.attrs["missing"] == []
     assert set(results["system"]) == {"box-drbd [raid-threads]"}
     says = "raid-threads does not hold: `cat /sys/block/md0/md/group_thread_cnt` says '0', with it '^2$'"
@@ -41,13 +42,13 @@ def test_a_campaign_runs_on_drbd_as_on_any_cluster(drbd, tmp_path):
     assert "emulated" in results.attrs["caveat"]
     [row] = results.to_dict("records")
     assert (row["vms"], row["nodes"], row["valid"]) == (2, 2, True)
-    facts = json.loads((tmp_path / "run" / "facts" / "node1.json").read_text())
+    facts = json.loads((run_dir / "facts" / "node1.json").read_text())
     assert "Raid Level : raid5" in facts["fingerprint"]["mdadm --detail /dev/md0"]
     assert "ds:UpToDate/UpToDate" in facts["fingerprint"]["cat /proc/drbd"]
     assert not [said for said in facts["fingerprint"].values() if said.startswith("failed")]
     assert facts["fio"] == subprocess.run(["fio", "--version"], capture_output=True, text=True).stdout.strip()
 
-    link = hci.read_counters(tmp_path / "run").query("nic == 'repl' and kind == 'measure'").copy()
+    link = hci.read_counters(run_dir).query("nic == 'repl' and kind == 'measure'").copy()
     assert set(link["node"]) == {"node1", "node2"}, "each sends the copy of its own client's writes"
     link["tx_bytes"] = link["tx_bytes_per_s"] * link["interval_s"]  # a busy node's samples are half a second or two
     of_node = link.groupby("node")[["tx_bytes", "interval_s"]].sum()
@@ -56,7 +57,7 @@ def test_a_campaign_runs_on_drbd_as_on_any_cluster(drbd, tmp_path):
     assert sent == pytest.approx(traffic["write"], rel=0.4), (
         "bytes on the link for each byte written, protocol and noise included"
     )
-    drives = hci.read_drives(tmp_path / "run")
+    drives = hci.read_drives(run_dir)
     [carried] = {
         frozenset(own.split()) for own in drives["carries"]
     }  # the nodes' ten drives, and nothing built of them
@@ -66,7 +67,7 @@ def test_a_campaign_runs_on_drbd_as_on_any_cluster(drbd, tmp_path):
     assert 2.6 <= seen.loc["read_bytes", "seen"] <= 4.4, "old data and old parity, but for strips in the arrays' caches"
     assert 3.0 <= seen.loc["write_bytes", "seen"] <= 5.2
     assert seen["code"].isin(["", "untested"]).equals(seen["ok"].notna())
-    assert hci.verify(tmp_path / "run").empty
+    assert hci.verify(run_dir).empty
 
 
 @pytest.fixture(scope="module")

@@ -5,14 +5,15 @@ import json
 import re
 
 import pytest
+from intrusions import by
 from loops import _Shimmed
-from probes import processes, until
+from plain import run
+from probes import replicas, until
 
 import hcilib as hci
 from hcilib import sweep
 from hcilib.drive.beds import Actions
 from hcilib.drive.campaign import campaign, events
-from hcilib.drive.campaign.campaign import run
 from hcilib.drive.campaign.events import during
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.drive.systems import CommandError
@@ -30,11 +31,6 @@ def failing(whole: Check = WHOLE, **changes) -> System:
     """A system on whose first node these commands are run: each with what takes it back."""
     given = {name: {do: {"on": "node", "run": run} for do, run in how.items()} for name, how in changes.items()}
     return System(name="lab-mirror", label="lab-mirror", checks={"whole": whole}, changes=given)
-
-
-def replicas(bed) -> list[int]:
-    """Process ids of the servers that hold the replicas."""
-    return sorted(pid for pid, command in processes(bed.lab_root).items() if "nbdkit" in command.split(" ")[0])
 
 
 def stat_of(pid: int) -> str:
@@ -63,12 +59,11 @@ def disturbed(short):
 @pytest.mark.parametrize(
     ("launcher", "kept"), [pytest.param("client-server", 0, marks=pytest.mark.deep), ("per-host", 500)]
 )
-def test_what_was_done_stands_on_the_axis_of_the_series(bed, frozen, disturbed, tmp_path, launcher, kept):
-    running = bed.model_copy(update={"fio": bed.fio.model_copy(update={"launcher": launcher, "log_hist_msec": kept})})
-    results = run(disturbed(FREEZE), running, frozen, tmp_path / "run", progress=False)
+def test_what_was_done_stands_on_the_axis_of_the_series(bed, frozen, disturbed, run_dir, launcher, kept):
+    results = run(disturbed(FREEZE), by(bed, launcher, log_hist_msec=kept), frozen, run_dir)
     assert results.attrs["missing"] == []
     assert list(results["events"]) == ["freeze@3 undo-freeze@5"]
-    happened = hci.read_events(tmp_path / "run")
+    happened = hci.read_events(run_dir)
     done, seen = happened[~happened["seen"]], happened[happened["seen"]]
     assert list(done["what"]) == list(FREEZE.values())
     (frozen_s, thawed_s), ordered_s = done["t_s"], done["took_s"].sum()  # a busy machine does them late, and says so
@@ -77,46 +72,45 @@ def test_what_was_done_stands_on_the_axis_of_the_series(bed, frozen, disturbed, 
     assert first == last == "whole"
     assert f"node1: {len(replicas(bed))}" in between, "all stood still"
     assert "whole" not in between
-    hosts = hci.read_hosts(tmp_path / "run")
-    series, silences = hci.read_series(tmp_path / "run"), hci.read_io_gaps(tmp_path / "run")
+    hosts = hci.read_hosts(run_dir)
+    series, silences = hci.read_series(run_dir), hci.read_io_gaps(run_dir)
     [cost] = hci.failures(series, happened, hosts, silences=silences).to_dict("records")
     assert cost["resolution_s"] == 0.1
     assert cost["gap_from_s"] == pytest.approx(frozen_s, abs=0.5 + ordered_s)
     assert cost["gap_s"] == pytest.approx(thawed_s - frozen_s, abs=0.5 + ordered_s)
     assert cost["max_lat_ns"] / 1e9 == pytest.approx(thawed_s - frozen_s, abs=0.5 + ordered_s)
     assert cost["whole_s"] > 0
-    [step] = [json.loads(f.read_text()) for f in (tmp_path / "run").glob("steps/*@*/step.json")]
+    [step] = [json.loads(f.read_text()) for f in run_dir.glob("steps/*@*/step.json")]
     assert [e["error"] for e in step["events"]] == ["", ""]
     if kept:
-        assert {log.suffix for log in (tmp_path / "run").glob("steps/*/logs/*_clat_hist.*")} == {".zst"}, "mostly zeros"
-        told = hci.read_rollup(tmp_path / "run", "clat_hist")["count"].sum()
+        assert {log.suffix for log in run_dir.glob("steps/*/logs/*_clat_hist.*")} == {".zst"}, "mostly zeros"
+        told = hci.read_rollup(run_dir, "clat_hist")["count"].sum()
         assert 0.8 * hosts["total_ios"].sum() < told <= hosts["total_ios"].sum(), "all but the last interval's"
 
 
-def test_what_is_left_standing_is_taken_back(bed, disturbed, tmp_path):
+def test_what_is_left_standing_is_taken_back(bed, disturbed, tmp_path, run_dir):
     """And seen to be, by a check that answers late of what is missing: nothing old is told after what is newer."""
     mark = tmp_path / "mark"
     look = f"if [ -e '{mark}' ]; then sleep 1.5; else echo clean; fi"
     system = failing(
         Check(on="node", run=look, expect="clean"), leave={"do": f"touch '{mark}'", "undo": f"rm '{mark}'"}
     )
-    results = run(disturbed({3: "leave"}, runtime_s=6.0), bed, system, tmp_path / "run", progress=False)
+    results = run(disturbed({3: "leave"}, runtime_s=6.0), bed, system, run_dir)
     assert results.attrs["missing"] == []
     assert not mark.exists()
-    happened = hci.read_events(tmp_path / "run")
+    happened = hci.read_events(run_dir)
     assert list(happened.loc[happened["seen"], "what"]) == ["whole", "node1: nothing", "whole"]
 
 
-@pytest.mark.parametrize(
-    ("event", "why"),
-    [
-        ("break", "break at 1 s: .* exited with 3: no such thing"),
-        ("cut", "undo-cut, which takes cut back, failed: .* exited with 4: no link"),
-        ("set-clock", r"vm1's clock moved by \+[45]\.\d s against this machine's during the run"),
-    ],
-)
+WRONG = {
+    "break": "break at 1 s: .* exited with 3: no such thing",
+    "cut": "undo-cut, which takes cut back, failed: .* exited with 4: no link",
+    "set-clock": r"vm1's clock moved by \+[45]\.\d s against this machine's during the run",
+}
+
+
 def test_an_action_a_heal_or_a_clock_that_went_wrong_leaves_nothing_to_count(
-    bed, disturbed, tmp_path, monkeypatch, event, why
+    bed, disturbed, tmp_path, run_dir, monkeypatch
 ):
     """The clock: hosts that share a kernel have one, so vm1's `date` is another from then on."""
     monkeypatch.setattr(campaign, "ATTEMPTS", 1)
@@ -129,19 +123,20 @@ def test_an_action_a_heal_or_a_clock_that_went_wrong_leaves_nothing_to_count(
         "cut": {"do": "true", "undo": "echo no link >&2; exit 4"},
         "set-clock": {"do": f"touch '{tmp_path}/set'"},
     }
-    results = run(disturbed({1: event}, runtime_s=5.0), bed, failing(**changes), tmp_path / "run", progress=False)
+    plan = disturbed(*({1: event} for event in WRONG), runtime_s=5.0)
+    results = run(plan, bed, failing(**changes), run_dir)
     assert results.empty
-    assert len(results.attrs["missing"]) == 1
-    unseen = hci.read_failed_events(tmp_path / "run")
-    assert re.search(why, unseen["why"].item(), re.DOTALL)
-    assert event in unseen["events"].item()
-    assert unseen["system"].tolist() == ["lab-mirror"]
+    unseen = hci.read_failed_events(run_dir).set_index("events")
+    assert len(unseen) == len(results.attrs["missing"]) == 3
+    for event, why in WRONG.items():
+        assert re.search(why, unseen.loc[f"{event}@1", "why"], re.DOTALL)
+    assert set(unseen["system"]) == {"lab-mirror"}
 
 
-def test_an_action_nobody_knows_is_refused_before_any_host(bed, frozen, disturbed, tmp_path):
+def test_an_action_nobody_knows_is_refused_before_any_host(bed, frozen, disturbed, run_dir):
     with pytest.raises(PlanError, match=r"the plan has the event 'pull-plug'.* known are freeze, undo-freeze"):
-        run(disturbed({1: "pull-plug"}), bed, frozen, tmp_path / "run", progress=False)
-    assert not (tmp_path / "run").exists()
+        run(disturbed({1: "pull-plug"}), bed, frozen, run_dir)
+    assert not run_dir.exists()
 
 
 # The plan

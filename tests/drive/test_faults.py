@@ -6,12 +6,14 @@ import time
 from pathlib import Path
 
 import pytest
-from injections import send, tree
+from injections import MIRROR, send, sshd, tree
+from intrusions import by
 from meanwhile import Meanwhile, attempts
-from probes import processes, until
+from plain import run
+from probes import until
 
 from hcilib.drive.campaign import campaign
-from hcilib.drive.campaign.campaign import CampaignError, run
+from hcilib.drive.campaign.campaign import CampaignError
 from hcilib.drive.guard.preflight import PreflightError
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.drive.launch import job
@@ -23,7 +25,7 @@ pytestmark = pytest.mark.lab
 @pytest.fixture
 def victim(victim):
     """By fio's own client."""
-    return victim.model_copy(update={"fio": victim.fio.model_copy(update={"launcher": "client-server"})})
+    return by(victim, "client-server")
 
 
 def running(bed, vm) -> list[set[int]]:
@@ -34,32 +36,27 @@ def running(bed, vm) -> list[set[int]]:
     return generations
 
 
-def test_a_step_that_cannot_be_done_is_missing_and_the_next_one_is_done(
-    victim, short, mirror_system, tmp_path, monkeypatch
-):
+def test_a_step_that_cannot_be_done_is_missing_and_the_next_one_is_done(victim, short, run_dir, monkeypatch):
     monkeypatch.setattr(campaign, "ATTEMPTS", 1)
-    killer = Meanwhile(lambda: send(set.union(*running(victim, victim.vms[0])), signal.SIGTERM))
-    plan = short(repeats=2, read_runtime_s=2)
-    results = run(plan, victim, mirror_system, tmp_path / "run", progress=False)
-    killer.end()
+    with Meanwhile(lambda: send(set.union(*running(victim, victim.vms[0])), signal.SIGTERM)):
+        plan = short(repeats=2, read_runtime_s=2)
+        results = run(plan, victim, MIRROR, run_dir)
     [missing] = results.attrs["missing"]  # on a busy machine the fault may meet the second step
     assert missing in {step.id for step in plan.steps}
     assert [step.rep for step in plan.steps if step.id != missing] == list(results["rep"])
-    again = run(plan, victim, mirror_system, tmp_path / "run", progress=False)
+    again = run(plan, victim, MIRROR, run_dir)
     assert again.attrs["missing"] == []
     assert sorted(again["rep"]) == [1, 2]
 
 
 @pytest.mark.deep
-def test_a_step_beyond_its_deadline_is_ended_by_the_controller_and_blames_no_vm(
-    victim, short, mirror_system, tmp_path, monkeypatch
-):
+def test_a_step_beyond_its_deadline_is_ended_by_the_controller_and_blames_no_vm(victim, short, run_dir, monkeypatch):
     """The servers' own timeout comes later: first, it would end the healthy ones too, and wake a frozen one."""
     monkeypatch.setattr(job, "deadline_s", lambda *_: 2.0)
     monkeypatch.setattr(campaign, "ATTEMPTS", 1)
     plan = short(read_runtime_s=30)
-    assert run(plan, victim, mirror_system, tmp_path / "run", progress=False).attrs["missing"] == [plan.steps[0].id]
-    [attempt] = attempts(tmp_path / "run")
+    assert run(plan, victim, MIRROR, run_dir).attrs["missing"] == [plan.steps[0].id]
+    [attempt] = attempts(run_dir)
     wrong = "; ".join(attempt["problems"])
     assert "stopped from outside after 2 s" in wrong
     assert "disconnected" not in wrong
@@ -67,30 +64,21 @@ def test_a_step_beyond_its_deadline_is_ended_by_the_controller_and_blames_no_vm(
     assert until(lambda: not any(tree(victim, vm) for vm in victim.vms), 5)
 
 
-def kill_sshd(bed, host) -> None:
-    """The listener, and the sessions below it."""
-    from hcilab.supervisor import descendants
-
-    [listener] = [pid for pid, c in processes(bed.lab_root).items() if f"{host.name}.sshd" in c and "sshd -D" in c]
-    send([*descendants(listener), listener], signal.SIGKILL)
-
-
-def test_a_vm_without_sshd_is_refused_by_name_before_anything_starts(victim, short, mirror_system, tmp_path):
-    kill_sshd(victim, victim.vms[1])
+def test_a_vm_without_sshd_is_refused_by_name_before_anything_starts(victim, short, run_dir):
+    send(sshd(victim), signal.SIGKILL)
     with pytest.raises(PreflightError, match=r"1 check\(s\) failed: vm2: reachable: connection refused"):
-        run(short(), victim, mirror_system, tmp_path / "run", progress=False)
-    assert not (tmp_path / "run" / "plan.json").exists()
+        run(short(), victim, MIRROR, run_dir)
+    assert not (run_dir / "plan.json").exists()
 
 
-def test_a_node_that_dies_leaves_its_counters_missing(victim, short, mirror_system, tmp_path):
+def test_a_node_that_dies_leaves_its_counters_missing(victim, short, tmp_path, run_dir):
     def die_after_the_first():
         assert until(lambda: list(tmp_path.glob("run/steps/*/step.json")), 60)
         for node in victim.nodes:
-            kill_sshd(victim, node)
+            send(sshd(victim, host=node.name), signal.SIGKILL)
 
-    killer = Meanwhile(die_after_the_first)
-    results = run(short(repeats=3, read_runtime_s=2), victim, mirror_system, tmp_path / "run", progress=False)
-    killer.end()
+    with Meanwhile(die_after_the_first):
+        results = run(short(repeats=3, read_runtime_s=1), victim, MIRROR, run_dir)
     assert len(results) == 3, "the I/O itself was sound, in the steps after it as well"
     assert results.attrs["missing"] == []
     assert results["node_cpu_pct"].dropna().between(0, 100).all()
@@ -122,9 +110,7 @@ def stuff(place: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_a_full_disk_stops_the_campaign_names_the_step_and_is_resumed(
-    victim, short, mirror_system, small_disk, monkeypatch
-):
+def test_a_full_disk_stops_the_campaign_names_the_step_and_is_resumed(victim, short, small_disk, monkeypatch):
     """It is full as the second step is launched."""
     run_dir, plan, real = small_disk / "run", short(repeats=2), campaign.launch
 
@@ -137,20 +123,14 @@ def test_a_full_disk_stops_the_campaign_names_the_step_and_is_resumed(
     with pytest.raises(
         CampaignError, match=r"no space left on device on the controller in step measure-.*run the same again"
     ):
-        run(plan, victim, mirror_system, run_dir, progress=False)
+        run(plan, victim, MIRROR, run_dir)
     monkeypatch.setattr(campaign, "launch", real)
     finished = {p.name for p in run_dir.glob("steps/*")}
     assert len(finished) == 1
     (small_disk / "filler").unlink()
-    results = run(plan, victim, mirror_system, run_dir, progress=False)
+    results = run(plan, victim, MIRROR, run_dir)
     assert sorted(results["rep"]) == [1, 2]
     assert {p.name for p in run_dir.glob("steps/*")} == {s.id for s in plan.steps}
-
-
-def test_a_disk_that_is_full_from_the_start_is_said_by_preflight(victim, short, mirror_system, small_disk):
-    stuff(small_disk)
-    with pytest.raises((PreflightError, CampaignError), match=r"MiB free for results|no space left"):
-        run(short(), victim, mirror_system, small_disk / "run", progress=False)
 
 
 def test_a_vm_whose_scratch_space_is_full_is_told_so_with_the_path(victim, small_disk):

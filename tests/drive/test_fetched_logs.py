@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from intrusions import by
 
 import hcilib as hci
 from hcilib import read_rollup
@@ -67,8 +68,7 @@ def test_packed_or_not_the_logs_are_those_that_fio_wrote(gzip, written, tmp_path
 
 def test_a_testbed_that_asks_for_histograms_gets_latency_over_time(bed, tmp_path, monkeypatch):
     monkeypatch.setattr(job, "SHORTEST_LOGGED_S", 1)
-    asked = {"launcher": "per-host", "log_hist_msec": 500}
-    own = bed.model_copy(update={"fio": bed.fio.model_copy(update=asked)})
+    own = by(bed, "per-host", log_hist_msec=500)
     assert own.digest != bed.digest
     step = Step("measure", Cell(Pattern.parse("4k-randrw70"), 2, 4, 2), 1, 1, 2.6)
     (work := tmp_path / "work").mkdir()

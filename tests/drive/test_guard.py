@@ -4,10 +4,9 @@ import os
 from pathlib import Path
 
 import pytest
-from plain import plain_bed
+from plain import plain_bed, run
 
 from hcilib import sweep
-from hcilib.drive.campaign.campaign import run
 from hcilib.drive.guard.guard import GuardError, Refusal, refusals, require
 from hcilib.drive.hosts.hosts import Fleet
 from hcilib.model.system import System
@@ -115,6 +114,6 @@ def test_so_is_one_on_a_lab_that_was_tampered_with(no_host, bed, tmp_path):
     image(bed).symlink_to(precious)
     plan = sweep(["4k-randwrite"], repeats=1, vms=2, span_bytes=SIZE, read_runtime_s=1, write_runtime_s=1)
     with pytest.raises(GuardError, match=r"vm2: lab-vm2-d0: .*symbolic link"):
-        run(plan, bed, System(name="lab-mirror", label="x"), tmp_path / "run", progress=False)
+        run(plan, bed, System(name="lab-mirror", label="x"), tmp_path / "run")
     assert precious.read_bytes() == b"p" * SIZE
     assert not (tmp_path / "run").exists()

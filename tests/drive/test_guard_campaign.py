@@ -6,60 +6,41 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
-from loops import MIB, SIZE, identified, mounted, own_kernels
+from intrusions import by
+from loops import MIB, SIZE, identified, mounted
+from plain import plain_bed, run, short_plan
 from probes import mkfs
 
 import hcilib as hci
-from hcilib import sweep
 from hcilib.drive.campaign import campaign
-from hcilib.drive.campaign.campaign import CampaignError, run
+from hcilib.drive.campaign.campaign import CampaignError
 from hcilib.drive.campaign.written import WriteLimit, written_to
 from hcilib.drive.guard import preflight
-from hcilib.drive.guard.guard import GuardError
 from hcilib.drive.launch import job
 from hcilib.model.patterns import PlanError
 from hcilib.model.system import System
-from hcilib.model.testbed import Testbed
 
 pytestmark = pytest.mark.lab
 
 
-@pytest.fixture
-def own(hosts):
-    with own_kernels(hosts.folder):
-        yield
-
-
-PLAN = {"repeats": 1, "iodepth": 4, "vms": 1, "read_runtime_s": 0.5, "write_runtime_s": 0.5, "span_bytes": 8 * MIB,
-        "canary": False, "prefill": False}  # fmt: skip
 SYSTEM = System(name="real-disk", label="A disk")
 
 
-def test_a_campaign_writes_the_disk_it_was_given_and_no_other(own, blank, media, hosts, tmp_path):
+def test_a_campaign_writes_the_disk_it_was_given_and_no_other(own, blank, media, hosts, run_dir):
     file, device, testbed = blank
     neighbour = media.file("neighbour.img")
     media.attach(neighbour)
-    results = run(sweep(["1m-write"], **PLAN), testbed, SYSTEM, tmp_path / "run", consent="wipe", progress=False)
+    results = run(short_plan(["1m-write"]), testbed, SYSTEM, run_dir, consent="wipe")
     assert results["valid"].tolist() == [True]
     assert results.attrs["missing"] == []
     filled = file.read_bytes()
     assert filled[: 8 * MIB].count(0) < 8 * MIB // 2, "it wrote the span"
     assert filled[8 * MIB :].count(0) == SIZE - 8 * MIB, "and nothing behind it"
     assert neighbour.read_bytes() == bytes(SIZE)
-    [job] = {f.read_text() for f in (tmp_path / "run" / "steps").glob("measure*/job.fio")}
+    [job] = {f.read_text() for f in (run_dir / "steps").glob("measure*/job.fio")}
     assert "\nfilename=/proc/self/fd/100\nallow_file_create=0\n" in job, "what was judged is what fio opens"
     with hosts.fleet(testbed) as fleet:
         assert identified(fleet, testbed)["vm1"]["B1"].path == device, "its own random bytes may be written again"
-
-
-def test_a_campaign_on_a_disk_with_a_file_system_is_refused_whole(own, blank, tmp_path):
-    file, device, testbed = blank
-    mkfs(device)
-    before = file.read_bytes()
-    with pytest.raises(GuardError, match=r"refused to overwrite 1 device\(s\): vm1: B1: loop\d+ carries ext4"):
-        run(sweep(["4k-randwrite"], **PLAN), testbed, SYSTEM, tmp_path / "run", consent="wipe", progress=False)
-    assert file.read_bytes() == before
-    assert not (tmp_path / "run" / "plan.json").exists()
 
 
 def test_preflight_shows_each_disk_and_why(blank, media, hosts, monkeypatch):
@@ -68,7 +49,7 @@ def test_preflight_shows_each_disk_and_why(blank, media, hosts, monkeypatch):
     bad = media.attach(file)
     hosts.give("vm1", "B2", file)
     testbed = hosts.testbed(("vm1", "B1"), ("vm1", "B2"), ("vm1", "B3"))
-    plan = sweep(["4k-randwrite"], **PLAN | {"numjobs": 3})
+    plan = short_plan(["4k-randwrite"], numjobs=3)
     with hosts.fleet(testbed) as fleet:
         table = preflight.check(fleet, testbed, plan, "no", None)
     rows = table[table["check"].isin(preflight.GUARDED)]
@@ -89,34 +70,32 @@ def test_preflight_shows_each_disk_and_why(blank, media, hosts, monkeypatch):
     assert {"clock", "memory", "governor", "fio", "idle", "server"} <= set(table["check"])
 
 
-READ = PLAN | {"readonly": True}
-
-
 @pytest.mark.parametrize("launcher", ["per-host", pytest.param("client-server", marks=pytest.mark.deep)])
-def test_a_campaign_that_only_reads_needs_no_consent_and_leaves_a_mounted_disk_as_it_is(own, blank, tmp_path, launcher):
+def test_a_campaign_that_only_reads_needs_no_consent_and_leaves_a_mounted_disk_as_it_is(
+    own, blank, tmp_path, run_dir, launcher
+):
     file, device, testbed = blank
-    testbed = testbed.model_copy(update={"fio": testbed.fio.model_copy(update={"launcher": launcher}), "consent": None})
+    testbed = by(testbed.model_copy(update={"consent": None}), launcher)
     mkfs(device)
     with mounted(device, tmp_path / "mnt") as where:
         (where / "precious").write_text("precious")
         subprocess.run(["mount", "-o", "remount,ro", where], check=True)  # ext4 itself writes now and then
         before = file.read_bytes()
-        results = run(sweep(["4k-randread"], **READ), testbed, SYSTEM, tmp_path / "run", progress=False)
+        results = run(short_plan(readonly=True), testbed, SYSTEM, run_dir)
         assert results["valid"].tolist() == [True]
         assert file.read_bytes() == before
-    assert not (tmp_path / "run" / "facts" / "disks").exists()
+    assert not (run_dir / "facts" / "disks").exists()
 
 
 @pytest.mark.parametrize("launcher", ["per-host", "client-server"])
-def test_fio_itself_refuses_to_write_in_a_campaign_that_only_reads(own, blank, tmp_path, launcher, monkeypatch):
+def test_fio_itself_refuses_to_write_in_a_campaign_that_only_reads(own, blank, run_dir, launcher, monkeypatch):
     """Should a job that writes ever come past the plan, the guard and the parser of job files."""
     file, _, testbed = blank
-    testbed = testbed.model_copy(update={"fio": testbed.fio.model_copy(update={"launcher": launcher})})
     real = job.job_text
     monkeypatch.setattr(job, "job_text", lambda *of: real(*of).replace("rw=randread", "rw=randwrite"))
     monkeypatch.setattr(job, "verify", lambda *_: None)
     monkeypatch.setattr(campaign, "ATTEMPTS", 1)
-    results = run(sweep(["4k-randread"], **READ), testbed, SYSTEM, tmp_path / "run", progress=False)
+    results = run(short_plan(readonly=True), by(testbed, launcher), SYSTEM, run_dir)
     assert results.empty
     assert file.read_bytes() == bytes(SIZE)
 
@@ -131,29 +110,29 @@ def test_fio_itself_refuses_to_write_in_a_campaign_that_only_reads(own, blank, t
 )
 def test_what_writes_is_refused_before_a_host_is_asked(patterns, more, said):
     with pytest.raises(PlanError, match=said):
-        sweep(patterns, **READ | more)
+        short_plan(patterns, readonly=True, **more)
 
 
-def test_no_more_is_written_than_the_testbed_allows(own, blank, tmp_path):
+def test_no_more_is_written_than_the_testbed_allows(own, blank, run_dir):
     _, _, testbed = blank
-    plan = sweep(["1m-write"], **PLAN | {"repeats": 4, "prefill": True})
+    plan = short_plan(["1m-write"], repeats=2, prefill=True)
 
     def measured(limit_mib: int | None):
         limited = testbed.model_copy(update={"most_bytes_written": limit_mib and limit_mib * MIB})
-        return run(plan, limited, SYSTEM, tmp_path / "run", consent="wipe", progress=False)
+        return run(plan, limited, SYSTEM, run_dir, consent="wipe")
 
     with pytest.raises(CampaignError, match=r"most_bytes_written 7,340,032; 0 are written and prefill"):
         measured(7)
-    assert not list((tmp_path / "run" / "steps").iterdir())
+    assert not list((run_dir / "steps").iterdir())
     for limit_mib in (9, 10):
         with pytest.raises(CampaignError, match=rf"; {limit_mib * MIB:,} are written and measure-b"):
             measured(limit_mib)
-        results = hci.read_results(tmp_path / "run")
+        results = hci.read_results(run_dir)
         assert results["valid"].tolist() == [False]
         assert "ceiling-reached" in results["warnings"].iloc[0].split()
         if limit_mib == 9:
-            assert file_bytes(tmp_path / "run") == 9 * MIB
-    assert measured(None)["valid"].tolist() == [True] * 4
+            assert file_bytes(run_dir) == 9 * MIB
+    assert measured(None)["valid"].tolist() == [True] * 2
 
 
 def file_bytes(run_dir) -> int:
@@ -162,14 +141,20 @@ def file_bytes(run_dir) -> int:
     return sum(record["bytes_written"] for record in records)
 
 
-@pytest.mark.parametrize("launcher", ["per-host", "client-server"])
-@pytest.mark.parametrize("pattern", ["4k-randwrite", "64k-write", "4k-randrw70"])
+@pytest.mark.parametrize(
+    ("launcher", "pattern"),
+    [
+        ("per-host", "4k-randwrite"),
+        ("per-host", "64k-write"),
+        ("per-host", "4k-randrw70"),
+        ("client-server", "64k-write"),
+    ],
+)
 def test_a_ceiling_holds_over_jobs_and_run_directories(own, blank, tmp_path, launcher, pattern):
     _, _, testbed = blank
-    fio = testbed.fio.model_copy(update={"launcher": launcher})
-    bed = testbed.model_copy(update={"fio": fio, "most_bytes_written": 4 * MIB})
-    plan = sweep({pattern: {"numjobs": 3, "iodepth": 4}}, **{k: v for k, v in PLAN.items() if k != "iodepth"})
-    results = run(plan, bed, SYSTEM, tmp_path / "first", consent="wipe", progress=False)
+    bed = by(testbed.model_copy(update={"most_bytes_written": 4 * MIB}), launcher)
+    plan = short_plan([pattern], numjobs=3)
+    results = run(plan, bed, SYSTEM, tmp_path / "first", consent="wipe")
     assert results["valid"].tolist() == [False]
     [record] = (json.loads(file.read_text()) for file in tmp_path.glob("first/steps/*/step.json"))
     assert record["reason"] == "ceiling reached"
@@ -180,7 +165,7 @@ def test_a_ceiling_holds_over_jobs_and_run_directories(own, blank, tmp_path, lau
     assert "time_based" not in job
     if "rw70" not in pattern:
         with pytest.raises(CampaignError, match=f"{record['bytes_written']:,} are written"):
-            run(plan, bed, SYSTEM, tmp_path / "second", consent="wipe", progress=False)
+            run(plan, bed, SYSTEM, tmp_path / "second", consent="wipe")
 
 
 def test_what_failed_attempts_wrote_counts_when_no_step_is_done(blank, tmp_path):
@@ -189,19 +174,17 @@ def test_what_failed_attempts_wrote_counts_when_no_step_is_done(blank, tmp_path)
     (attempt := tmp_path / "failed" / "prefill-1.1").mkdir(parents=True)
     (attempt / "step.json").write_text(json.dumps({"bytes_written": 6 * MIB}))
     limited = testbed.model_copy(update={"most_bytes_written": 8 * MIB})
-    [step, *_] = sweep(["1m-write"], **PLAN | {"prefill": True}).steps
+    [step, *_] = short_plan(["1m-write"], prefill=True).steps
     with pytest.raises(CampaignError, match=f"; {6 * MIB:,} are written and prefill"):
         WriteLimit(SimpleNamespace(path=tmp_path), limited).require(step, limited, 4 * MIB)
 
 
 def test_three_jobs_on_two_disks_are_counted_to_the_disk_they_wrote():
-    disks = [{"serial": "a", "size_bytes": 4096}, {"serial": "b", "size_bytes": 1024}]
-    vm = {"name": "vm1", "address": "10.0.0.1", "node": "n1", "disks": disks}
-    bed = Testbed.model_validate({"name": "t", "nodes": [{"name": "n1"}], "vms": [vm]})
+    bed = plain_bed({"vm1": {"a": 4096, "b": 1024}})
     rows = [(f"4k-randrw70.j{n}", ddir, size) for n, *both in ((0, 8, 400), (1, 0, 40), (2, 4, 100))
             for ddir, size in zip(("read", "write"), both, strict=True)]  # fmt: skip
-    reports = pd.DataFrame(rows, columns=["job", "ddir", "io_bytes"]).assign(hostname="10.0.0.1")
-    written = written_to([{"vm": "vm1", "hostname": "10.0.0.1"}], reports, bed)
+    reports = pd.DataFrame(rows, columns=["job", "ddir", "io_bytes"]).assign(hostname=bed.vms[0].target)
+    written = written_to([{"vm": "vm1", "hostname": bed.vms[0].target}], reports, bed)
     assert written == {("vm1", "a"): 500, ("vm1", "b"): 40}
 
 

@@ -128,12 +128,12 @@ def test_what_is_not_the_clusters_own_is_refused(copy, harm, reason):
 
 
 @on("box-ceph")
-def test_a_refusal_comes_before_any_host_is_touched(copy, tmp_path):
+def test_a_refusal_comes_before_any_host_is_touched(copy, run_dir):
     no_monitor(copy)
     plan = sweep(["4k-randwrite"], repeats=1, iodepth=1, vms=1, write_runtime_s=1, span_bytes=2**20, canary=False)
     with pytest.raises(GuardError, match="no monitor answers"):
-        hci.run(plan, System(name=copy.serves, label="x"), copy, tmp_path / "run", progress=False)
-    assert not (tmp_path / "run").exists()
+        hci.run(plan, System(name=copy.serves, label="x"), copy, run_dir, progress=False)
+    assert not run_dir.exists()
 
 
 @on(NONE)

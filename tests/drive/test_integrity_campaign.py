@@ -3,23 +3,21 @@ known."""
 
 import pytest
 from loops import MIB, own_kernels
+from plain import run, short_plan
 
 import hcilib as hci
-from hcilib import sweep
 from hcilib.drive.beds import Actions
-from hcilib.drive.campaign.campaign import run
 from hcilib.model.patterns import PlanError
 from hcilib.model.system import System
 
 pytestmark = pytest.mark.lab
 SPAN, STAMPED = 2 * MIB, 64 * 1024
-GIVEN = {"repeats": 1, "iodepth": [1], "vms": 1, "write_runtime_s": 5, "span_bytes": SPAN, "canary": False,
-         "prefill": False, "integrity": STAMPED}  # fmt: skip
-LIGHT = "4k-randwrite-rate1m"
+GIVEN = {"iodepth": [1], "write_runtime_s": 5, "span_bytes": SPAN, "integrity": STAMPED}
+LIGHT = ["4k-randwrite-rate1m"]
 
 
 @pytest.fixture
-def measured(blank, hosts, tmp_path):
+def measured(blank, hosts, run_dir):
     """A campaign of these events on vm1's disk, whose stamped blocks are zeroed when `spoil` is taken back."""
     _, device, testbed = blank
     zero = f"dd if=/dev/zero of={device} bs=4096 seek={SPAN // 4096} count=2 oflag=direct conv=notrunc 2>/dev/null"
@@ -29,13 +27,13 @@ def measured(blank, hosts, tmp_path):
 
     def campaign(*events, **given):
         with own_kernels(hosts.folder):
-            return hci.run(sweep([LIGHT], events=events, **GIVEN), system, testbed, tmp_path / "run", consent="wipe",
+            return hci.run(short_plan(LIGHT, events=events, **GIVEN), system, testbed, run_dir, consent="wipe",
                            progress=False, **given)  # fmt: skip
 
     return campaign
 
 
-def test_what_an_event_took_is_lost_in_its_row_and_what_stays_is_kept(measured, tmp_path):
+def test_what_an_event_took_is_lost_in_its_row_and_what_stays_is_kept(measured, run_dir):
     results = measured({1: "touch"}, {1: "spoil"})
     assert results.attrs["missing"] == []
     rows = results.set_index("events")
@@ -45,24 +43,24 @@ def test_what_an_event_took_is_lost_in_its_row_and_what_stays_is_kept(measured, 
     assert (lost["integrity"], lost["lost"], lost["foreign"]) == ("lost", 2, 0), "two blocks of zeros"
     again = measured({1: "touch"}, {1: "spoil"})
     assert again["integrity"].tolist() == results["integrity"].tolist(), "resumed, nothing is done again"
-    assert hci.verify(tmp_path / "run").empty
-    every = hci.integrity(tmp_path / "run")
+    assert hci.verify(run_dir).empty
+    every = hci.integrity(run_dir)
     assert sorted(every["verdict"]) == ["kept", "lost"]
 
 
-def test_a_replica_that_cannot_be_read_is_not_checkable(measured, tmp_path):
+def test_a_replica_that_cannot_be_read_is_not_checkable(measured, run_dir):
     nowhere = {"node2": {("vm1", "B1"): ("vm1", "/dev/nothing-here")}}
     measured({1: "touch"}, actions=Actions({"touch": lambda fleet: None}, {}, lambda fleet: "", nowhere))
-    verdicts = hci.integrity(tmp_path / "run").set_index("replica")["verdict"]
+    verdicts = hci.integrity(run_dir).set_index("replica")["verdict"]
     assert verdicts.to_dict() == {"system": "kept", "node2": "not checkable: no block could be read"}
 
 
-def test_blocks_that_do_not_fit_are_refused_before_anything_is_written(blank, hosts, tmp_path):
+def test_blocks_that_do_not_fit_are_refused_before_anything_is_written(blank, hosts, run_dir):
     file, _, testbed = blank
     given = GIVEN | {"span_bytes": testbed.vms[0].disks[0].size_bytes}
     system = System(name="a-disk", label="A disk", changes={"touch": {"do": {"run": "true"}}})
     with own_kernels(hosts.folder), pytest.raises(PlanError, match=r"vm1's disk B1 has .* make span_bytes smaller"):
-        run(sweep([LIGHT], events=[{1: "touch"}], **given), testbed, system, tmp_path / "run", consent="wipe")
+        run(short_plan(LIGHT, events=[{1: "touch"}], **given), testbed, system, run_dir, consent="wipe")
     assert not any(file.read_bytes())
 
 
@@ -73,4 +71,4 @@ def test_blocks_that_do_not_fit_are_refused_before_anything_is_written(blank, ho
 )  # fmt: skip
 def test_what_cannot_be_asked_is_refused(given, said):
     with pytest.raises(PlanError, match=said):
-        sweep([LIGHT], **{"events": [{1: "touch"}], **GIVEN, **given})
+        short_plan(LIGHT, **{"events": [{1: "touch"}], **GIVEN, **given})

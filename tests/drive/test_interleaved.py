@@ -6,6 +6,7 @@ from itertools import groupby
 
 import pandas as pd
 import pytest
+from plain import plain_bed, run
 
 import hcilib as hci
 from hcilib import progress
@@ -14,18 +15,10 @@ from hcilib.drive.campaign.rundir import RunDirError
 from hcilib.model.patterns import PlanError
 from hcilib.model.plan import Plan
 from hcilib.model.system import System
-from hcilib.model.testbed import Disk, Node, Testbed, Vm
 from hcilib.model.yaml_models import TestbedError
 
 A, B = (System(name=name, label=name) for name in ("lab-a", "lab-b"))
-BED = Testbed(
-    name="t",
-    nodes=(Node(name="n1"), Node(name="n2")),
-    vms=tuple(
-        Vm(name=v, node=n, disks=tuple(Disk(serial=f"{of}-{v}", size_bytes=2**20) for of in ("ceph", "drbd")))
-        for v, n in (("vm1", "n1"), ("vm2", "n2"))
-    ),
-)
+BED = plain_bed({vm: dict.fromkeys((f"ceph-{vm}", f"drbd-{vm}"), 2**20) for vm in ("vm1", "vm2")})
 
 
 def interleaved(**options) -> Plan:
@@ -118,15 +111,28 @@ def both(bed):
 
 
 @pytest.fixture(scope="module")
-def finished(both, short, tmp_path_factory):
-    run_dir = tmp_path_factory.mktemp("runs") / "both"
-    plan = short(["4k-randread", "4k-randwrite"], repeats=2, prefill=True, canary=True)
-    return campaign.run(plan, both, [A, B], run_dir, progress=False), run_dir, plan
+def interrupted(both, short, tmp_path_factory):
+    """A campaign whose controller dies amid the second visit, and its run directory, plan and launched steps."""
+    run_dir, real, seen = tmp_path_factory.mktemp("runs") / "both", campaign.launch, []
+    plan = short(["4k-randread", "4k-randwrite"], repeats=2, vms=1, prefill=True)
+
+    def dies(of):
+        seen.append(of.step.id)
+        if len(seen) == 6:
+            raise KeyboardInterrupt
+        return real(of)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(campaign, "launch", dies)
+        with pytest.raises(KeyboardInterrupt, match="5 of 10 steps are kept; run the same again"):
+            run(plan, both, [A, B], run_dir)
+        whole = {name: (run_dir / "steps" / name / "step.json").read_bytes() for name in seen[:4]}
+        return run(plan, both, [A, B], run_dir), run_dir, plan, seen, whole
 
 
 @pytest.mark.lab
-def test_both_systems_rows_come_from_one_run_directory(finished):
-    results, run_dir, _ = finished
+def test_both_systems_rows_come_from_one_run_directory(interrupted):
+    results, run_dir, *_ = interrupted
     assert results.attrs["missing"] == []
     assert results.groupby("system").size().to_dict() == {"lab-a": 4, "lab-b": 4}
     shared = results.groupby("pair")
@@ -145,37 +151,23 @@ def test_both_systems_rows_come_from_one_run_directory(finished):
 
 
 @pytest.mark.lab
-def test_the_other_order_of_the_systems_is_the_same_campaign_and_another_system_is_not(finished, both):
-    results, run_dir, plan = finished
-    pd.testing.assert_frame_equal(campaign.run(plan, both, [B, A], run_dir, progress=False), results)
+def test_the_other_order_of_the_systems_is_the_same_campaign_and_another_system_is_not(interrupted, both):
+    results, run_dir, plan, *_ = interrupted
+    pd.testing.assert_frame_equal(run(plan, both, [B, A], run_dir), results)
     with pytest.raises(RunDirError, match="another system; runs are never mixed"):
-        campaign.run(plan, both, [A, B.model_copy(update={"label": "tuned"})], run_dir, progress=False)
+        run(plan, both, [A, B.model_copy(update={"label": "tuned"})], run_dir)
 
 
 @pytest.mark.lab
-def test_an_interrupted_pair_is_measured_again_whole(both, short, tmp_path, monkeypatch):
-    plan, run_dir = short(repeats=2), tmp_path / "run"
-    real, seen = campaign.launch, []
-
-    def dies(of):
-        seen.append(of.step.id)
-        if len(seen) == 4:
-            raise KeyboardInterrupt
-        return real(of)
-
-    monkeypatch.setattr(campaign, "launch", dies)
-    with pytest.raises(KeyboardInterrupt, match="3 of 4 steps are kept; run the same again"):
-        campaign.run(plan, both, [A, B], run_dir, progress=False)
-    first, second = seen[2:]
-    whole = {name: (run_dir / "steps" / name / "step.json").read_bytes() for name in seen[:2]}
-    results = campaign.run(plan, both, [A, B], run_dir, progress=False)
-    assert seen[4:] == [first, second], "both halves, in the order of the plan"
-    assert {name: (run_dir / "steps" / name / "step.json").read_bytes() for name in seen[:2]} == whole, (
+def test_an_interrupted_pair_is_measured_again_whole(interrupted):
+    _, run_dir, _, seen, whole = interrupted
+    first, second = seen[4:6]
+    assert seen[6:8] == [first, second], "both halves, in the order of the plan"
+    assert {name: (run_dir / "steps" / name / "step.json").read_bytes() for name in whole} == whole, (
         "a whole pair is kept"
     )
     kept = json.loads((run_dir / "failed" / f"{first}.1" / "step.json").read_text())
     assert kept["problems"] == [
         "its visit, which systems share, was interrupted: it is measured again beside the other's"
     ]
-    assert len(results) == 4
-    assert progress(run_dir)["done"] == 4
+    assert progress(run_dir)["done"] == 10

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 from loops import MIB, RANDOM, SIZE, attacked
+from plain import run, short_plan
 
-from hcilib import read_fio, sweep
+from hcilib import read_fio
 from hcilib.drive import keeper
 from hcilib.drive.campaign import campaign
-from hcilib.drive.campaign.campaign import CampaignError, run
+from hcilib.drive.campaign.campaign import CampaignError
 from hcilib.drive.guard import guard
 from hcilib.drive.guard.content import PLACES, Memory, require_known
 from hcilib.drive.guard.guard import GuardError
@@ -26,13 +27,12 @@ from hcilib.model.system import System
 
 pytestmark = pytest.mark.lab
 SYSTEM = System(name="real-disk", label="A disk")
-PLAN = {"repeats": 2, "iodepth": 4, "vms": 1, "read_runtime_s": 0.5, "write_runtime_s": 0.5, "span_bytes": 8 * MIB,
-        "canary": False, "prefill": False}  # fmt: skip
-STRANGE, MUCH = random.Random(42).randbytes(4096), random.Random(43).randbytes(2**18)
+STRANGE, MUCH = random.Random(42).randbytes(4096), random.Random(43).randbytes(2**20)
 
 
-def measured(testbed, run_dir, patterns=("4k-randwrite", "64k-write"), **plan):
-    return run(sweep(list(patterns), **PLAN | plan), testbed, SYSTEM, run_dir, consent="wipe", progress=False)
+def measured(testbed, run_dir, *patterns, **plan):
+    short = short_plan(patterns or ["4k-randwrite"], **{"repeats": 2, **plan})
+    return run(short, testbed, SYSTEM, run_dir, consent="wipe")
 
 
 def put(device: str, offset: int, data: bytes = STRANGE) -> None:
@@ -74,27 +74,20 @@ def test_a_blank_disk_is_known_by_its_sample(blank, held, tmp_path, erased):
 
 
 @pytest.mark.needs("blkdiscard")
-def test_data_without_a_signature_is_refused_until_it_is_cleared(own, blank, tmp_path):
-    """N4: dm-crypt without a header, a database on the raw disk."""
+def test_data_without_a_signature_is_refused_until_it_is_cleared(own, blank, run_dir):
+    """N4: dm-crypt without a header, a database on the raw disk. What a campaign left the next may overwrite."""
     file, device, testbed = blank
     put(device, 0, RANDOM)
     before = file.read_bytes()
-    with pytest.raises(GuardError, match="holds data that carries no signature") as error:
-        measured(testbed, tmp_path / "run")
+    said = r"refused to overwrite 1 device\(s\): vm1: B1: loop\d+ holds data that carries no signature"
+    with pytest.raises(GuardError, match=said) as error:
+        measured(testbed, run_dir)
     assert file.read_bytes() == before
+    assert not (run_dir / "plan.json").exists()
     [clear] = re.findall("`(blkdiscard --zeroout .*?)`", refusal(error))
     subprocess.run([*clear.split()[:-1], device], check=True)
-    assert measured(testbed, tmp_path / "run")["valid"].all()
-
-
-def test_what_one_campaign_left_the_next_may_overwrite_and_nothing_else(own, blank, tmp_path):
-    _, device, testbed = blank
-    assert measured(testbed, tmp_path / "first")["valid"].all()
-    assert measured(testbed, tmp_path / "second")["valid"].all()
-    put(device, 3 * MIB, MUCH)
-    with pytest.raises(GuardError, match=rf"somebody else since the campaign in {tmp_path}/second left it"):
-        measured(testbed, tmp_path / "third")
-    assert at(device, 3 * MIB, len(MUCH)) == MUCH
+    for name in ("run", "next"):
+        assert measured(testbed, run_dir.with_name(name))["valid"].all()
 
 
 def test_a_disk_that_was_written_when_its_controller_died_is_its_own_campaigns_alone(blank, held, tmp_path):
@@ -128,17 +121,17 @@ DAMAGED = {
 }
 
 
-@pytest.mark.parametrize("what", DAMAGED)
-def test_a_note_that_is_not_whole_knows_nothing(what, blank, held, tmp_path):
+def test_a_note_that_is_not_whole_knows_nothing(blank, held, run_dir):
     """A disk is compared with all that was noted, or it is somebody's."""
-    memory = Memory(blank[2], "mine", tmp_path / "run")
+    memory = Memory(blank[2], "mine", run_dir)
     memory.note("vm1", "B1", NOTED)
     assert memory.of("vm1", "B1").noted == NOTED
-    note = {"testbed": blank[2].name, "campaign": "mine", "at_s": 1.0, **DAMAGED[what]}
-    (tmp_path / "run/left/vm1/B1.json").write_text(json.dumps(note))
-    assert memory.of("vm1", "B1") is None
     put(held.device, 0, RANDOM)
-    assert "that no campaign here left there" in judged(held, memory)
+    for what, damaged in DAMAGED.items():
+        note = {"testbed": blank[2].name, "campaign": "mine", "at_s": 1.0, **damaged}
+        (run_dir / "left/vm1/B1.json").write_text(json.dumps(note))
+        assert memory.of("vm1", "B1") is None, what
+        assert "that no campaign here left there" in judged(held, memory), what
     [answer] = held.lease.ask("look", {"vm1": {"B1": {"size": SIZE, "seed": 7, "places": 1, "left": {}}}}).values()
     assert isinstance(answer, OSError), "nor does the host take half of it for a blank disk's"
 
@@ -150,7 +143,7 @@ def test_another_controller_resumes_a_run_directory_that_was_copied(own, blank, 
 
     def stopped(*of):
         begun.append(1)
-        return measure(*of) if len(begun) < 3 else os.kill(os.getpid(), signal.SIGINT)
+        return measure(*of) if len(begun) < 2 else os.kill(os.getpid(), signal.SIGINT)
 
     with monkeypatch.context() as patched:
         patched.setattr(campaign, "_measure", stopped)
@@ -160,8 +153,8 @@ def test_another_controller_resumes_a_run_directory_that_was_copied(own, blank, 
     shutil.rmtree(tmp_path / "first")
     for home in ("HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(home, str(tmp_path / "home"))
-    assert len(measured(testbed, tmp_path / "second" / "run")) == 4
-    assert len(begun) == 3, "what was finished is not measured again"
+    assert len(measured(testbed, tmp_path / "second" / "run")) == 2
+    assert len(begun) == 2, "what was finished is not measured again"
     put(device, 3 * MIB, MUCH)
     with pytest.raises(GuardError, match=r"since the campaign in .*second/run left it"):
         measured(testbed, tmp_path / "second" / "other")
@@ -238,7 +231,7 @@ def test_where_the_count_says_nothing_the_sample_decides(blank, hosts, through_c
         assert "was written by somebody else since our last step" in held.said()
 
 
-def test_what_the_look_refused_is_not_ours_at_the_next_one(own, blank, tmp_path, monkeypatch):
+def test_what_the_look_refused_is_not_ours_at_the_next_one(own, blank, tmp_path, run_dir, monkeypatch):
     """An attempt that never wrote notes nothing: else somebody's bytes would pass for ours at the second attempt."""
     _, device, testbed = blank
     before_step, looks = LastLook.before, []
@@ -251,8 +244,8 @@ def test_what_the_look_refused_is_not_ours_at_the_next_one(own, blank, tmp_path,
 
     monkeypatch.setattr(LastLook, "before", strike)
     with pytest.raises(CampaignError, match=r"vm1: .*B1: .* somebody else"):
-        measured(testbed, tmp_path / "run")
-    assert len(list((tmp_path / "run" / "failed").iterdir())) == 1
+        measured(testbed, run_dir)
+    assert len(list((run_dir / "failed").iterdir())) == 1
     assert at(device, 3 * MIB) == STRANGE
     with pytest.raises(GuardError):
         measured(testbed, tmp_path / "another")
@@ -261,7 +254,7 @@ def test_what_the_look_refused_is_not_ours_at_the_next_one(own, blank, tmp_path,
 # During a step
 
 
-def test_the_kernel_counts_what_fio_says_it_wrote(own, blank, tmp_path, monkeypatch):
+def test_the_kernel_counts_what_fio_says_it_wrote(own, blank, run_dir, monkeypatch):
     counted = []
     compare = campaign._foreign_writes
 
@@ -271,16 +264,16 @@ def test_the_kernel_counts_what_fio_says_it_wrote(own, blank, tmp_path, monkeypa
 
     monkeypatch.setattr(campaign, "_foreign_writes", seen)
     _, _, testbed = blank
-    results = measured(testbed, tmp_path / "run", ["4k-randwrite", "64k-write", "8k-randrw70"])
+    results = measured(testbed, run_dir, "4k-randwrite", "64k-write", "8k-randrw70", repeats=1)
     assert results.attrs["missing"] == []
-    steps = (tmp_path / "run" / "steps").iterdir()
+    steps = (run_dir / "steps").iterdir()
     in_order = sorted(steps, key=lambda step: json.loads((step / "step.json").read_text())["order"])
     fio = [int(read_fio(step / "fio.json.zst").query("ddir == 'write'")["io_bytes"].sum()) for step in in_order]
     assert fio == [written for _, written in counted]
     assert min(fio) > 0
 
 
-def test_more_bytes_than_fio_wrote_end_the_disks_use(own, blank, tmp_path, monkeypatch):
+def test_more_bytes_than_fio_wrote_end_the_disks_use(own, blank, tmp_path, run_dir, monkeypatch):
     _, device, testbed = blank
     after, notes = LastLook.after, []
 
@@ -292,8 +285,8 @@ def test_more_bytes_than_fio_wrote_end_the_disks_use(own, blank, tmp_path, monke
 
     monkeypatch.setattr(LastLook, "after", strike)
     with pytest.raises(CampaignError, match=r"vm1: B1: .* somebody else"):
-        measured(testbed, tmp_path / "run")
-    [problem] = [(f / "step.json").read_text() for f in (tmp_path / "run" / "failed").iterdir()]
+        measured(testbed, run_dir)
+    [problem] = [(f / "step.json").read_text() for f in (run_dir / "failed").iterdir()]
     assert "4,096 bytes more were written or discarded during" in problem
     assert at(device, 12 * MIB) == STRANGE
     with pytest.raises(GuardError, match="holds data that carries no signature"):
@@ -301,7 +294,7 @@ def test_more_bytes_than_fio_wrote_end_the_disks_use(own, blank, tmp_path, monke
 
 
 @pytest.mark.deep
-def test_fewer_bytes_than_fio_wrote_are_no_result(own, blank, tmp_path, monkeypatch):
+def test_fewer_bytes_than_fio_wrote_are_no_result(own, blank, tmp_path, run_dir, monkeypatch):
     """A kernel that stopped to count sees no stranger, and a disk that our bytes did not reach is another one."""
     _, device, testbed = blank
     switch, judged = Path(f"/sys/block/{Path(device).name}/queue/iostats"), []
@@ -316,8 +309,8 @@ def test_fewer_bytes_than_fio_wrote_are_no_result(own, blank, tmp_path, monkeypa
     monkeypatch.setattr(LastLook, "writing", strike)
     try:
         with pytest.raises(CampaignError, match=r"B1: .*iostats is 0"):
-            measured(testbed, tmp_path / "run", outage_limit_s=2)
-        [problem] = [(f / "step.json").read_text() for f in (tmp_path / "run" / "failed").iterdir()]
+            measured(testbed, run_dir, outage_limit_s=2)
+        [problem] = [(f / "step.json").read_text() for f in (run_dir / "failed").iterdir()]
         assert "did not reach it, as its kernel counts" in problem
         with pytest.raises((GuardError, PreflightError), match="iostats is 0"):
             measured(testbed, tmp_path / "another")
@@ -344,7 +337,7 @@ def test_the_paths_of_an_nvme_disk_are_summed(tmp_path, monkeypatch):
     assert counted["nvme0n1"].counted()[0] != both, "counts over other paths are no counts of the same"
 
 
-def test_a_kernel_that_counts_nothing_is_said_on_the_row(own, blank, tmp_path, monkeypatch):
+def test_a_kernel_that_counts_nothing_is_said_on_the_row(own, blank, run_dir, monkeypatch):
     """As NVMe's head: a device that counts by itself, and counts 0."""
     _, device, testbed = blank
     switch = Path("/sys/class/block") / device.removeprefix("/dev/") / "queue" / "iostats"
@@ -352,7 +345,7 @@ def test_a_kernel_that_counts_nothing_is_said_on_the_row(own, blank, tmp_path, m
     monkeypatch.setattr(lease, "SOURCE", lease.SOURCE.replace('self.sys + "/mq"', 'self.sys + "/none"'))
     switch.write_text("0")
     try:
-        results = measured(testbed, tmp_path / "run", ["4k-randwrite"])
+        results = measured(testbed, run_dir)
     finally:
         switch.write_text("1")
     assert results["valid"].all()

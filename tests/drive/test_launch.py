@@ -12,12 +12,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from intrusions import CONTROL
+from injections import MIRROR
+from intrusions import CONTROL, by
+from plain import run
 from probes import processes, python, until
 
 from hcilab.lab import lab
-from hcilib import read_fio, read_hosts
-from hcilib.drive.campaign.campaign import run
+from hcilib import read_fio
 from hcilib.drive.hosts.hosts import Fleet, FleetError, clock
 from hcilib.drive.launch import job, per_host, session
 from hcilib.drive.launch.job import FioError, Launch
@@ -34,10 +35,6 @@ SPAN = 8 * 2**20
 
 def step(runtime_s: float, vms: int = 2, pattern: str = "4k-randrw70") -> Step:
     return Step("measure", Cell(Pattern.parse(pattern), 2, 4, vms), 1, 1, runtime_s)
-
-
-def by(bed, launcher: str, **options):
-    return bed.model_copy(update={"fio": bed.fio.model_copy(update={"launcher": launcher, **options})})
 
 
 BOTH = pytest.mark.parametrize("launcher", ["client-server", "per-host"])
@@ -63,6 +60,11 @@ def fios(bed) -> dict[int, str]:
     return {pid: c for pid, c in processes(bed.lab_root).items() if re.search(r"/hci-\S+/(job\.fio|server)", c)}
 
 
+def require_end(bed, patience_s: float = 5) -> None:
+    """No fio of the lab runs on, and its private folders are removed."""
+    assert until(lambda: not fios(bed) and not list(Path(bed.lab_root).glob("hci-*")), patience_s), fios(bed)
+
+
 def test_both_launchers_leave_the_same_tables(bed, tmp_path, monkeypatch):
     monkeypatch.setattr(job, "SHORTEST_LOGGED_S", 1)
     tables, logs = {}, []
@@ -79,8 +81,7 @@ def test_both_launchers_leave_the_same_tables(bed, tmp_path, monkeypatch):
         assert done.common_window_s == pytest.approx(ran_s - done.start_skew_s, abs=0.05)
     assert logs[0] == logs[1]
     assert len(logs[0]) == 2 * 2 * 5  # VMs x jobs x (iops, bw, lat, clat, slat)
-    assert until(lambda: not list(Path(bed.lab_root).glob("hci-*")), 5), "the private folder is removed"
-    assert not fios(bed)
+    require_end(bed)
     (one, bins), (other, more_bins) = tables.values()
     keys = ["hostname", "port", "job", "clone", "ddir", "opt_rw", "opt_bs", "opt_iodepth"]
     pd.testing.assert_series_equal(one.dtypes, other.dtypes)
@@ -140,7 +141,7 @@ def test_ctrl_c_is_ctrl_c_while_sessions_are_opened_and_leaves_none(bed, tmp_pat
         with pytest.raises(KeyboardInterrupt), session.sessions(order(step(1), bed, fleet, tmp_path), [], 9, {}):
             pass
         assert until(lambda: len(fleet.opened) == 2 and all(channel.closed for channel in fleet.opened), 5)
-        assert until(lambda: not fios(bed) and not list(Path(bed.lab_root).glob("hci-*")), 5)
+        require_end(bed)
 
 
 def test_nothing_waits_for_a_controller_that_died_before_the_start(bed, tmp_path):
@@ -150,8 +151,8 @@ def test_nothing_waits_for_a_controller_that_died_before_the_start(bed, tmp_path
     assert until(lambda: len(waiting()) == 2, 60), control.poll()
     control.kill()
     control.communicate()
-    assert until(lambda: not fios(bed) and not waiting(), 10), (fios(bed), waiting())
-    assert until(lambda: not list(Path(bed.lab_root).glob("hci-*")), 5)
+    assert until(lambda: not waiting(), 10), waiting()
+    require_end(bed)
 
 
 @pytest.fixture
@@ -198,14 +199,6 @@ def test_a_watched_run_needs_the_per_host_launcher(bed, tmp_path):
         launched(by(bed, "client-server"), tmp_path, step(1), watch=lambda _: False)
 
 
-def with_disks(bed, name: str, **changes):
-    """The testbed with other disks on one VM."""
-    own = tuple(disk.model_copy(update=changes) for disk in next(vm for vm in bed.vms if vm.name == name).disks)
-    return bed.model_copy(
-        update={"vms": tuple(vm.model_copy(update={"disks": own}) if vm.name == name else vm for vm in bed.vms)}
-    )
-
-
 def test_a_binary_that_is_not_there_is_said_of_its_vm(bed, tmp_path):
     with pytest.raises(FleetError, match=r"starting fio failed on 2 of 2 hosts: vm1: .*/no/such/fio"):
         launched(by(bed, "per-host", binary="/no/such/fio"), tmp_path, step(0.5))
@@ -216,7 +209,7 @@ def test_a_vm_that_cannot_be_reached_is_named_and_no_other_is_started(bed, tmp_p
     lame = by(bed, "per-host").model_copy(update={"vms": (bed.vms[0], gone, *bed.vms[2:])})
     with pytest.raises(Exception, match=r"failed on 1 of 1 hosts: vm2: connection refused"):
         launched(lame, tmp_path, step(0.5))
-    assert until(lambda: not fios(bed) and not list(Path(bed.lab_root).glob("hci-*")), 5)
+    require_end(bed)
 
 
 def frozen_after(bed, vm, delay_s: float, begun: threading.Event) -> threading.Thread:
@@ -263,8 +256,7 @@ def test_no_fio_outlives_its_controller(bed, tmp_path, sig, launcher):
     assert until(lambda: len(workers()) >= (4 if launcher == "per-host" else 10), 60), control.poll()
     control.send_signal(sig)
     control.communicate(timeout=20)
-    assert until(lambda: not fios(bed), 5), fios(bed)
-    assert until(lambda: not list(Path(bed.lab_root).glob("hci-*")), 5)
+    require_end(bed)
 
 
 def test_a_lost_connection_ends_fio_there_and_names_the_vm(bed, tmp_path):
@@ -305,7 +297,7 @@ def test_a_fio_that_is_about_to_start_when_its_controller_goes_is_ended_too(bed,
     late.chmod(0o755)
     with pytest.raises((FioError, FleetError), match=r"vm2: "):
         launched(by(bed, "per-host", binary=str(late)), tmp_path, step(20))
-    assert until(lambda: not fios(bed) and not list(Path(bed.lab_root).glob("hci-*")), 12), fios(bed)
+    require_end(bed, 12)
 
 
 FORKS = "for n in $(seq 100); do { for s in $(seq 20); do sleep 1; done; } & done; wait"
@@ -326,7 +318,7 @@ def test_what_begins_while_it_is_ended_is_ended_too(bed, tmp_path, late):
                 one.ask("start")
             logs = Path(opened["vm1"].folder, "logs")
             assert until(lambda: len(left()) > 2 or len(list(logs.iterdir())) > 20), opened
-        assert until(lambda: not left() and not list(Path(bed.lab_root).glob("hci-*")), 8), left()
+        require_end(bed, 8)
 
 
 @BOTH
@@ -346,34 +338,15 @@ def test_a_server_that_cannot_start_is_named_by_its_vm(bed, tmp_path):
 # In a campaign
 
 
-def campaigns(bed, plan, system, folder) -> tuple[list[pd.DataFrame], list[dict]]:
-    """The results and the job files of one campaign by each launcher."""
-    results, texts = [], []
-    for launcher in ("client-server", "per-host"):
-        results.append(run(plan, by(bed, launcher), system, folder / launcher, progress=False))
-        assert results[-1].attrs["missing"] == []
-        texts.append({file.parent.name: file.read_text() for file in (folder / launcher).glob("steps/*/job.fio")})
-    return results, texts
-
-
-@pytest.mark.slow
-def test_campaigns_by_both_launchers_have_the_same_job_files(bed, short, mirror_system, tmp_path):
-    results, texts = campaigns(bed, short(["4k-randrw70"], repeats=2, prefill=True), mirror_system, tmp_path)
-    assert texts[0] == texts[1]
-    assert len(texts[0]) == 3
-    for own in results:
-        assert sorted(own["rep"]) == [1, 2]
-        assert own["node_cpu_pct"].between(1, 100).all()
-        little = own["iops"] * own["lat_ns"] / 1e9 / own["outstanding"]
-        assert little.between(0.85, 1.05).all()
-    assert set(read_hosts(tmp_path / "per-host")["vm"]) == {vm.name for vm in bed.fleet(2)}
-
-
 @pytest.mark.deep  # beside a busy machine a second more or less of the start is more than that
-def test_both_launchers_measure_the_same(steady, short, mirror_system, tmp_path):
-    results, texts = campaigns(steady, short(["4k-randread"], read_runtime_s=8, vms=2), mirror_system, tmp_path)
+def test_both_launchers_measure_the_same(steady, short, tmp_path):
+    iops, texts = [], []
+    for launcher in ("client-server", "per-host"):
+        results = run(short(read_runtime_s=8), by(steady, launcher), MIRROR, tmp_path / launcher)
+        iops.append(results["iops"].item())
+        texts.append({file.parent.name: file.read_text() for file in (tmp_path / launcher).glob("steps/*/job.fio")})
     assert texts[0] == texts[1]
-    one, other = (own["iops"].mean() for own in results)
+    one, other = iops
     assert other == pytest.approx(one, rel=0.05)
 
 

@@ -1,6 +1,7 @@
 """The network before storage: real iperf3 over a lab's loopback, and what is said where something is missing."""
 
 import pytest
+from injections import MIRROR
 
 import hcilib as hci
 from hcilib.drive.hosts import network as links
@@ -9,16 +10,16 @@ from hcilib.model.testbed import Node
 
 
 @pytest.mark.needs("iperf3")
-def test_a_campaign_measures_every_link_once_and_keeps_it_with_its_facts(bed, mirror_system, short, tmp_path):
+def test_a_campaign_measures_every_link_once_and_keeps_it_with_its_facts(bed, short, run_dir):
     plan = short(network_s=0.3)
-    hci.run(plan, mirror_system, bed, tmp_path / "run", progress=False)
-    kept = hci.read_network(tmp_path / "run")
+    hci.run(plan, MIRROR, bed, run_dir, progress=False)
+    kept = hci.read_network(run_dir)
     assert set(kept["transport"]) == {"TCP"}
     assert set(zip(kept["source"], kept["target"], strict=True)) == {("node1", "node2"), ("node2", "node1")}
     assert (kept["bytes_per_s"] > 1e7).all()
     assert kept["note"].fillna("").eq("").all()
     assert kept["one_kernel"].all()
-    assert "network" not in hci.read_results(tmp_path / "run").columns
+    assert "network" not in hci.read_results(run_dir).columns
 
 
 def test_a_missing_tool_is_named_and_the_rest_goes_on(bed, monkeypatch):

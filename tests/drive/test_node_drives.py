@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 
 import pytest
-from boxes import plan
 from loops import losetup
+from plain import short_plan
 
 import hcilib as hci
 from hcilib.drive.hosts.hosts import Fleet
@@ -44,9 +44,9 @@ def test_what_a_drive_did_is_counted_once_of_nodes_on_one_kernel(bed, tmp_path, 
 
 
 @pytest.mark.lab
-def test_flushes_are_timed_apart_from_the_writes_they_follow(bed, tmp_path):
-    given = plan(["4k-randwrite", "4k-randwrite-fdatasync"], iodepth=1)
-    results = hci.run(given, hci.load_system(hci.ROOT / "params/systems/lab-mirror.yaml"), bed, tmp_path / "run",
+def test_flushes_are_timed_apart_from_the_writes_they_follow(bed, tmp_path, run_dir):
+    given = short_plan(["4k-randwrite", "4k-randwrite-fdatasync"], iodepth=1)
+    results = hci.run(given, hci.load_system(hci.ROOT / "params/systems/lab-mirror.yaml"), bed, run_dir,
                       consent=bed.consent, progress=False)  # fmt: skip
     by = results.set_index("pattern")
     assert results.attrs["missing"] == []

@@ -10,13 +10,14 @@ from unittest import mock
 
 import pytest
 from cuts import CUTS, link_cut, sshd_away
-from injections import HURT, at_work, everybody, other_host_key, send, tree
+from injections import HURT, MIRROR, at_work, everybody, other_host_key, send, tree
 from loops import own_kernels
 from meanwhile import Meanwhile, events, lost
+from plain import run
 from probes import until
 
 from hcilib.drive.campaign import campaign, wait
-from hcilib.drive.campaign.campaign import CampaignError, CampaignInterrupted, run
+from hcilib.drive.campaign.campaign import CampaignError, CampaignInterrupted
 from hcilib.drive.hosts import hosts as hosts_module
 from hcilib.drive.hosts import lease
 from hcilib.drive.hosts.hosts import Fleet
@@ -25,7 +26,6 @@ from hcilib.model.system import System
 from hcilib.read.run.journal import waiting_for
 
 pytestmark = pytest.mark.lab
-QUIET = {"progress": False}
 REAL = System(name="real-disk", label="A disk")
 
 
@@ -46,8 +46,8 @@ SAID = {"memory": "fio was killed on vm2 (signal 9): out of memory? ", "tmp": "n
 
 
 @pytest.mark.parametrize("mechanism", MARKED)
-def test_an_outage_costs_at_most_the_attempt_it_hit(victim, short, tmp_path, hasty, mechanism):
-    run_dir, plan = tmp_path / "run", short(repeats=2, read_runtime_s=2)
+def test_an_outage_costs_at_most_the_attempt_it_hit(victim, short, run_dir, hasty, mechanism):
+    plan = short(repeats=2, read_runtime_s=2)
     with CUTS[mechanism](victim) as cut:
 
         def strike():
@@ -58,9 +58,8 @@ def test_an_outage_costs_at_most_the_attempt_it_hit(victim, short, tmp_path, has
             cut.heal()
             assert re.match(rf"{cut.host}, (away|degraded) since 20", seen), seen
 
-        striking = Meanwhile(strike)
-        results = run(plan, cut.bed, cut.system, run_dir, **QUIET)
-        striking.end()
+        with Meanwhile(strike):
+            results = run(plan, cut.bed, cut.system, run_dir)
     assert sorted(results["rep"]) == [1, 2]
     [said] = lost(run_dir)
     assert said.startswith(SAID.get(mechanism, ""))
@@ -70,7 +69,7 @@ def test_an_outage_costs_at_most_the_attempt_it_hit(victim, short, tmp_path, has
     assert waiting_for(run_dir) == ""
 
 
-def test_a_fio_that_is_killed_more_often_than_a_step_is_tried_costs_no_run(victim, short, mirror_system, tmp_path):
+def test_a_fio_that_is_killed_more_often_than_a_step_is_tried_costs_no_run(victim, short, run_dir):
     """Host and disk are well at once: what it died of is waited for all the same."""
 
     def strike():
@@ -78,16 +77,15 @@ def test_a_fio_that_is_killed_more_often_than_a_step_is_tried_costs_no_run(victi
             send(everybody(at_work(victim)), signal.SIGKILL)
             assert until(lambda: not tree(victim, victim.vms[1]), 20)
 
-    striking = Meanwhile(strike)
-    results = run(short(read_runtime_s=2), victim, mirror_system, tmp_path / "run", **QUIET)
-    striking.end()
+    with Meanwhile(strike):
+        results = run(short(read_runtime_s=2), victim, MIRROR, run_dir)
     assert results.attrs["missing"] == []
-    assert all(said.startswith(SAID["memory"]) for said in lost(tmp_path / "run"))
-    assert {event["host"] for event in events(tmp_path / "run", "outage")} == {HURT}
+    assert all(said.startswith(SAID["memory"]) for said in lost(run_dir))
+    assert {event["host"] for event in events(run_dir, "outage")} == {HURT}
 
 
-def test_an_outage_between_two_steps_costs_no_attempt(victim, short, mirror_system, tmp_path, hasty):
-    run_dir, plan = tmp_path / "run", short(repeats=2, pause_s=4)
+def test_an_outage_between_two_steps_costs_no_attempt(victim, short, run_dir, hasty):
+    plan = short(repeats=2, pause_s=4)
     with sshd_away(victim) as cut:
 
         def strike():
@@ -96,9 +94,8 @@ def test_an_outage_between_two_steps_costs_no_attempt(victim, short, mirror_syst
             assert until(lambda: events(run_dir, "outage"), 60)
             cut.heal()
 
-        striking = Meanwhile(strike)
-        results = run(plan, victim, mirror_system, run_dir, **QUIET)
-        striking.end()
+        with Meanwhile(strike):
+            results = run(plan, victim, MIRROR, run_dir)
     assert len(results) == 2
     assert lost(run_dir) == []
 
@@ -106,10 +103,10 @@ def test_an_outage_between_two_steps_costs_no_attempt(victim, short, mirror_syst
 @pytest.mark.deep
 @pytest.mark.parametrize("is_seen", [True, False])
 def test_more_outages_than_attempts_cost_no_run_but_one_that_makes_its_vm_vanish_ends(
-    victim, short, mirror_system, tmp_path, hasty, monkeypatch, is_seen
+    victim, short, run_dir, hasty, monkeypatch, is_seen
 ):
     monkeypatch.setattr(campaign, "MOST_ATTEMPTS", campaign.ATTEMPTS + (3 if is_seen else 1))
-    run_dir, over, most = tmp_path / "run", threading.Event(), campaign.ATTEMPTS + 1
+    over, most = threading.Event(), campaign.ATTEMPTS + 1
     with sshd_away(victim) as cut:
 
         def strike():
@@ -120,22 +117,19 @@ def test_more_outages_than_attempts_cost_no_run_but_one_that_makes_its_vm_vanish
                     assert not is_seen or until(lambda before=before: len(events(run_dir, "outage")) > before, 60)
                     cut.heal()
 
-        striking = Meanwhile(strike)
-        try:
-            results = run(short(read_runtime_s=4), victim, mirror_system, run_dir, **QUIET)
-        finally:
-            over.set()
-        striking.end()
+        with Meanwhile(strike):
+            try:
+                results = run(short(read_runtime_s=4), victim, MIRROR, run_dir)
+            finally:
+                over.set()
     assert (len(results), len(results.attrs["missing"])) == ((1, 0) if is_seen else (0, 1))
     assert len(lost(run_dir)) == most
 
 
 @pytest.mark.parametrize("who", ["vm", pytest.param("node", marks=pytest.mark.deep)])
-def test_a_campaign_takes_over_its_own_lease_that_an_outage_left_behind(
-    victim, short, mirror_system, tmp_path, hasty, who
-):
+def test_a_campaign_takes_over_its_own_lease_that_an_outage_left_behind(victim, short, run_dir, hasty, who):
     """The link forgets what was connected: on the host the lease's shell knows nothing of it and holds the lock."""
-    run_dir, host = tmp_path / "run", HURT if who == "vm" else victim.vms[1].node
+    host = HURT if who == "vm" else victim.vms[1].node
     with link_cut(victim, host, forget=True) as cut:
 
         def strike():
@@ -143,29 +137,27 @@ def test_a_campaign_takes_over_its_own_lease_that_an_outage_left_behind(
             cut.begin()
             cut.heal()
 
-        striking = Meanwhile(strike)
-        results = run(short(repeats=3, read_runtime_s=2), cut.bed, mirror_system, run_dir, **QUIET)
-        striking.end()
+        with Meanwhile(strike):
+            results = run(short(repeats=3, read_runtime_s=2), cut.bed, MIRROR, run_dir)
     assert len(results) == 3
     assert len(lost(run_dir)) <= 1, lost(run_dir)
 
 
-def test_beyond_its_limit_it_pauses_with_one_sentence_and_is_resumed(victim, short, mirror_system, tmp_path, hasty):
-    run_dir, plan = tmp_path / "run", short(repeats=2, read_runtime_s=2, outage_limit_s=3)
+def test_beyond_its_limit_it_pauses_with_one_sentence_and_is_resumed(victim, short, run_dir, hasty):
+    plan = short(repeats=2, read_runtime_s=2, outage_limit_s=3)
     with sshd_away(victim) as cut:
-        striking = Meanwhile(lambda: (until(lambda: events(run_dir, "done"), 60), at_work(victim), cut.begin()))
-        with pytest.raises(CampaignError, match=r"vm2 has been away since 20.* UTC .*connection refused.*; 1 of 2 "):
-            run(plan, victim, mirror_system, run_dir, **QUIET)
-        striking.end()
+        strike = lambda: (until(lambda: events(run_dir, "done"), 60), at_work(victim), cut.begin())  # noqa: E731
+        said = r"vm2 has been away since 20.* UTC .*connection refused.*; 1 of 2 "
+        with Meanwhile(strike), pytest.raises(CampaignError, match=said):
+            run(plan, victim, MIRROR, run_dir)
         assert len(lost(run_dir)) <= 1
         cut.heal()
-        results = run(plan, victim, mirror_system, run_dir, **QUIET)
+        results = run(plan, victim, MIRROR, run_dir)
     assert sorted(results["rep"]) == [1, 2]
     assert len(lost(run_dir)) <= 1
 
 
-def test_ctrl_c_is_heard_while_it_waits(victim, short, mirror_system, tmp_path, hasty):
-    run_dir = tmp_path / "run"
+def test_ctrl_c_is_heard_while_it_waits(victim, short, run_dir, hasty):
     with sshd_away(victim) as cut:
 
         def strike():
@@ -174,20 +166,18 @@ def test_ctrl_c_is_heard_while_it_waits(victim, short, mirror_system, tmp_path, 
             assert until(lambda: events(run_dir, "outage"), 60)
             os.kill(os.getpid(), signal.SIGINT)
 
-        striking = Meanwhile(strike)
-        with pytest.raises(CampaignInterrupted, match="run the same again"):
-            run(short(read_runtime_s=2), victim, mirror_system, run_dir, **QUIET)
-        striking.end()
+        with Meanwhile(strike), pytest.raises(CampaignInterrupted, match="run the same again"):
+            run(short(read_runtime_s=2), victim, MIRROR, run_dir)
     assert len(lost(run_dir)) == 1
 
 
-def test_a_host_that_comes_back_with_another_key_is_refused_at_once(victim, short, mirror_system, tmp_path, hasty):
+def test_a_host_that_comes_back_with_another_key_is_refused_at_once(victim, short, run_dir, hasty):
     with sshd_away(victim) as cut:
 
         def strike():
             at_work(victim)
             cut.begin()
-            assert until(lambda: events(tmp_path / "run", "outage"), 60)
+            assert until(lambda: events(run_dir, "outage"), 60)
             key = Path(victim.lab_root) / f"{HURT}.hostkey"
             config = Path(victim.lab_root) / f"{HURT}.sshd"
             with other_host_key(victim):
@@ -195,11 +185,10 @@ def test_a_host_that_comes_back_with_another_key_is_refused_at_once(victim, shor
             config.write_text(config.read_text().replace(str(key), str(other)))
             cut.heal()
 
-        striking = Meanwhile(strike)
-        with pytest.raises(CampaignError, match=r"vm2 turns us away \(host key does not match known_hosts"):
-            run(short(read_runtime_s=2), victim, mirror_system, tmp_path / "run", **QUIET)
-        striking.end()
-    assert len(lost(tmp_path / "run")) == 1
+        said = r"vm2 turns us away \(host key does not match known_hosts"
+        with Meanwhile(strike), pytest.raises(CampaignError, match=said):
+            run(short(read_runtime_s=2), victim, MIRROR, run_dir)
+    assert len(lost(run_dir)) == 1
 
 
 def test_who_cannot_be_reached_is_told_from_who_turns_us_away(victim):
@@ -216,9 +205,11 @@ def test_who_cannot_be_reached_is_told_from_who_turns_us_away(victim):
         assert "authentication failed" in refusing["stranger"]
 
 
-def test_a_vm_that_was_restarted_has_its_disks_judged_again(bed, hosts, media, short, tmp_path, monkeypatch, hasty):
+def test_a_vm_that_was_restarted_has_its_disks_judged_again(
+    bed, hosts, media, short, tmp_path, run_dir, monkeypatch, hasty
+):
     """Its disk comes back with another number and sequence, later than its sshd."""
-    boot, file, run_dir = tmp_path / "boot", media.file("b1.img"), tmp_path / "run"
+    boot, file = tmp_path / "boot", media.file("b1.img")
     boot.write_text("first")
     monkeypatch.setattr(wait, "BOOT", f"cat {boot}")
     monkeypatch.setattr(wait, "FIRST_PAUSE_S", 0.1)
@@ -240,10 +231,9 @@ def test_a_vm_that_was_restarted_has_its_disks_judged_again(bed, hosts, media, s
     fleets: list[Fleet] = []
     with own_kernels(hosts.folder):
         reached = campaign.Fleet
-        with mock.patch.object(campaign, "Fleet", lambda testbed: fleets.append(reached(testbed)) or fleets[-1]):
-            restarting = Meanwhile(restart)
-            results = run(plan, testbed, REAL, run_dir, consent="wipe", **QUIET)
-            restarting.end()
+        noted = lambda testbed: fleets.append(reached(testbed)) or fleets[-1]  # noqa: E731
+        with mock.patch.object(campaign, "Fleet", noted), Meanwhile(restart):
+            results = run(plan, testbed, REAL, run_dir, consent="wipe")
     assert sorted(results["rep"]) == [1, 2]
     assert lost(run_dir) == []
     assert [e["host"] for e in events(run_dir, "restarted")] == ["vm1"]

@@ -9,6 +9,10 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from injections import MIRROR
+from intrusions import by
+from meanwhile import events
+from plain import run, short_plan
 
 from hcilib import measure, progress, read_counters, sweep
 from hcilib.analyse.series import enough_runs, stop_when
@@ -183,7 +187,7 @@ def test_a_lost_run_is_made_up_for_but_a_cell_that_never_ran_is_left_alone():
 @pytest.fixture(scope="session")
 def per_host(bed):
     """The lab by the launcher that shows the rates."""
-    return bed.model_copy(update={"fio": bed.fio.model_copy(update={"launcher": "per-host"})})
+    return by(bed, "per-host")
 
 
 SOON = Rules(
@@ -213,7 +217,7 @@ def adaptive_plan():
 
 
 @pytest.fixture(scope="module")
-def interrupted(per_host, adaptive_plan, mirror_system, tmp_path_factory):
+def interrupted(per_host, adaptive_plan, tmp_path_factory):
     """An adaptive campaign whose controller dies in the extra block, and is called again."""
     run_dir = tmp_path_factory.mktemp("runs") / "adaptive"
     real, seen = campaign.launch, []
@@ -227,15 +231,10 @@ def interrupted(per_host, adaptive_plan, mirror_system, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(campaign, "launch", dies)
         with pytest.raises(KeyboardInterrupt):
-            campaign.run(adaptive_plan, per_host, mirror_system, run_dir, progress=False, rules=SOON)
+            run(adaptive_plan, per_host, MIRROR, run_dir, rules=SOON)
     died_at = seen[-1]
-    results = campaign.run(adaptive_plan, per_host, mirror_system, run_dir, progress=False, rules=SOON)
+    results = run(adaptive_plan, per_host, MIRROR, run_dir, rules=SOON)
     return SimpleNamespace(results=results, run_dir=run_dir, died_at=died_at)
-
-
-def events(run_dir, kind: str) -> list[dict]:
-    lines = (json.loads(line) for line in (run_dir / "journal.jsonl").read_text().splitlines())
-    return [event for event in lines if event["event"] == kind]
 
 
 @pytest.mark.lab
@@ -272,7 +271,7 @@ def test_resumed_it_decides_the_same(interrupted):
 
 
 @pytest.mark.lab
-def test_every_decision_can_be_made_again_from_the_files(interrupted, adaptive_plan, per_host, mirror_system, tmp_path):
+def test_every_decision_can_be_made_again_from_the_files(interrupted, adaptive_plan, per_host, tmp_path):
     """Whatever is missing of the extra block: a resume asks for exactly that, in the same order."""
     order = list(dict.fromkeys(e["step"] for e in events(interrupted.run_dir, "added")))
     for i, lost in enumerate((order, order[1:], order[:1], [])):
@@ -280,27 +279,23 @@ def test_every_decision_can_be_made_again_from_the_files(interrupted, adaptive_p
         shutil.copytree(interrupted.run_dir, copy)
         for step in lost:
             shutil.rmtree(copy / "steps" / step)
-        with RunDir.opened(copy, adaptive_plan, per_host, [mirror_system]) as rundir:
+        with RunDir.opened(copy, adaptive_plan, per_host, [MIRROR]) as rundir:
             asked = []
-            for step in Policy(
-                adaptive_plan, per_host, rundir, subjects([mirror_system], per_host, None), SOON
-            ).pending():
+            for step in Policy(adaptive_plan, per_host, rundir, subjects([MIRROR], per_host, None), SOON).pending():
                 asked.append(step.id)
                 shutil.copytree(interrupted.run_dir / "steps" / step.id, copy / "steps" / step.id)
         assert asked == lost
 
 
 @pytest.mark.lab
-def test_a_run_shortened_under_another_policy_is_invalid(per_host, mirror_system, tmp_path, monkeypatch):
+def test_a_run_shortened_under_another_policy_is_invalid(per_host, tmp_path, monkeypatch):
     def cut(of):
         return launch(replace(of, watch=lambda rates: len(rates) >= 1))
 
     monkeypatch.setattr(campaign, "launch", cut)
     monkeypatch.setattr(campaign, "ATTEMPTS", 1)
-    plan = sweep(
-        ["4k-randread"], repeats=1, iodepth=2, vms=1, read_runtime_s=8, span_bytes=4 * MIB, prefill=False, canary=False
-    )
-    results = campaign.run(plan, per_host, mirror_system, tmp_path / "cut", progress=False)
+    plan = short_plan(iodepth=2, read_runtime_s=8, span_bytes=4 * MIB)
+    results = run(plan, per_host, MIRROR, tmp_path / "cut")
     assert results.empty
     assert results.attrs["missing"] == [plan.steps[0].id]
     [failed] = events(tmp_path / "cut", "failed")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from cuts import sshd_away
 from injections import HURT
+from intrusions import by
 from loops import attacked
 from probes import mkfs
 from test_discover import lying_on
@@ -55,7 +56,7 @@ def test_an_unknown_key_and_a_dead_host_are_two_rows_beside_the_good_ones(bed, s
 
 def client(bed, **options):
     """Change a testbed to fio's own client, which needs one release everywhere."""
-    return {"fio": bed.fio.model_copy(update={"launcher": "client-server", **options})}
+    return {"fio": by(bed, "client-server", **options).fio}
 
 
 def first_vm(bed, **changed):

@@ -3,9 +3,10 @@
 import json
 
 import pytest
+from injections import MIRROR
+from plain import run
 from probes import python
 
-from hcilib.drive.campaign.campaign import run
 from hcilib.drive.campaign.progress import Bars
 from hcilib.read.run.journal import last_result
 
@@ -60,10 +61,10 @@ print(watch(sys.argv[1], every_s=0.1, limit_s=60))
 
 
 @pytest.mark.lab
-def test_a_campaign_is_watched_from_another_process_while_it_runs(bed, short, mirror_system, tmp_path):
-    watcher = python(WATCH, str(tmp_path / "run"))
+def test_a_campaign_is_watched_from_another_process_while_it_runs(bed, short, run_dir):
+    watcher = python(WATCH, str(run_dir))
     assert watcher.stdout.readline() == "watching\n", "it takes longer to start than two steps to run"
-    results = run(short(repeats=2, read_runtime_s=0.4), bed, mirror_system, tmp_path / "run", progress=False)
+    results = run(short(repeats=2, read_runtime_s=0.4), bed, MIRROR, run_dir)
     out, err = watcher.communicate(timeout=30)
     assert "'steps': 2, 'done': 2, 'failed': 0" in out
     assert "'running': False" in out

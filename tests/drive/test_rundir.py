@@ -43,9 +43,9 @@ def bed(**changes) -> Testbed:
 
 
 @pytest.fixture
-def opened(tmp_path):
+def opened(run_dir):
     def open_again(plan=PLAN, testbed=None, system=SYSTEM):
-        return RunDir.opened(tmp_path / "run", plan, testbed or bed(), [system])
+        return RunDir.opened(run_dir, plan, testbed or bed(), [system])
 
     return open_again
 
@@ -114,14 +114,14 @@ def test_the_plan_is_written_whole_and_without_secrets(claimed):
     assert document["one_kernel"] is True
 
 
-def test_the_same_campaign_is_let_in_again_and_keeps_its_plan(opened, tmp_path):
+def test_the_same_campaign_is_let_in_again_and_keeps_its_plan(opened, run_dir):
     with opened() as rundir:
         rundir.claim(PLAN, bed(), [SYSTEM])
-    before = (tmp_path / "run" / "plan.json").read_bytes()
+    before = (run_dir / "plan.json").read_bytes()
     moved = bed(nodes=(Node(name="n1", address="127.9.9.1"),), key=None, consent=None, lab_root="/elsewhere")
     with opened(testbed=moved) as rundir:
         rundir.claim(PLAN, moved, [SYSTEM])
-    assert (tmp_path / "run" / "plan.json").read_bytes() == before
+    assert (run_dir / "plan.json").read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -131,12 +131,12 @@ def test_the_same_campaign_is_let_in_again_and_keeps_its_plan(opened, tmp_path):
         ({"testbed": bed(name="u"), "system": System(name="t", label="S")}, "another testbed and system;"),
     ],
 )
-def test_another_campaign_is_refused_by_what_differs(opened, tmp_path, other, named):
+def test_another_campaign_is_refused_by_what_differs(opened, run_dir, other, named):
     with opened() as rundir:
         rundir.claim(PLAN, bed(), [SYSTEM])
     with pytest.raises(RunDirError, match=named) as caught, opened(**other):
         pass
-    assert str(tmp_path / "run") in str(caught.value)
+    assert str(run_dir) in str(caught.value)
 
 
 def test_a_directory_is_one_controllers_at_a_time_and_free_until_it_is_claimed(opened):

@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from intrusions import DISK, LAUNCHERS, STEPS, by, hung, replicas_of, stopped, written
+from plain import run
 from probes import until
 
 from hcilab.lab import lab
-from hcilib.drive.campaign.campaign import run
 from hcilib.model.system import System
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
@@ -33,7 +33,9 @@ def test_a_disk_that_stops_answering_is_named_with_its_vm_within_a_minute(progra
 
 
 @pytest.mark.parametrize("launcher", ["per-host", pytest.param("client-server", marks=pytest.mark.deep)])
-def test_a_run_that_was_silent_is_accepted_and_says_for_how_long_and_whose(programs, short, tmp_path, launcher):
+def test_a_run_that_was_silent_is_accepted_and_says_for_how_long_and_whose(
+    programs, short, tmp_path, run_dir, launcher
+):
     drives = {"read_bytes_per_s": 2**22, "write_bytes_per_s": 2**22}
     plan = short(["4k-randrw70"], read_runtime_s=4.0, write_runtime_s=4.0, span_bytes=DISK)
     with lab(2, 2, system="lab-single", disk_bytes=DISK, dial=drives, root=tmp_path / "lab") as running:
@@ -51,7 +53,7 @@ def test_a_run_that_was_silent_is_accepted_and_says_for_how_long_and_whose(progr
         paused_s: list[float] = []
         pausing = threading.Thread(target=pause, daemon=True)
         pausing.start()
-        results = run(plan, bed, SINGLE, tmp_path / "run", progress=False)
+        results = run(plan, bed, SINGLE, run_dir)
         pausing.join()
     [row] = results.to_dict("records")
     assert row["valid"]

@@ -21,11 +21,11 @@ SPAN = MIB // 4
 
 
 @pytest.fixture
-def written(blank, hosts, tmp_path):
+def written(blank, hosts, tmp_path, run_dir):
     """Half a minute at most of stamped writes on vm1's B1: its file, device, fleet, run directory, and a copy made in
     the middle."""
     file, device, testbed = blank
-    run_dir, older = tmp_path / "run", tmp_path / "older.img"
+    older = tmp_path / "older.img"
     with hosts.fleet(testbed) as fleet:
         fleet.connect()
         with stamped_writes(fleet, testbed, run_dir, consent="wipe", span_bytes=SPAN, limit_s=30):
@@ -74,10 +74,9 @@ def test_what_a_device_keeps_is_kept_and_an_older_copy_is_seen_to_lose(written):
 
 
 @pytest.mark.lab
-def test_what_a_writer_that_died_had_written_is_not_checkable(blank, hosts, tmp_path):
+def test_what_a_writer_that_died_had_written_is_not_checkable(blank, hosts, run_dir):
     """It says nothing more, so what was on its way to us is not known."""
     _, device, testbed = blank
-    run_dir = tmp_path / "run"
     with hosts.fleet(testbed) as fleet:
         with stamped_writes(fleet, testbed, run_dir, consent="wipe", span_bytes=SPAN, limit_s=30) as lease:
             _until(run_dir, 2 * SPAN // 4096)
@@ -102,16 +101,16 @@ def _put(device: str, content: bytes) -> None:
 
 
 @pytest.mark.lab
-def test_without_consent_no_byte_is_written(blank, hosts, tmp_path):
+def test_without_consent_no_byte_is_written(blank, hosts, run_dir):
     file, _, testbed = blank
     with (
         hosts.fleet(testbed) as fleet,
         pytest.raises(GuardError, match="no consent"),
-        stamped_writes(fleet, testbed, tmp_path / "run", consent=None, span_bytes=SPAN, limit_s=5),
+        stamped_writes(fleet, testbed, run_dir, consent=None, span_bytes=SPAN, limit_s=5),
     ):
         pass
     assert not any(file.read_bytes())
-    assert not (tmp_path / "run").exists()
+    assert not run_dir.exists()
 
 
 def test_every_byte_of_a_sector_is_of_its_stamp():

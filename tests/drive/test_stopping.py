@@ -18,10 +18,12 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from injections import at_work, hurt, tree
+from controllers import controller
+from injections import MIRROR, at_work, hurt, tree
 from loops import mounted
 from meanwhile import Meanwhile
 from nbformat.v4 import new_code_cell, new_notebook
+from plain import run, short_plan
 from probes import REPOSITORY, processes, python, until
 from test_rundir import PLAN, SYSTEM
 from test_rundir import bed as plain_bed
@@ -29,43 +31,16 @@ from test_rundir import bed as plain_bed
 from hcilab.supervisor import descendants
 from hcilib import cli
 from hcilib.drive.campaign import stopping
-from hcilib.drive.campaign.campaign import CampaignInterrupted, run
+from hcilib.drive.campaign.campaign import CampaignInterrupted
 from hcilib.drive.campaign.rundir import RunDir, RunDirError
 from hcilib.drive.campaign.stopping import StopError, stop
 from hcilib.model.places import PLAN as PLAN_FILE
 from hcilib.model.system import Change, Check, Command, System
 from hcilib.read.run.journal import events_of, locked
 
-CAMPAIGN = """
-import json, os
-from pathlib import Path
-import hcilib as hci
-from hcilib.model.system import System
-from hcilib.model.testbed import Testbed
-plan = hci.sweep(["4k-randread"], repeats=3, iodepth=1, vms=2, read_runtime_s=120, span_bytes=2**20, prefill=False, canary=False)
-given = json.loads(Path({given!r}).read_text())
-hci.run(plan, System.model_validate(given["system"]), Testbed.model_validate(given["bed"]), given["run_dir"],
-        settings=["set"], progress=False)
-"""  # noqa: E501
-
-
-HANGING = """
-import sys
-from pathlib import Path
-from loops import own_kernels
-import hcilib as hci
-from hcilib.model.system import System
-from hcilib.model.testbed import Testbed
-plan = hci.sweep(["4k-randwrite"], 1, iodepth=4, vms=1, write_runtime_s=120, span_bytes=2**23, canary=False, prefill=False)
-testbed, folder, run_dir = sys.argv[1:]
-with own_kernels(Path(folder)):
-    hci.run(plan, System(name="lab", label="lab"), Testbed.model_validate_json(testbed), run_dir, consent="wipe",
-            progress=False)
-"""  # noqa: E501
-
 
 @pytest.fixture
-def campaign(bed, tmp_path) -> str:
+def campaign(bed, short, tmp_path, run_dir) -> str:
     """The code of a campaign on the lab that sets something, with a path that says so while it is set."""
     mark = tmp_path / "set"
     setting = Change(
@@ -74,9 +49,8 @@ def campaign(bed, tmp_path) -> str:
         undo=Command(on="controller", run=f"sleep 1; rm '{mark}'"),
     )
     system = System(name="lab-mirror", label="x", changes={"set": setting})
-    given = {"bed": bed.model_dump(mode="json"), "system": system.to_dict(), "run_dir": str(tmp_path / "run")}
-    (tmp_path / "given.json").write_text(json.dumps(given))
-    return CAMPAIGN.format(given=str(tmp_path / "given.json"))
+    plan = short(repeats=3, iodepth=1, read_runtime_s=120, span_bytes=2**20)
+    return controller(tmp_path / "given.json", plan, bed, system, run_dir, settings=["set"])
 
 
 def background_job(code: str, folder: Path) -> subprocess.Popen:
@@ -120,30 +94,30 @@ def terminal(code: str, folder: Path) -> subprocess.Popen:
     """A script in a terminal of its own."""
     ours, its = os.openpty()
     begin = partial(fcntl.ioctl, its, termios.TIOCSCTTY, 0)
-    controller = python(code, start_new_session=True, preexec_fn=begin, stdin=its, stdout=its, stderr=its)
+    process = python(code, start_new_session=True, preexec_fn=begin, stdin=its, stdout=its, stderr=its)
     os.close(its)
-    controller.terminal = ours
-    return controller
+    process.terminal = ours
+    return process
 
 
-def signal_all(controller: subprocess.Popen, *numbers: signal.Signals) -> None:
+def signal_all(process: subprocess.Popen, *numbers: signal.Signals) -> None:
     """As `systemctl stop` and slurm do: every process of the campaign."""
-    pids = [controller.pid, *descendants(controller.pid)]
+    pids = [process.pid, *descendants(process.pid)]
     for number, pid in itertools.product(numbers, pids):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 
 
-def again_and_again(controller: subprocess.Popen, number: signal.Signals) -> None:
+def again_and_again(process: subprocess.Popen, number: signal.Signals) -> None:
     """The same, and what systemd's SendSIGHUP and a nervous hand add."""
-    signal_all(controller, number, number, signal.SIGHUP, signal.SIGINT)
+    signal_all(process, number, number, signal.SIGHUP, signal.SIGINT)
 
 
-def close_terminal(controller: subprocess.Popen, given: object) -> None:
-    os.close(controller.terminal)
+def close_terminal(process: subprocess.Popen, given: object) -> None:
+    os.close(process.terminal)
 
 
-def hci_stop(controller: subprocess.Popen, run_dir: Path) -> None:
+def hci_stop(process: subprocess.Popen, run_dir: Path) -> None:
     """From another terminal. What was set is put back before it says so."""
     with contextlib.redirect_stdout(io.StringIO()) as said:
         assert cli.main(["stop", str(run_dir)]) == 0
@@ -170,21 +144,21 @@ ENDINGS = [
 
 @pytest.mark.lab
 @pytest.mark.parametrize(("started", "end", "given"), ENDINGS)
-def test_what_ends_a_process_puts_a_campaigns_settings_back(bed, campaign, tmp_path, started, end, given):
-    run_dir, mark = tmp_path / "run", tmp_path / "set"
-    controller = started(campaign, tmp_path)
+def test_what_ends_a_process_puts_a_campaigns_settings_back(bed, campaign, tmp_path, run_dir, started, end, given):
+    mark = tmp_path / "set"
+    measuring = started(campaign, tmp_path)
     try:
-        assert until(lambda: run_dir.exists() and list(run_dir.glob("work/*/job.fio")), 120), controller.poll()
+        assert until(lambda: run_dir.exists() and list(run_dir.glob("work/*/job.fio")), 120), measuring.poll()
         assert len(at_work(bed)) > 1
         assert mark.exists()
-        end(controller, given or run_dir)
+        end(measuring, given or run_dir)
         assert until(lambda: not locked(run_dir / ".lock"), 15)
-        assert controller.wait(timeout=60 if end is hci_stop else 15) != 0
+        assert measuring.wait(timeout=60 if end is hci_stop else 15) != 0
         assert not mark.exists(), "what was set is put back"
         assert until(lambda: not processes(str(tmp_path)), 5), "no kernel is left"
     finally:
-        controller.kill()
-        controller.wait()
+        measuring.kill()
+        measuring.wait()
     assert not [command for command in processes(bed.lab_root).values() if command.startswith("fio")]
     assert sorted(file.name for file in run_dir.glob(".*")) == [".lock"]
     assert not [*tmp_path.rglob("went on")]
@@ -205,61 +179,61 @@ def test_an_ignored_signal_stays_ignored():
 
 
 @pytest.mark.lab
-def test_a_campaign_of_another_thread_is_stopped(bed, mirror_system, short, tmp_path):
+def test_a_campaign_of_another_thread_is_stopped(bed, short, run_dir):
     """As a notebook may start it in the background: no signal reaches a thread."""
     raised = []
 
     def measure():
         try:
-            run(short(repeats=5, read_runtime_s=3), bed, mirror_system, tmp_path / "run", progress=False)
+            run(short(repeats=5, read_runtime_s=3), bed, MIRROR, run_dir)
         except CampaignInterrupted as error:
             raised.append(error)
 
     (measuring := threading.Thread(target=measure)).start()
     at_work(bed)
-    assert "stopped, " in stop(tmp_path / "run")
+    assert "stopped, " in stop(run_dir)
     measuring.join()
     assert "run the same again" in str(raised[0])
 
 
 @pytest.mark.lab
 @pytest.mark.needs("fsfreeze", "mkfs.ext4")
-def test_a_campaign_whose_disk_hangs_is_stopped_and_the_disk_is_named(media, hosts, tmp_path):
+def test_a_campaign_whose_disk_hangs_is_stopped_and_the_disk_is_named(media, hosts, tmp_path, run_dir):
     """A loop device over a file system that is frozen: what writes there waits in the kernel, whoever kills it."""
     below = media.attach(media.file("below.img", 64 * 2**20))
     subprocess.run(["mkfs.ext4", "-qF", below], check=True)
-    run_dir = tmp_path / "run"
     with mounted(below, tmp_path / "mnt") as folder:
         media.folder = folder
         file = media.file("b1.img")
         device = media.attach(file)
         hosts.give("vm1", "B1", file)
-        testbed = hosts.testbed(("vm1", "B1")).model_dump_json()
-        ours = {"PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "tests/drive")])}
-        controller = python(HANGING, testbed, str(hosts.folder), str(run_dir), env=ours)
+        testbed, system = hosts.testbed(("vm1", "B1")), System(name="lab", label="lab")
+        plan = short_plan(["4k-randwrite"], write_runtime_s=120)
+        given = {"kernels": hosts.folder, "consent": "wipe"}
+        hanging = python(controller(tmp_path / "given.json", plan, testbed, system, run_dir, **given))
         try:
-            assert until(lambda: any((run_dir / "work").glob("*/job.fio")), 60), controller.communicate()
+            assert until(lambda: any((run_dir / "work").glob("*/job.fio")), 60), hanging.communicate()
             assert until(lambda: any(file.read_bytes()), 60)
             subprocess.run(["fsfreeze", "--freeze", folder], check=True)
             assert "stopped" in stop(run_dir)
-            said = controller.communicate(timeout=60)[1]
+            said = hanging.communicate(timeout=60)[1]
         finally:
             subprocess.run(["fsfreeze", "--unfreeze", folder], check=True)
-            controller.kill()
+            hanging.kill()
             assert until(lambda: not processes(f"/hci-{hosts.bed.vms[0].target}."), 30)
             assert until(lambda: not processes(str(run_dir)), 30), "what held the disk has ended"
             media.detach(device)
             assert until(lambda: not Path(f"/sys/class/block/{Path(device).name}/loop").exists(), 10)
-    assert controller.returncode == 1
+    assert hanging.returncode == 1
     assert "vm1: disk B1 did not answer" in said
 
 
 @pytest.mark.lab
-def test_what_is_done_to_a_directory_while_its_campaign_runs_loses_no_step(victim, mirror_system, short, tmp_path):
+def test_what_is_done_to_a_directory_while_its_campaign_runs_loses_no_step(victim, short, tmp_path, run_dir):
     """It is renamed; and of the resumed campaign, plan.json is removed."""
-    run_dir, moved = tmp_path / "run", tmp_path / "moved"
+    moved = tmp_path / "moved"
     plan = short(repeats=3, read_runtime_s=2)
-    measure = lambda: run(plan, victim, mirror_system, run_dir, progress=False)  # noqa: E731
+    measure = lambda: run(plan, victim, MIRROR, run_dir)  # noqa: E731
     done = lambda: [event["event"] for event in events_of(run_dir)].count("done")  # noqa: E731
 
     def rename():
@@ -267,21 +241,18 @@ def test_what_is_done_to_a_directory_while_its_campaign_runs_loses_no_step(victi
         at_work(victim)
         run_dir.rename(moved)
 
-    striking = Meanwhile(rename)
-    with pytest.raises(RunDirError, match=str(run_dir)):
+    with Meanwhile(rename), pytest.raises(RunDirError, match=str(run_dir)):
         measure()
-    striking.end()
     assert not run_dir.exists()
     assert not tree(victim, hurt(victim))
     moved.rename(run_dir)
-    striking = Meanwhile(lambda: (until(lambda: done() == 2, 60), (run_dir / PLAN_FILE).unlink()))
-    assert sorted(measure()["rep"]) == [1, 2, 3]
-    striking.end()
+    with Meanwhile(lambda: (until(lambda: done() == 2, 60), (run_dir / PLAN_FILE).unlink())):
+        assert sorted(measure()["rep"]) == [1, 2, 3]
     assert (run_dir / PLAN_FILE).exists()
     assert done() == 3
 
 
-def test_it_is_heard_while_a_resumed_directory_is_still_checked(tmp_path, monkeypatch):
+def test_it_is_heard_while_a_resumed_directory_is_still_checked(run_dir, monkeypatch):
     """Which takes minutes where there is much in it."""
     opened = threading.Event()
 
@@ -290,9 +261,9 @@ def test_it_is_heard_while_a_resumed_directory_is_still_checked(tmp_path, monkey
         threading.Event().wait(60)
 
     monkeypatch.setattr(RunDir, "_check", check)
-    asking = threading.Thread(target=lambda: (opened.wait(60), stop(tmp_path / "run")))
+    asking = threading.Thread(target=lambda: (opened.wait(60), stop(run_dir)))
     asking.start()
-    with pytest.raises(KeyboardInterrupt), RunDir.opened(tmp_path / "run", PLAN, plain_bed(), [SYSTEM]):
+    with pytest.raises(KeyboardInterrupt), RunDir.opened(run_dir, PLAN, plain_bed(), [SYSTEM]):
         pass
     asking.join()
 
@@ -324,20 +295,20 @@ def held(run_dir: Path, who: str):
 
 
 @pytest.mark.parametrize("who", ["", "[1]", "{", json.dumps({"host": socket.gethostname(), "pid": 1, "began": "0"})])
-def test_a_controller_that_does_not_hear_is_named_and_no_stranger_is_signalled(tmp_path, who, monkeypatch):
+def test_a_controller_that_does_not_hear_is_named_and_no_stranger_is_signalled(run_dir, who, monkeypatch):
     sent = []
     monkeypatch.setattr(stopping.os, "kill", lambda *given: sent.append(given))
-    with held(tmp_path / "run", who), pytest.raises(StopError) as caught:
-        stop(tmp_path / "run", limit_s=0.3)
+    with held(run_dir, who), pytest.raises(StopError) as caught:
+        stop(run_dir, limit_s=0.3)
     assert caught.value.code == 1
     assert "does not end" in str(caught.value)
     assert ("process 1" in str(caught.value)) is ('"pid"' in who)
     assert sent == [], "process 1 began at another time"
-    assert not (tmp_path / "run" / stopping.STOP).exists(), "the next campaign is not stopped by it"
+    assert not (run_dir / stopping.STOP).exists(), "the next campaign is not stopped by it"
 
 
-def test_a_campaign_of_another_machine_is_left_alone(tmp_path, capsys):
-    with held(tmp_path / "run", json.dumps({"host": "srv9", "pid": 4711, "began": "1"})):
-        assert cli.main(["stop", str(tmp_path / "run")]) == stopping.ELSEWHERE
+def test_a_campaign_of_another_machine_is_left_alone(run_dir, capsys):
+    with held(run_dir, json.dumps({"host": "srv9", "pid": 4711, "began": "1"})):
+        assert cli.main(["stop", str(run_dir)]) == stopping.ELSEWHERE
     assert "its campaign runs on srv9, process 4711. Run hci stop there." in capsys.readouterr().err
-    assert not (tmp_path / "run" / stopping.STOP).exists()
+    assert not (run_dir / stopping.STOP).exists()

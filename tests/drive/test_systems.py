@@ -5,6 +5,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from meanwhile import attempts
+from plain import run
 from probes import processes
 
 import hcilib as hci
@@ -17,10 +19,6 @@ from hcilib.model.yaml_models import TestbedError
 
 pytestmark = pytest.mark.lab
 NAMED = {"name": "lab-mirror", "label": "x"}
-
-
-def problems(run_dir: Path) -> list[list[str]]:
-    return [json.loads(f.read_text())["problems"] for f in sorted(run_dir.glob("failed/*/step.json"))]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +84,7 @@ def owners(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_every_cell_is_measured_in_both_placements_and_all_is_put_back(bed, short, tmp_path, monkeypatch):
+def test_every_cell_is_measured_in_both_placements_and_all_is_put_back(bed, short, tmp_path, run_dir, monkeypatch):
     seen, real = {}, campaign.launch
 
     def looks(of):
@@ -96,7 +94,7 @@ def test_every_cell_is_measured_in_both_placements_and_all_is_put_back(bed, shor
     monkeypatch.setattr(campaign, "launch", looks)
     own = {vm.name: vm.node for vm in bed.vms}
     plan = short(placement=("owner", "non-owner"), repeats=2)
-    assert len(campaign.run(plan, bed, owned(bed, tmp_path), tmp_path / "run", progress=False)) == 4
+    assert len(run(plan, bed, owned(bed, tmp_path), run_dir)) == 4
     assert seen["owner"] == own
     assert {vm for vm, node in seen["non-owner"].items() if node != own[vm]} == {"vm1", "vm2"}, "the step's VMs alone"
     moves = (tmp_path / "moves").read_text().split()
@@ -122,27 +120,28 @@ BROKEN = "vm1: placement cannot be seen"
     ],
 )  # fmt: skip
 def test_a_placement_that_is_not_so_and_cannot_be_made_is_said_by_vm(
-    bed, short, tmp_path, monkeypatch, wanted, given, said
+    bed, short, tmp_path, run_dir, monkeypatch, wanted, given, said
 ):
     monkeypatch.setattr(changes, "PATIENCE_S", 0.1)
     monkeypatch.setattr(campaign, "ATTEMPTS", 1)
     system = System.model_validate(owned(bed, tmp_path).to_dict() | given)
-    results = campaign.run(short(placement=wanted), bed, system, tmp_path / "run", progress=False)
+    results = run(short(placement=wanted), bed, system, run_dir)
     assert len(results.attrs["missing"]) == 1
-    [[problem]] = problems(tmp_path / "run")
+    [attempt] = attempts(run_dir)
+    [problem] = attempt["problems"]
     assert said in problem
     assert not list(tmp_path.glob("run/failed/*/job.fio")), "fio was not started"
 
 
 @pytest.mark.parametrize("state", ["FileSystemRedirected", "Direct"])
-def test_a_volume_that_is_redirected_is_said_beside_its_run(bed, short, tmp_path, state):
+def test_a_volume_that_is_redirected_is_said_beside_its_run(bed, short, tmp_path, run_dir, state):
     """S2D's StateInfo, as its placement's check prints it; a node that prints another word is not called redirected."""
     see = {"on": "nodes", "run": f"echo owner={{node}} state={state}"}
     checks = {
         "placement": see | {"expect": "owner={node} "},
         "redirected": see | {"expect": r"state=(?:File|Block)\w+"},
     }
-    campaign.run(short(placement="owner", vms=1), bed, System(**NAMED, checks=checks), tmp_path / "run", progress=False)
+    run(short(placement="owner", vms=1), bed, System(**NAMED, checks=checks), run_dir)
     [step] = [json.loads(f.read_text()) for f in tmp_path.glob("run/steps/*/step.json")]
     told = [remark for remark in step["counters"] if "redirected" in remark]
     assert bool(told) is (state != "Direct")
@@ -184,7 +183,7 @@ def standing(folder: Path) -> set[str]:
 BOTH = {"settings": [None, "turbo"], "progress": False}
 
 
-def test_a_setting_is_applied_for_its_runs_and_put_back(bed, short, tmp_path, monkeypatch):
+def test_a_setting_is_applied_for_its_runs_and_put_back(bed, short, tmp_path, run_dir, monkeypatch):
     system, seen, real = tunable(tmp_path), [], campaign.launch
 
     def looks(of):
@@ -193,14 +192,14 @@ def test_a_setting_is_applied_for_its_runs_and_put_back(bed, short, tmp_path, mo
 
     monkeypatch.setattr(campaign, "launch", looks)
     plan = short(repeats=2, prefill=True)
-    results = hci.run(plan, system, bed, tmp_path / "run", **BOTH)
+    results = hci.run(plan, system, bed, run_dir, **BOTH)
     assert results.groupby("system").size().to_dict() == {"lab-mirror": 2, "lab-mirror [turbo]": 2}
     assert (results.groupby("pair")["system"].nunique() == 2).all()
     assert seen[0] == ("lab-mirror", set()), "one prefill, of the disks they share"
     for name, state in seen[1:]:
         assert (state == {"on"}) == (name == "lab-mirror [turbo]")
     assert standing(tmp_path) == {"off"}
-    assert hci.run(plan, system, bed, tmp_path / "run", **BOTH).equals(results)
+    assert hci.run(plan, system, bed, run_dir, **BOTH).equals(results)
 
 
 @pytest.mark.parametrize(
@@ -211,8 +210,10 @@ def test_a_setting_is_applied_for_its_runs_and_put_back(bed, short, tmp_path, mo
         ("echo of", "exit 3 #", "it was undone; setting turbo of lab-mirror could not be undone, it stands: node1: "),
     ],
 )
-def test_a_setting_that_does_not_hold_is_named_and_its_steps_are_missing(bed, short, tmp_path, capsys, do, undo, said):
-    results = hci.run(short(), tunable(tmp_path, do, undo), bed, tmp_path / "run", **BOTH)
+def test_a_setting_that_does_not_hold_is_named_and_its_steps_are_missing(
+    bed, short, tmp_path, run_dir, capsys, do, undo, said
+):
+    results = hci.run(short(), tunable(tmp_path, do, undo), bed, run_dir, **BOTH)
     missing = results.attrs["missing"]
     assert any(name.endswith("lab-mirror-turbo") for name in missing)
     assert said in capsys.readouterr().out
@@ -222,9 +223,8 @@ def test_a_setting_that_does_not_hold_is_named_and_its_steps_are_missing(bed, sh
 
 
 @pytest.mark.parametrize("what", ["setting", "placement"])
-def test_what_a_killed_controller_left_changed_is_put_back_once(bed, short, tmp_path, what):
+def test_what_a_killed_controller_left_changed_is_put_back_once(bed, short, tmp_path, run_dir, what):
     """Though the campaign is finished, nothing more is measured, and the hosts are touched for this alone."""
-    run_dir = tmp_path / "run"
     if what == "setting":
         system, given = tunable(tmp_path), BOTH
         on = {"lab-mirror": "lab-mirror", "lab-mirror [turbo]": "lab-mirror"}
@@ -247,10 +247,10 @@ def test_what_a_killed_controller_left_changed_is_put_back_once(bed, short, tmp_
 
 
 @pytest.mark.parametrize(("name", "said"), [("warp", "has no setting 'warp': it has turbo"), (None, "is given twice")])
-def test_a_setting_that_no_file_knows_and_one_given_twice_are_refused(bed, short, tmp_path, name, said):
+def test_a_setting_that_no_file_knows_and_one_given_twice_are_refused(bed, short, tmp_path, run_dir, name, said):
     with pytest.raises(ValueError, match=said):
-        hci.run(short(), tunable(tmp_path), bed, tmp_path / "run", settings=[None, name], progress=False)
-    assert not (tmp_path / "run").exists()
+        hci.run(short(), tunable(tmp_path), bed, run_dir, settings=[None, name], progress=False)
+    assert not run_dir.exists()
 
 
 @pytest.mark.parametrize(

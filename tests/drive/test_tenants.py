@@ -2,6 +2,7 @@
 nothing."""
 
 import pytest
+from plain import short_plan
 
 import hcilib as hci
 from hcilab.lab import lab
@@ -58,7 +59,7 @@ def test_who_shares_a_drive_loses_half_and_a_limit_on_the_neighbour_gives_back_w
     assert (cap["rate_iops"], cap["iops"]) == (256, pytest.approx(256, rel=FOUND))
 
 
-def test_a_profile_of_two_patterns_is_two_rows_of_one_tenant(bed, tmp_path):
+def test_a_profile_of_two_patterns_is_two_rows_of_one_tenant(bed, run_dir):
     who = {
         "database": {"profile": "oltp", "vms": ["vm1"]},
         "backup": {"patterns": {"4k-randread": {"offered": "100iops"}}},
@@ -66,7 +67,7 @@ def test_a_profile_of_two_patterns_is_two_rows_of_one_tenant(bed, tmp_path):
     plan = sweep(
         tenants=who, repeats=1, read_runtime_s=1, write_runtime_s=1, span_bytes=2**22, prefill=False, canary=False
     )
-    results = hci.run(plan, SYSTEM, bed, tmp_path / "run", progress=False)
+    results = hci.run(plan, SYSTEM, bed, run_dir, progress=False)
     own = results[(results["tenant"] == "database") & results["beside"].notna()]
     assert own["pattern"].tolist() == ["8k-randrw70-zoned95on5", "32k-write-sync"]
     assert own["iops"].gt(0).all()
@@ -87,9 +88,8 @@ def test_tenants_that_ask_for_one_vm_twice_or_for_one_that_is_not_there_are_name
             sweep(tenants=tenants(**more)).seated(of)
 
 
-def test_a_cap_that_was_missed_is_said_in_the_row(bed, tmp_path):
+def test_a_cap_that_was_missed_is_said_in_the_row(bed, run_dir):
     """A cap of four times what the drive lets through is missed however busy the machine is."""
-    plan = sweep(["4k-randread-rate4000iops"], repeats=1, iodepth=8, vms=1, read_runtime_s=2,
-                 span_bytes=2**22, prefill=False, canary=False)  # fmt: skip
-    [row] = hci.run(plan, SYSTEM, bed, tmp_path / "run", progress=False).to_dict("records")
+    plan = short_plan(["4k-randread-rate4000iops"], iodepth=8, read_runtime_s=2, span_bytes=2**22)
+    [row] = hci.run(plan, SYSTEM, bed, run_dir, progress=False).to_dict("records")
     assert "cap-missed" in row["warnings"].split()
