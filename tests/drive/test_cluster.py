@@ -6,16 +6,14 @@ import re
 import subprocess
 
 import pytest
-from boxes import DRIVE_BYTES, VERIFY, healthy_hosts, naming, say
+from boxes import VERIFY, healthy_hosts, say
 from plain import short_plan
 from probes import until
 
 import hcilib as hci
 from hcilab.cluster import CONSENT
 from hcilib import load_system
-from hcilib.drive.guard.guard import inventory, judge
 from hcilib.drive.hosts.hosts import Fleet
-from hcilib.drive.hosts.lease import Lease, Place
 
 pytestmark = pytest.mark.box
 SYSTEMS = hci.ROOT / "params" / "systems"
@@ -68,56 +66,6 @@ def test_a_campaign_runs_on_drbd_as_on_any_cluster(drbd, run_dir):
     assert 3.0 <= seen.loc["write_bytes", "seen"] <= 5.2
     assert seen["code"].isin(["", "untested"]).equals(seen["ok"].notna())
     assert hci.verify(run_dir).empty
-
-
-@pytest.fixture(scope="module")
-def fleet(drbd):
-    """Connections for all tests that only ask: an emulated node takes a second for a login."""
-    with Fleet(drbd.testbed) as fleet:
-        yield fleet
-
-
-# The guard on real arrays
-
-
-@pytest.fixture(scope="module")
-def known(fleet):
-    """What the nodes say of their devices, asked once."""
-    return inventory(fleet, ["node1", "node2"])
-
-
-@pytest.mark.parametrize(
-    ("serial", "device", "said"),
-    [
-        ("BOX-N1D1", "vda", ["vda is held by md0"]),
-        ("BOX-N1D5", "vde", ["vde is held by md0"]),
-        ("md-uuid-{md0}", "md0", ["md0 is held by dm-0, dm-1"]),
-        ("drbd-r2-0", "drbd2", ["drbd2 is Secondary here: another node may be writing this DRBD resource"]),
-        ("BOX-N2D1", None, ["no device of this host has this serial, WWN or by-id link; it has "]),
-        ("drbd-r3-0", None, ["no device of this host has this serial"]),
-    ],
-)
-def test_what_is_part_of_something_is_refused_by_host_device_and_reason(drbd, known, serial, device, said):
-    devices = known["node1"].devices
-    serial = serial.format(md0=devices["md0"].stack.removeprefix("md-uuid-"))
-    size = devices[device].size_bytes if device else DRIVE_BYTES
-    _, refused = judge(naming(drbd, "node1", serial, size), 1, 1, known)
-    assert {(r.host, r.device) for r in refused} == {("node1", serial)}
-    reasons = "; ".join(r.reason for r in refused)
-    for sentence in said:
-        assert sentence in reasons
-    assert "wipefs" not in reasons, "no command that destroys is suggested for what is in use"
-
-
-def test_what_an_array_or_drbd_is_built_on_cannot_be_held(drbd, fleet, known):
-    devices = known["node1"].devices
-    below = {name: Place(devices[name].number, devices[name].path) for name in ("vda", "md0", "dm-0")}
-    alone = drbd.testbed.model_copy(update={"nodes": ()})
-    with Lease(fleet, alone, alone.vms[:1], "run", disks=lambda _: {"node1": below}) as lease:
-        assert {name: word for (_, name), (word, _) in lease.refused.items()} == dict.fromkeys(below, "busy")
-
-
-# Capacity and content against the truth
 
 
 COPY = f"sync; echo 3 >/proc/sys/vm/drop_caches; head -c {16 * 2**20} /dev/mapper/vol1 | md5sum"
