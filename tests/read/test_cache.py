@@ -126,6 +126,14 @@ def test_what_may_change_within_a_clock_tick_is_not_kept_yet(run_dir, monkeypatc
     assert not list(tmp_path.glob("cache/**/*.zst"))
 
 
+def test_what_other_code_than_that_on_disk_reads_is_not_kept(run_dir, monkeypatch, tmp_path):
+    """The library was edited after it was loaded: the digest of its files is not that of what runs."""
+    monkeypatch.setattr(cache, "code", cache.code.__wrapped__)
+    monkeypatch.setattr(cache, "LOADED_NS", 0)
+    read_results(run_dir)
+    assert not list(tmp_path.glob("cache/**/*.zst"))
+
+
 def test_what_changes_while_it_is_read_is_not_kept(run_dir, monkeypatch):
     real = cache._measure
 

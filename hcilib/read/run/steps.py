@@ -56,6 +56,8 @@ AT_ONCE = 20
 """Steps that an executor is given at a time."""
 MOST_RUNS = 500
 """Run directories that are kept: those that were read anew last."""
+LOADED_NS = time.time_ns()
+"""A source that changed since is not what runs here: what is read now is kept under neither."""
 RESTLESS_NS = 2 * 10**9
 """A file that changed just before it was read may change once more within the clock's tick."""
 
@@ -234,16 +236,18 @@ def _key(run_dir: Path) -> str:
             found = file.stat()
             stamps.append((str(file), found.st_size, found.st_mtime_ns, found.st_ctime_ns))
             newest_ns = max(newest_ns, found.st_ctime_ns)
-    if newest_ns > time.time_ns() - RESTLESS_NS:
+    if newest_ns > time.time_ns() - RESTLESS_NS or not code():
         return ""
     return hashlib.sha256(code() + json.dumps(stamps).encode()).hexdigest()
 
 
 @cache
 def code() -> bytes:
-    """Return a digest of the code that reads, and of what it knows."""
+    """Return a digest of the code that reads, and of what it knows; empty where it has changed since it was loaded."""
     library = Path(__file__).parents[2]
     sources = sorted(file for room in ("read", "model") for file in (library / room).rglob("*.[pc][ys]*"))
+    if any(source.stat().st_mtime_ns > LOADED_NS for source in sources):
+        return b""
     return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).digest()
 
 
