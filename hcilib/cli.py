@@ -67,7 +67,7 @@ def _run(given: list[str]) -> int:
         said = str(error)
         if isinstance(error, OSError) and error.filename and error.strerror:
             said = f"{error.filename}: {error.strerror.lower()}"
-        print(f"hci {' '.join(given[: 1 + (given[0] == 'fleet')])}: {said}", file=sys.stderr)
+        print(f"hci {' '.join(given[: 1 + (given[0] == 'fleet')])}: {_printable(said)}", file=sys.stderr)
         return getattr(error, "code", 2 if given[0] in ("check", "explain") else 1)
 
 
@@ -179,7 +179,7 @@ def _junit(found: pd.DataFrame, notes: Sequence[str]) -> bytes:
 
 
 def _printable(text: str) -> str:
-    """Text without the control characters that XML refuses."""
+    """Text without the control characters that XML refuses and a terminal obeys."""
     return "".join(c for c in text if c.isprintable() or c == "\n")
 
 
@@ -196,7 +196,7 @@ def _explain(path: list[str], drive: str | None, system: str | None, strict: str
     if json:
         print(said.to_json(orient="records", indent=1))
     else:
-        print(*_screen(said), sep="\n")
+        print(*_screen(said.map(lambda cell: _printable(cell) if isinstance(cell, str) else cell)), sep="\n")
     return int(said["severity"].isin(SEVERITIES[: SEVERITIES.index(strict) + 1]).any())
 
 

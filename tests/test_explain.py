@@ -62,6 +62,16 @@ def test_a_screen_has_80_columns_and_a_pipe_is_read(capsys, monkeypatch):
     assert not any("\033" in line for line in lines)
 
 
+@pytest.mark.parametrize("content", [CASES / "n11_latency_target" / "t.json", None])
+def test_the_name_of_a_file_cannot_command_the_terminal(content, tmp_path, capsys):
+    file = tmp_path / "\033[2J.json"
+    file.write_bytes(content.read_bytes() if content else b"{")
+    assert main(["explain", str(file)]) == (1 if content else 2)
+    said = capsys.readouterr()
+    assert "[2J.json" in said.out + said.err
+    assert "\033" not in said.out + said.err
+
+
 def test_two_results_differ_in_settings_and_then_in_numbers(capsys):
     old, new = (f"data/samples/loose-files/{name}_4k-randread*" for name in ("birch", "cedar"))
     said = hci.explain([old, new]).query("about == 'differs'").set_index("name")
