@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import hcilib as hci
 from hcilib.show.site.scenarios import find_scenarios
 from tests.cells import executed
 
@@ -119,3 +120,11 @@ def test_a_sweep_says_which_of_its_patterns_nobody_measured():
     own = {"system": "params/systems/box-drbd.yaml", "source": "tests/data/box-short/box-drbd"}
     patterns = ["4k-randread", "8k-randread"]
     assert "Not measured: 8k-randread" in executed("03_sweep", **own, article=None, drive=None, patterns=patterns)[2]
+
+
+def test_the_load_of_the_answer_of_a_sweep_is_the_highest_of_all_numjobs(monkeypatch):
+    read = hci.read_results(hci.ROOT / "data/samples/lab-load")  # most of its runs have four jobs
+    fastest = read["numjobs"].eq(1) & read["iodepth"].eq(16)
+    monkeypatch.setattr(hci, "read_results", lambda *_: read.assign(iops=read["iops"].mask(fastest, 2 * read["iops"])))
+    own = {"system": "params/systems/lab-single.yaml", "article": None, "drive": None, "patterns": ["4k-randread"]}
+    assert "2,067 IOPS in 4k random read at iodepth 16 (" in executed("03_sweep", **own)[1]

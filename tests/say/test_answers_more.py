@@ -33,7 +33,7 @@ MEAN = {"system": "b", "part": "all", "ratio": 1.05, "ratio_lo": 1.02, "ratio_hi
 COMPARED = {"baseline": "a", "metric": "iops", "unlike": [], "mean": [MEAN],
             "kinds": [MEAN | {"part": "reads", "ratio": 0.5, "verdict": "lower"}],
             "verdicts": [{"verdict": "undecided", "count": 6}]}  # fmt: skip
-TOP = {"system": "a", "iops": 1000.0, "pattern": "4k-read", "best": 8, "verdict": "peak"}
+TOP = {"system": "a", "iops": 1000.0, "pattern": "4k-read", "best": 8, "numjobs": 4, "verdict": "peak"}
 PLAN = {
     "cells": 27,
     "vms": 16,
@@ -60,7 +60,8 @@ CASES = [
     ("compare", COMPARED | {"mean": [MEAN | {"ratio": 3.0, "ratio_lo": nan, "verdict": "untested"}]},
      {"mean.ratio": (4.0, "3", "4"), "mean.lowest": (0.7, "20", "30"), "mean.n": (7, "6", "7")}),
     ("sweep", {"top": [TOP], "losses": [{"verdict": "lower", "count": 3}], "loads": 2},
-     {"top.iops": (1100.0, "1,000", "1,100"), "top.best": (16, "8", "16"), "losses.count": (4, "3", "4")}),
+     {"top.iops": (1100.0, "1,000", "1,100"), "top.best": (16, "8", "16"),
+      "top.numjobs": (5, "4", "5"), "losses.count": (4, "3", "4")}),
     ("sweep", {"top": [TOP], "losses": [], "loads": 1}, {"top.best": (16, "8", "16")}),
     ("capacity", {"ends": [{"system": "a", "efficiency": 0.5}], "priced": [{"system": "a", "price": 42000.0,
      "currency": "EUR"}]}, {"ends.efficiency": (0.6, "50", "60"), "priced.price": (43000.0, "42,000", "43,000")}),
