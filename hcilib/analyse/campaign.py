@@ -301,13 +301,13 @@ def precision(
         lasts = np.where(cells["rwmixread"] < 100, write_s, read_s)
         run_sd = float(np.sqrt((between**2 + second**2 / lasts).mean()))
         for n in runs or [_runs(plan, run_sd, target)]:
+            shown = smallest_difference(run_sd, n, len(cells))
             _, se, df = simulated(n, len(cells))
             half = run_sd * (critical(df) * se).mean()
             rows.append({
                 "protocol": name, "order": plan.order, "cells": len(cells), "runs": n,
                 "read_s": read_s, "write_s": write_s, "hours": 2 * n * lasts.sum() / 3600,
-                "cv_pct": 100 * run_sd, "half_width_pct": 100 * np.expm1(half),
-                "difference_pct": 100 * smallest_difference(run_sd, n, len(cells)),
+                "cv_pct": 100 * run_sd, "half_width_pct": 100 * np.expm1(half), "difference_pct": 100 * shown,
             })  # fmt: skip
     return pd.DataFrame(rows)
 

@@ -58,7 +58,7 @@ JUDGED = {
                                     ("fio-3.33", "fio-3.36", "fio-3.36, but the controller has fio-3.33"),
                                     ("", "fio-3.33", "the controller has none")]),
         ({"fio": "fio-3.36", "launcher": "per-host"}, True, "fio-3.36$"),
-        ({"fio": "sh: fio: not found", "launcher": "per-host"}, False, "sh: fio: not found$"),
+        ({"fio": "sh: fio: not found", "launcher": "per-host"}, False, "sh: fio: not found; install fio 3 there$"),
     ],
     "idle": [
         ({}, True, "no other fio is running"),

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import paramiko
 import pytest
+from injections import MIRROR
 from invoke.exceptions import CommandTimedOut
 from invoke.runners import Result
 from probes import base_of, processes, until
@@ -52,12 +53,12 @@ def test_one_command_everywhere_is_one_outcome_a_host(fleet):
     assert list(outcomes) == ["node1", "node2", "vm1", "vm2", "vm3"]
 
 
-def test_a_shell_may_greet_without_an_end_of_line(victim, mirror_system, short, tmp_path):
+def test_a_shell_may_greet_without_an_end_of_line(victim, short, run_dir):
     """As one that sets a terminal's title does."""
     Path(victim.lab_root, ".bashrc").write_text(r"printf '\033]0;vm\007'")
     with Fleet(victim) as fleet:
         assert fleet.run("echo asked", ["vm1"])["vm1"].value == "asked\n"
-    assert len(hci.run(short(), mirror_system, victim, tmp_path / "run", progress=False)) == 1
+    assert len(hci.run(short(), MIRROR, victim, run_dir, progress=False)) == 1
 
 
 def test_a_failing_command_is_an_outcome_with_code_and_reason(fleet):

@@ -169,9 +169,10 @@ def _told(
             yield said["block"], said["sequence"], said["t_s"]
             keeper.send("heard", disk=serial)
             continue
+        is_done = keeper.has(number)  # a lost connection ends every wait, this one too
         if keeper.lost and told.empty():
             raise lost
-        if keeper.has(number):
+        if is_done and not keeper.lost:
             keeper.answer(number, WAIT_S)
             return
     if keeper.lost:  # at the same moment as the block's end

@@ -84,6 +84,8 @@ class RunDir:
 
     def _refuse_strangers(self) -> None:
         """RunDirError where other files are, and nothing of a campaign: what is found here is moved and removed."""
+        if (self.path / LOCK).exists():  # one was here before
+            return
         there = {file.name for file in self.path.glob("[!.]*")}
         strangers = sorted(there - {STEPS, FAILED, FACTS, WINDOWS})
         if strangers and there.isdisjoint({PLAN, JOURNAL}) and not any(self.path.glob(f"{STEPS}/*/{RECORD}")):
