@@ -51,7 +51,12 @@ def opened(path: str | Path) -> io.BufferedReader:
         raise NotAFileError(
             f"{path}: {kind}, where one file is read; read_results takes folders of results, read_rollup of logs"
         )
-    return open(os.open(place, os.O_NONBLOCK), "rb")  # some of /proc's would be waited for
+    return open(place, "rb", opener=_at_once)
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Open a file without waiting for what it may say later, as some of /proc would be waited for."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # Windows has no such flag, and no such file
 
 
 def read_bytes(path: str | Path) -> bytes:
